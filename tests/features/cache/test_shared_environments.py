@@ -18,7 +18,7 @@ import pytest
 
 pytestmark = pytest.mark.slow
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 PAGE = (ROOT / "docs/shared-cache.md").read_text()
 LOCAL = "/usr/local/share/orch23-test.txt"
 TOOL = "/usr/local/bin/orch23-test-tool"
