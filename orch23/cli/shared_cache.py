@@ -160,7 +160,6 @@ def granted_settings(
 
 
 def _least_tier(settings: CacheSettings, pipeline: Pipeline, named: str | None, stage: Stage) -> Tier:
-    """Return the lowest tier of the sandbox whose results count for a stage with processes."""
     if stage.min_tier == NAMESPACES_TIER or (
         settings.tier is None and executor_of(stage, pipeline, usual_executor(pipeline, named)) != LOCAL_EXECUTOR
     ):

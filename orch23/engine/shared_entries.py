@@ -128,7 +128,6 @@ def record_form(text: bytes) -> RecordForm:
 
 
 def _problems(resolved: ResolvedStage, record: Record) -> Iterator[str]:
-    """Yield what the stage could not have made."""
     stage, sizes = resolved.stage, [entry.digest.size_bytes for entry in record.outputs.values()]
     if record.key != resolved.key:
         yield "it is the result of another stage"
@@ -153,6 +152,5 @@ def _problems(resolved: ResolvedStage, record: Record) -> Iterator[str]:
 
 
 def _folders(path: str) -> Iterator[str]:
-    """Yield the folders above a path."""
     while path := path.rpartition("/")[0]:
         yield path

@@ -108,7 +108,6 @@ class SharedResults:
         return None if key is None else self._begin(resolved, key)
 
     def _begin(self, resolved: ResolvedStage, key: str) -> Lookup:
-        """Return the lookup of a stage; start it if there is none. `key` is that of the entry."""
         stage = resolved.stage
         with self._lock:
             if (known := self._lookups.get(resolved.key)) is not None:
@@ -196,7 +195,6 @@ class SharedResults:
         return None if lookup is None else lookup.result
 
     def _entry_key(self, resolved: ResolvedStage) -> str | None:
-        """Return the key of the entry of a stage; None if its result is not shared."""
         identity = self._source.identity(resolved)
         return digest_json({"environment": identity.digest(), "stage": resolved.key}) if not identity.faults else None
 

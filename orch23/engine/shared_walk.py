@@ -122,7 +122,6 @@ class SharedWalk(PlanWalk):
                 self._early.add(name)
 
     def _is_expected(self, name: str) -> bool:
-        """Return whether each stage before one has a result, or an expected one."""
         upstream = self._decider.state.plan.upstream[name]
         return all(up in self._expected or self._frontier.has_passed(up) for up in upstream)
 
@@ -149,7 +148,6 @@ class SharedWalk(PlanWalk):
         self._ahead.release(name)
 
     def _watch(self, name: str, lookup: Lookup) -> None:
-        """Continue with a node once a lookup has made progress."""
         self._lookups[name] = lookup
         if name in self._taken:
             self._waiting.add(name)
@@ -162,7 +160,6 @@ class SharedWalk(PlanWalk):
             self._wake()
 
     def _take_news(self, *, is_blocking: bool) -> bool:
-        """Handle the progress of one lookup; return whether there was any."""
         try:
             name = self._news.get(is_blocking)
         except Empty:

@@ -37,7 +37,6 @@ def resources_of(node: Stage | ForeachStage, pipeline: Pipeline) -> dict[str, fl
 
 
 def _pools_of(node: Stage | ForeachStage) -> tuple[str, ...]:
-    """Return the pools that a stage names, then that of its kind."""
     named = node.pools if isinstance(node, Stage) else json_at(node.body, "pools")
     return (*(map(str, named) if isinstance(named, list | tuple) else ()), node.kind)
 

@@ -79,8 +79,6 @@ NO_OPTIONS: Final = CacheOptions()
 
 
 class _Declared(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`cache` of a pipeline."""
-
     url: str | None = None
     mode: CacheMode | None = None
     responses: bool = False
@@ -209,7 +207,6 @@ def cache_url_fault(text: str) -> str | None:
 
 
 def _path(text: str) -> str | None:
-    """Return the absolute path that an address names; None if it names no directory of this machine."""
     if text.startswith("/"):
         return text
     parts = urlsplit(text)
@@ -220,7 +217,6 @@ def _path(text: str) -> str | None:
 
 
 def _normal(text: str) -> str:
-    """Return a valid address in the form in which it is compared and used."""
     path = _path(text)
     scheme, _, rest = text.partition("://")
     if path is None and scheme.lower() in _OTHERS:

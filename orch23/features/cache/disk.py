@@ -132,7 +132,6 @@ class DiskCache:
             return False
 
     def _is_right(self, digest: Digest) -> bool:
-        """Return whether the bytes of a blob have its digest."""
         chunks = self.blob(digest)
         try:
             return chunks is not None and all(True for _ in verified(chunks, digest))
@@ -153,7 +152,6 @@ class DiskCache:
                 raise FileFault(message) from error
 
     def _put(self, kind: str, digest: Digest, chunks: ChunkSource, stays: Callable[[os.stat_result], bool]) -> None:
-        """Create a file, or replace one that does not stay."""
         names, name = _place(kind, digest)
         self._make_directories(names)
         with self._of_one_file(kind, name), open_directory(self._root, names) as parent:
@@ -244,7 +242,6 @@ def _text(error: OSError | SafetyError) -> str:
 
 
 def _place(kind: str, digest: Digest) -> tuple[tuple[str, str], str]:
-    """Return the directories of a file below the root, and its name."""
     sha256 = checked_sha256(digest)
     return (kind, sha256[:2]), sha256
 

@@ -131,7 +131,6 @@ def _access(
 
 
 def _fault(backend: SharedCache) -> str | None:
-    """Return why a cache does not reply to one request within some seconds; None if it does."""
     threads = DaemonThreads(1, "doctor-cache")
     reply = threads.submit(lambda: guarded(lambda: backend.entry(_NO_ENTRY)))
     threads.stop()

@@ -197,7 +197,6 @@ class Environments(Struct, kw_only=True, dict=True):
         return self._programs[key]
 
     def _of_file(self, name: str, path: Path, search: str, interpreter: Path, depth: int = 0) -> _Program:
-        """Return the identity of a program: of its bytes, and of the program that interprets it."""
         try:
             real = path.resolve(strict=True)
             if real.name.startswith(_INTERPRETERS) and not real.name.endswith("-config"):
@@ -249,7 +248,6 @@ class Environments(Struct, kw_only=True, dict=True):
 
 
 def _argv(command: Json) -> list[str] | None:
-    """Return the words of an argv; None for every other form of a command."""
     if isinstance(command, str) or not isinstance(command, Sequence):
         return None
     words = [word for word in command if isinstance(word, str)]
@@ -275,7 +273,6 @@ def _of_interpreter(path: Path) -> str:
 
 
 def _python_libraries(program: Path, version: str) -> list[Path]:
-    """Return the shared libraries that may contain an interpreter, each once."""
     prefix = program.parent.parent
     places = (prefix / "lib", prefix / "lib64", *sorted((prefix / "lib").glob("*-linux-*")))
     name = f"lib{'pypy' if program.name.startswith('pypy') else 'python'}{version}*.so*"

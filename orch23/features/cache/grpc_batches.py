@@ -119,7 +119,6 @@ def put_batch(server: Instance, blobs: Mapping[Digest, bytes], *, is_compressed:
 
 
 def _update(digest: DigestProto, data: bytes, *, is_compressed: bool) -> BlobUpdate:
-    """Return the message that stores a blob, compressed if that makes it smaller."""
     smaller = b"".join(compressed((data,))) if is_compressed else data
     if len(smaller) < len(data):
         return BlobUpdate(digest=digest, data=smaller, compressor=ZSTD)

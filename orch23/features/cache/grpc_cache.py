@@ -221,7 +221,6 @@ class GrpcCache:
         yield from grpc_streams.read(self._server, digest, offset, is_compressed=is_compressed)
 
     def _is_small(self, digest: Digest) -> bool:
-        """Return whether a blob is sent in a message with others."""
         return digest.size_bytes <= self._batch_bytes() and self._has_batches
 
     def _compresses(self, compressors: Collection[int]) -> bool:
@@ -271,5 +270,4 @@ class GrpcCache:
             raise CacheFault(message)
 
     def _batch_bytes(self) -> int:
-        """Return the maximum size of a blob that is sent in one message."""
         return grpc_batches.batch_bytes(self._capabilities().max_batch_total_size_bytes)

@@ -80,7 +80,6 @@ def write(server: Instance, digest: Digest, chunks: ChunkSource, *, is_compresse
 
 
 def _name(digest: Digest, *, is_compressed: bool) -> str:
-    """Return the end of the name of a blob that is read or written in parts."""
     folder = "compressed-blobs/zstd" if is_compressed else "blobs"
     return f"{folder}/{digest.sha256}/{digest.size_bytes}"
 

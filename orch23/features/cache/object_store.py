@@ -151,7 +151,6 @@ class ObjectStoreCache:
             self._store.put(path, data, max_concurrency=_PARTS)
 
     def _create(self, path: str, data: bytes) -> bool:
-        """Store an object if there is none; return whether there was none."""
         from obstore.exceptions import AlreadyExistsError  # noqa: PLC0415 - an extra
 
         with _faults():

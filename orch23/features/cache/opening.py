@@ -79,7 +79,6 @@ def open_source(
 
 
 def _identities(platform: str | None, project: Project, named: str | None) -> IdentityOf:
-    """Return what finds the environment in which a stage runs: that of the executor of its pools."""
     pipeline = project.pipeline
     of_stage = partial(executor_of, pipeline=pipeline, usual=usual_executor(pipeline, named))
     checks = available_checks(pipeline.plugins)

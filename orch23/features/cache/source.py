@@ -112,7 +112,6 @@ class CacheSource:
         self._submit(self._entries, lookup, partial(self._read_entry, lookup, resolved.stage, key))
 
     def _submit(self, threads: DaemonThreads, lookup: Lookup, step: Callable[[], None]) -> None:
-        """Run a step of a lookup in a thread."""
 
         def run() -> None:
             try:

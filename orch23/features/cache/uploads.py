@@ -180,7 +180,6 @@ class Uploads:
             self._end_blob(digest, is_sent=is_sent)
 
     def _put_together(self, sources: Mapping[Digest, ChunkSource]) -> Collection[Digest]:
-        """Upload blobs in one request; return those that were stored."""
         blobs: dict[Digest, bytes] = {}
         for digest, source in sources.items():
             # One whose bytes are gone from this machine is not sent alone either.
@@ -228,7 +227,6 @@ class Uploads:
             self._submit(self._send_ready)
 
     def _send_ready(self) -> None:
-        """Send the entries whose blobs are all sent, in as many threads as call this."""
         while True:
             with self._changed:
                 upload = self._ready.popleft() if self._ready else None

@@ -32,7 +32,6 @@ def check_scheduler(address: str) -> None:
 
 
 def _address_fault(address: str) -> tuple[str, str] | None:
-    """Return why a scheduler must not be used, and what to do."""
     if not address:
         return (
             "no dask scheduler is named",

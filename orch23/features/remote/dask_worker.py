@@ -84,7 +84,6 @@ def _remote_worker(worker: Worker) -> RemoteWorker:
 
 
 def _top(worker: Worker) -> Path:
-    """Return the folder for temporary files that a dask worker was started with."""
     scratch = Path(worker.local_directory).parent
     return scratch.parent if scratch.name.startswith(_SCRATCH) else Path(tempfile.gettempdir())
 

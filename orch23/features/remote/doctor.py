@@ -67,7 +67,6 @@ def _dask(setup: SharedSetup) -> Iterator[DoctorFinding]:
 
 
 def _worker(here: Path, environ: Mapping[str, str]) -> Iterator[DoctorFinding]:
-    """Give what `orch23 worker` would use, if variables name its scheduler."""
     address = environ.get(_WORKER_SCHEDULER, "")
     if not address:
         return
@@ -83,7 +82,6 @@ def _worker(here: Path, environ: Mapping[str, str]) -> Iterator[DoctorFinding]:
 
 
 def _server(root: Path, environ: Mapping[str, str], *, online: bool) -> Iterator[DoctorFinding]:
-    """Give whether a server of the Remote Execution API is named, and with `online` whether it runs actions."""
     from orch23.features.remote.reapi_address import reapi_address  # noqa: PLC0415 - likewise
     from orch23.features.remote.reapi_engine import check_server  # noqa: PLC0415 - likewise
     from orch23.store.content_store import DiskContentStore  # noqa: PLC0415 - likewise

@@ -153,7 +153,6 @@ class RemoteExecutor:
         self._cache.close()
 
     def _chunks(self, output: Output) -> Iterator[bytes]:
-        """Yield all of an output."""
         if output.log is None:
             yield output.text.encode("utf-8", "replace")
             return
@@ -230,7 +229,6 @@ class RemoteExecutor:
                 self._running.discard(submission)
 
     def _reply(self, submission: Submission, resources: Mapping[str, float], lines: HeardLines) -> bytes:
-        """Wait for the reply of a worker."""
         seen_s = monotonic()
         while not self._stop.is_set():
             with suppress(TimeoutError):
@@ -350,7 +348,6 @@ class ResourceExecutor(Struct, frozen=True):
 
 
 def _named(reply: Reply, reason: str) -> str:
-    """Return a reason with the name of the worker, if it is known."""
     return f"{reply.worker}: {reason}" if reply.worker else reason
 
 
@@ -361,7 +358,6 @@ def without_login(url: str) -> str:
 
 
 def _paths_of(action: Action, sha256: str) -> tuple[str, ...]:
-    """Return the inputs with these bytes."""
     named = (*action.inputs.items(), *action.tools.items())
     return tuple(path for path, entry in named if entry.digest.sha256 == sha256) or (sha256,)
 

@@ -137,7 +137,6 @@ def _is_input(action: Action, path: str, entry: FileEntry) -> bool:
 
 
 def _files(action: Action, tree: Tree) -> tuple[dict[str, FileEntry], tuple[Diagnostic, ...]]:
-    """Return the files of a tree without scratch files, and what a result must not contain."""
     is_scratch = scratch_matcher(action.scratch)
     files: dict[str, FileEntry] = {}
     violations: list[Diagnostic] = []
@@ -202,7 +201,6 @@ def _checked_names(directory: Directory) -> int:
 
 
 def _output(data: bytes, contents: ContentStore) -> Output:
-    """Return what a command printed to stdout, and then what it printed to stderr."""
     data = data.replace(b"\r\n", b"\n")
     head, tail = DEFAULT_OUTPUT.head_bytes, DEFAULT_OUTPUT.tail_bytes
     if len(data) <= head + tail:

@@ -287,7 +287,6 @@ class ReapiEngine:
         return None
 
     def _name(self, execution: Execution, name: str) -> None:
-        """Keep the name that the server gives to an execution."""
         if name in {"", execution.name}:
             return
         self._running.forget(self._place, execution.name)
@@ -325,7 +324,6 @@ class ReapiEngine:
             end_call()
 
     def _reply(self, execution: Execution, finished: Finished) -> Reply:
-        """Return the reply of the worker."""
         if (missing := finished.missing) is not None:
             if not missing or missing & execution.request.blobs.keys():
                 with self._lock:
@@ -359,7 +357,6 @@ class ReapiEngine:
         return Reply(missing=(found[0],), worker=worker) if data is None else Reply.from_bytes(data)
 
     def _failure(self, result: ActionResultProto) -> str:
-        """Return how a worker that ended without a reply has failed."""
         text = result.stderr_raw or b""
         if not text and result.stderr_digest is not None and digest_of(result.stderr_digest).size_bytes:
             text = self._read(digest_of(result.stderr_digest)) or b""
@@ -367,7 +364,6 @@ class ReapiEngine:
         return f"exited with status {result.exit_code}: {shown}"
 
     def _read(self, digest: Digest) -> bytes | None:
-        """Return the bytes of a small blob; None if it is missing or damaged."""
         if digest.size_bytes > MAX_ENTRY_BYTES:
             message = "the reply of a worker is too large"
             raise EngineFault(message)

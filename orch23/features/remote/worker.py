@@ -202,7 +202,6 @@ class RemoteWorker:
             return Reply(blob=blob)
 
     def _other_program(self, action: Action) -> Diagnostic | None:
-        """Return the error that this machine has other programs than the key of the stage was computed with."""
         if not action.programs:
             return None
         try:
@@ -240,7 +239,6 @@ class RemoteWorker:
                 self._remove_unused()
 
     def _remove_unused(self) -> None:
-        """Remove all stores but the newest that no action uses."""
         for generation in [one for one in self._generations[:-1] if not one.users]:
             self._generations.remove(generation)
             self._retired += generation.idle

@@ -69,7 +69,6 @@ class WorkerProcess:
         return True
 
     def _run_once(self) -> int:
-        """Run the process to its end, and return its exit status."""
         # In a session of its own, so that a Ctrl-C of the terminal does not kill it before its steps.
         command = (sys.executable, "-P", "-c", _PROGRAM)
         with subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True) as process:

@@ -75,7 +75,6 @@ def _conflict(path: str) -> NoReturn:
 
 
 def _encode_folder(folder: _Folder, blobs: dict[Digest, bytes]) -> Digest:
-    """Add the messages of a folder and of all in it, and return its digest."""
     nodes = [folder.nodes[name] for name in sorted(folder.nodes)]
     data = encode(
         Directory(

@@ -37,8 +37,6 @@ class SignedEntry(Struct, frozen=True):
 
 
 class _Form(Struct, frozen=True, forbid_unknown_fields=True):
-    """A stored signature."""
-
     orch23_signature: Literal[1]
     key: str
     signature: str
