@@ -7,8 +7,6 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from msgspec import Struct
-
 from orch23.engine.shared_entries import Claim, FoundResult
 from orch23.model.digest import Digest
 from orch23.model.environment import EnvironmentIdentity, Tier
@@ -92,25 +90,6 @@ class PendingLookupError(Exception):
         self.lookup = lookup
 
 
-class Offer(Struct, frozen=True, kw_only=True):
-    """A new result of a build for others. `known` is the lookup of its key, if there was one.
-
-    It was searched for secrets.
-    """
-
-    stage: str
-    claim: Claim
-    tier: Tier
-    known: Lookup | None
-
-
-class Traffic(Struct, frozen=True, kw_only=True):
-    """What went through a source: bytes from it and to it."""
-
-    down_bytes: int
-    up_bytes: int
-
-
 class ResultSource(Protocol):
     """Results of stages elsewhere. Safe for calls from several threads. No error of it stops a build.
 
@@ -133,14 +112,17 @@ class ResultSource(Protocol):
     def read(self, digest: Digest) -> bytes | None:
         """Return bytes that were not downloaded, without storing them; None if there are none, or too many."""
 
-    def offer(self, key: str, offer: Offer) -> bool:
-        """Store a result in the background; return False if it cannot be an entry."""
+    def offer(self, key: str, claim: Claim, tier: Tier, stage: str, known: Lookup | None) -> bool:
+        """Store a result in the background; return False if it cannot be an entry.
+
+        It was searched for secrets. `known` is the lookup of its key, if there was one.
+        """
 
     def flush(self, deadline_s: float) -> Sequence[str]:
         """Wait for what is being stored, for some seconds at most; return the stages whose results are not."""
 
-    def traffic(self) -> Traffic:
-        """Return what went through it so far."""
+    def traffic(self) -> tuple[int, int]:
+        """Return how many bytes came from it and went to it so far."""
 
     def close(self) -> None:
         """Wait for nothing, and release all resources."""

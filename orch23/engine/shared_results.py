@@ -18,7 +18,7 @@ from orch23.decide.secrets import Secrets
 from orch23.engine.attempt import StageResult
 from orch23.engine.daemon_threads import DaemonThreads
 from orch23.engine.facts import has_process
-from orch23.engine.result_source import Lookup, Offer, PendingLookupError, ResultSource
+from orch23.engine.result_source import Lookup, PendingLookupError, ResultSource
 from orch23.engine.shared_entries import RECORD, Claim, FoundResult, ResultOrigin, claim_of, found_result
 from orch23.model.digest import Digest, digest_json
 from orch23.model.environment import TIERS, Tier, tier_of
@@ -252,7 +252,7 @@ class SharedResults:
             self._warn(why, record.stage, "W699")
             return
         known = self._lookups.get(record.key)
-        if self._source.offer(key, Offer(stage=record.stage, claim=claim, tier=tier, known=known)):
+        if self._source.offer(key, claim, tier, record.stage, known):
             self._offered.add(key)
 
     def _secrets_in(self, claim: Claim) -> tuple[str, ...]:
@@ -297,7 +297,7 @@ class SharedResults:
 
     def report(self, unsent: Sequence[str] = ()) -> SharedCacheUsed | None:
         """Return the event about what was done; None if that is nothing. `flush` returned the `unsent` stages."""
-        traffic, used = self._source.traffic(), [*self._used.values()]
+        (down_bytes, up_bytes), used = self._source.traffic(), [*self._used.values()]
         costs = (parse_decimal(found.about.cost) for found in used if found.about.cost)
         missing = sum(not is_there for is_there in self._asked.values())
         responses = 0 if self._responses is None else self._responses.used
@@ -311,8 +311,8 @@ class SharedResults:
             not_stored=len(unsent),
             refused=len(self._refused),
             responses=responses,
-            down_bytes=traffic.down_bytes,
-            up_bytes=traffic.up_bytes,
+            down_bytes=down_bytes,
+            up_bytes=up_bytes,
             waited_s=round(self._waited_s, 3),
             saved_s=round(sum(found.about.seconds for found in used), 3),
             saved=decimal_text(sum((cost for cost in costs if cost is not None), Decimal(0))),

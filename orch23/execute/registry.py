@@ -44,7 +44,6 @@ def _fault(found: object, _name: str) -> str:
 def missing_executor(name: str) -> Diagnostic | None:
     """Return the error that the feature with an executor is not a part of this installation; None if there is none."""
     features = _features()
-    missing: Diagnostic | None = None
-    if not features.has_feature(features.EXECUTORS, name):
-        missing = features.missing_feature(features.EXECUTORS[name])
+    is_there = features.has_feature(features.EXECUTORS, name)
+    missing: Diagnostic | None = None if is_there else features.missing_feature(features.EXECUTORS[name])
     return missing

@@ -12,7 +12,7 @@ from functools import partial
 from typing import TypeAlias
 
 from orch23.engine.daemon_threads import DaemonThreads
-from orch23.engine.result_source import Lookup, Offer, Traffic
+from orch23.engine.result_source import Lookup
 from orch23.engine.shared_entries import (
     MAX_RECORD_BYTES,
     RECORD,
@@ -95,9 +95,9 @@ class CacheSource:
         with PAUSE:
             return self._client.get(digest, _MAX_READ_BYTES)
 
-    def traffic(self) -> Traffic:
-        """Return what went through the cache so far."""
-        return Traffic(down_bytes=self._client.down_bytes, up_bytes=self._client.up_bytes)
+    def traffic(self) -> tuple[int, int]:
+        """Return how many bytes came from the cache and went to it so far."""
+        return self._client.down_bytes, self._client.up_bytes
 
     def close(self) -> None:
         """Wait for nothing, and release all resources."""
@@ -217,9 +217,9 @@ class CacheSource:
 
     # ---- store ----------------------------------------------------------------------------
 
-    def offer(self, key: str, offer: Offer) -> bool:
+    def offer(self, key: str, claim: Claim, tier: Tier, stage: str, known: Lookup | None) -> bool:
         """Store a result in the background; return False if it cannot be an entry."""
-        action, claim = entry_digest(KIND, VERSION, key), offer.claim
+        action = entry_digest(KIND, VERSION, key)
         files: Mapping[str, FileEntry | bytes] = {
             RECORD: claim.text,
             **{f"{_OUTPUTS}{path}": entry for path, entry in claim.outputs.items()},
@@ -233,12 +233,11 @@ class CacheSource:
             **{one.digest: partial(self._contents.get_chunks, one.digest) for one in claim.outputs.values()},
             **small_blobs(KIND, VERSION, key, files),
         }
-        self._offered[action] = offer.stage
-        known = offer.known
+        self._offered[action] = stage
         if known is not None and known.result is not None:
             self._client.reject(action)  # its result did not pass here
         elif self._signatures.pair is not None or known is None or known.refused:
-            self._reject_lesser(action, offer.tier)
+            self._reject_lesser(action, tier)
         self._client.upload(action, entry, blobs)
         return True
 
