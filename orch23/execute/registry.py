@@ -1,8 +1,7 @@
 """The registry of executors: those of features beside the local one, and those of plugins."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cache
-from types import ModuleType
 from typing import Final, TypeAlias
 
 from orch23.model.diagnostic import Diagnostic
@@ -13,37 +12,21 @@ EXECUTOR_GROUP: Final = "orch23.executors"
 MakeExecutor: TypeAlias = Callable[[Surroundings], Executor]
 
 
-def _features() -> ModuleType:
-    from orch23.model import features  # noqa: PLC0415 - few builds run elsewhere
-
-    return features
-
-
-def _names() -> Iterator[str]:
-    yield from _features().EXECUTORS
-
-
-def _load(name: str) -> MakeExecutor:
-    make: MakeExecutor = _features().load_feature(_features().EXECUTORS[name])
-    return make
-
-
-_OWN: Final = LazyMapping(_names(), _load)
-
-
 @cache
 def executors_of(plugins: tuple[str, ...]) -> Registry[MakeExecutor]:
     """Return the functions that create executors, by name; the local one is not among them."""
-    return Registry(_OWN, EXECUTOR_GROUP, plugins, _fault)
+    from orch23.model.features import EXECUTORS, load_feature  # noqa: PLC0415 - few builds run elsewhere
 
-
-def _fault(found: object, _name: str) -> str:
-    return "" if callable(found) else f"it must be a function of `Surroundings`, but is {found!r}"
+    own: LazyMapping[MakeExecutor] = LazyMapping(EXECUTORS, lambda name: load_feature(EXECUTORS[name]))
+    return Registry(own, EXECUTOR_GROUP, plugins, _fault)
 
 
 def missing_executor(name: str) -> Diagnostic | None:
     """Return the error that the feature with an executor is not a part of this installation; None if there is none."""
-    features = _features()
-    is_there = features.has_feature(features.EXECUTORS, name)
-    missing: Diagnostic | None = None if is_there else features.missing_feature(features.EXECUTORS[name])
-    return missing
+    from orch23.model.features import EXECUTORS, has_feature, missing_feature  # noqa: PLC0415 - likewise
+
+    return None if has_feature(EXECUTORS, name) else missing_feature(EXECUTORS[name])
+
+
+def _fault(found: object, _name: str) -> str:
+    return "" if callable(found) else f"it must be a function of `Surroundings`, but is {found!r}"

@@ -131,12 +131,7 @@ def _check_digests(method: str, asked: Mapping[DigestProto, Digest], replied: Se
 
 
 def _fault(method: str, status: RpcStatus | None) -> BlobFault | None:
-    """Return the fault of one blob.
-
-    Raises:
-        CacheFault: it is one of all blobs.
-
-    """
+    """Return the fault of one blob, or raise one of all blobs."""
     if status is None or status.code == _OK:
         return None
     fault = status_fault(method, status_name(status.code), status.message)

@@ -244,12 +244,7 @@ class GrpcCache:
             return None
 
     def _capabilities(self) -> CacheCapabilities:
-        """Return what the server can do.
-
-        Raises:
-            CacheFault: it has no cache, or not with SHA-256.
-
-        """
+        """Return what the server can do; raise if it has no cache, or not with SHA-256."""
         with self._lock:
             if self._known is None:
                 request = GetCapabilitiesRequest(instance_name=self.instance)

@@ -173,12 +173,7 @@ class HttpCache:
 
 
 def _is_there(reply: "httpcore2.Response", *, is_compressed: bool = False) -> bool:
-    """Return whether a reply has what it was asked for; False if there is none.
-
-    Raises:
-        CacheFault: it says something else, or is compressed although it must not be.
-
-    """
+    """Return whether a reply has what it was asked for; raise if it says something else, or is compressed wrongly."""
     if reply.status in _ABSENT:
         return False
     if reply.status != _OK[0]:

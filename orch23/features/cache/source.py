@@ -178,13 +178,7 @@ class CacheSource:
         lookup.finish(is_complete=found is not None)
 
     def _claim(self, action: Digest, data: bytes) -> Claim:
-        """Return what an entry says, if it counts by its signature.
-
-        Raises:
-            InvalidResultError: it does not count, or cannot be read.
-            MissingBytesError: the cache does not have its record.
-
-        """
+        """Return what an entry says, if it counts by its signature; raise if not, or if its record is missing."""
         try:
             files = decode_result(data)
         except ValueError as error:
@@ -242,10 +236,7 @@ class CacheSource:
         return True
 
     def _reject_lesser(self, action: Digest, tier: Tier) -> None:
-        """Let an upload replace an entry that does not count, or that has a lower tier; it may have come first.
-
-        The build may not have looked it up, or someone may have stored it since.
-        """
+        """Let an upload replace an entry that does not count, or that has a lower tier; it may have come since."""
         data = self._client.entry(action)
         if data is None:
             return

@@ -170,12 +170,7 @@ class _LoopClock:
 
 
 async def _first(*some: Coroutine[Any, Any, object]) -> None:
-    """Wait until one of these has ended, and cancel the others.
-
-    Raises:
-        Exception: that of the one that has ended.
-
-    """
+    """Wait until one of these has ended, cancel the others, and raise what it raised."""
     tasks = [asyncio.ensure_future(one) for one in some]
     ended, left = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     for task in left:

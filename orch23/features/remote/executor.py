@@ -174,12 +174,7 @@ class RemoteExecutor:
         return Cancelled()
 
     def _tried_once(self, action: Action, work: Work, faults: Faults, lines: HeardLines) -> ActionOutcome | None:
-        """Submit an action; return None if it has to be submitted again.
-
-        Raises:
-            GivenUpError: there were too many faults.
-
-        """
+        """Submit an action; return None if it has to be submitted again, raise if there were too many faults."""
         try:
             return self._outcome(action, work, faults, lines)
         except MissingBytesError as lost:
@@ -292,12 +287,7 @@ class RemoteExecutor:
         return Completed(result)
 
     def _refuse(self, reason: str, reply: Reply, faults: Faults) -> None:
-        """Send nothing more to the worker of a reply.
-
-        Raises:
-            GivenUpError: the engine cannot choose another one, or there were too many such workers.
-
-        """
+        """Send nothing more to the worker of a reply; raise if there is no other one, or there were too many such."""
         if not reply.place:
             raise GivenUpError(reason)
         with self._lock:

@@ -161,12 +161,7 @@ def _files(action: Action, tree: Tree) -> tuple[dict[str, FileEntry], tuple[Diag
 
 
 def _walk(tree: Tree, is_scratch: Callable[[str], bool], most: int) -> Iterator[tuple[str, FileEntry | str]]:
-    """Yield the files of a tree, and the texts of its links, by path.
-
-    Raises:
-        DecodeError: a directory is missing, a name is none, or there are more than `most`.
-
-    """
+    """Yield the files of a tree, and the texts of its links, by path; raise for what no tree has, or too many."""
     by_digest = {digest_bytes(encode(child)): child for child in tree.children}
     waiting = [("", tree.root or Directory())]
     count = 0

@@ -205,10 +205,7 @@ class ReapiEngine:
         self._server.close()
 
     def _upload(self, blobs: Mapping[Digest, bytes]) -> None:
-        """Upload messages that the server does not have, also if it says so wrongly.
-
-        It is asked each time, since it may have been restarted empty.
-        """
+        """Upload messages that the server does not have; it is asked each time, since it may have restarted empty."""
         with self._lock:
             again = self._suspect & blobs.keys()
             self._suspect -= again
@@ -249,12 +246,7 @@ class ReapiEngine:
         return is_late or (finished.missing is None and finished.fault is None)
 
     def _finished(self, execution: Execution) -> Finished | None:
-        """Return the end of an execution; None if it was cancelled.
-
-        Raises:
-            EngineFault, CacheFault: there will be none.
-
-        """
+        """Return the end of an execution; None if it was cancelled. Raise if there will be none."""
         failures = 0
         while not execution.is_unwanted.is_set():
             is_heard = False

@@ -91,12 +91,7 @@ def request_of(
 
 
 def _duration_of(seconds: float) -> Duration:
-    """Return a time as a message, rounded to nanoseconds.
-
-    Raises:
-        ValueError: it is not a number of at least 0.
-
-    """
+    """Return a time as a message, rounded to nanoseconds; raise if it is not a number of at least 0."""
     try:
         whole, part = divmod(round(Fraction(seconds) * _NANOS), _NANOS)
     except OverflowError:
