@@ -135,6 +135,7 @@ def test_a_pipeline_that_asks_for_a_missing_feature_has_one_error_with_its_place
                 assert f"--> asks.yaml:{at}" in refused.stderr
     (project / "off.yaml").write_text(PIPELINE.replace("\n", "\ncache: {url: /srv/cache, mode: off}\n", 1))
     assert run("build", "off.yaml").returncode == 0
+    assert ("key " in run("cache", "--help").stdout) is (feature != "cache")
 
 
 @pytest.mark.slow

@@ -13,6 +13,7 @@ from orch23.cli.declaration import (
     unsandboxed_option,
     variable_options,
 )
+from orch23.model.features import SHARED_CACHE, is_installed
 
 
 @declare_command("accept", "build.accept_edits")
@@ -126,6 +127,9 @@ def cache_verify() -> None:
 @declare_group("key", cache_command)
 def cache_key() -> None:
     """Create keys for the signatures of results."""
+
+
+cache_key.hidden = not is_installed(SHARED_CACHE["source"])
 
 
 @declare_command("new", "cache.signing_key:create_signing_key", cache_key)
