@@ -23,6 +23,7 @@ LIGHT = {
     "click",
     "orch23.cli.declaration",
     "orch23.cli.parameters",
+    "orch23.model.features",
     "orch23.report.registry",
 }
 """All that a declaration may import."""
@@ -33,6 +34,8 @@ def acting(context: click.Context, group: click.Group) -> Iterator[tuple[str, cl
     for name in group.list_commands(context):
         command = group.get_command(context, name)
         assert command is not None
+        if command.hidden:
+            continue  # it is of a feature that is not there
         if isinstance(command, click.Group):
             below = click.Context(command, info_name=name, parent=context)
             yield from ((f"{name} {path}", one) for path, one in acting(below, command))

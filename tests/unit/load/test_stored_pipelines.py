@@ -173,6 +173,7 @@ def test_a_stored_step_of_a_kind_that_is_not_known_is_read_again(tmp_path: Path)
     assert loaded(tmp_path, TEXT, stored) is not None
 
 
+@pytest.mark.needs("cache")
 def test_a_stored_pipeline_keeps_its_shared_cache(tmp_path: Path) -> None:
     stored, key = Stored(), f"ed25519:{'A' * 43}="
     text = f"{TEXT}cache: {{url: /srv/cache, responses: true, signed_by: [{key}]}}\n"
