@@ -10,7 +10,7 @@ from click import Context
 
 from orch23.cli.group import orch23
 from orch23.cli.main import main
-from orch23.model.features import COMMANDS, FORMATS
+from orch23.model.features import COMMANDS, FORMATS, SHARED_CACHE
 from tests.e2e.pipelines import of_any_tier
 from tests.gold import Golden
 from tests.project import Outcome, Project, scripted
@@ -73,8 +73,8 @@ def held(golden: Golden, name: str, outcome: Outcome) -> None:
     golden.check(f"cli/{name}.txt", masked(f"exit {outcome.code}\n--- stdout\n{outcome.out}--- stderr\n{outcome.err}"))
 
 
-# The help texts that list what features supply: all commands, and the formats of `build --output`.
-LISTING = {"": COMMANDS.values(), "build": FORMATS.values()}
+# The help texts that list what features supply: all commands, the formats of `build --output`, and `cache key`.
+LISTING = {"": COMMANDS.values(), "build": FORMATS.values(), "cache": SHARED_CACHE.values()}
 OF_MODELS = {key: [COMMANDS["model"]] for key in ("model install", "model list", "model remove")}
 HELPED = ("", *orch23.list_commands(Context(orch23)), *OF_MODELS)
 
