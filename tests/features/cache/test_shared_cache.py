@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from orch23.cli import shared_cache
-from orch23.features.cache import disk
+from orch23.features.cache import disk, opening
 from orch23.features.cache.environment import Environments, MachineFacts
 from orch23.model.pipeline import Stage
 from orch23.steps.shell.spec import ShellStep
@@ -178,7 +177,7 @@ def test_without_a_platform_the_environment_of_each_stage_counts(
     green(two.build("--cache", cache))
     assert two.ran() == []
     other = MachineFacts(release="other 1", machine="x86_64", libc="musl")
-    monkeypatch.setattr(shared_cache, "Environments", partial(Environments, machine=other))
+    monkeypatch.setattr(opening, "Environments", partial(Environments, machine=other))
     three = checkout(tmp_path / "three", head="")
     green(three.build("--cache", cache))
     assert (calls(three), three.ran()) == ([], ["copy", "count"])
@@ -196,7 +195,7 @@ def test_the_executor_of_the_command_line_is_that_of_the_environment(
         made.append(executor_of(Stage(name="s", step=ShellStep(("true",)))))
         return Environments(executor_of=executor_of, **given)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(shared_cache, "Environments", environments)
+    monkeypatch.setattr(opening, "Environments", environments)
     green(project.build("--cache", cache, "--executor", "dask", "--scheduler", "tcp://127.0.0.1:1"))
     assert made == ["dask"]
 

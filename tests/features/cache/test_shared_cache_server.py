@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from orch23.cli import shared_cache
 from orch23.engine.shared_results import SharedResults
-from orch23.features.cache import recent_misses, server_login
+from orch23.features.cache import opening, recent_misses, server_login
 from orch23.features.cache.availability import CacheLimits
 from orch23.features.cache.client import CacheClient
 from orch23.features.cache.reapi.entries import decode_result
@@ -114,7 +113,7 @@ def test_a_cache_that_does_not_work_is_reported_once_and_all_is_built(
 ) -> None:
     one = checkout(tmp_path / "one")
     green(one.build("--cache", server.url, "--cache-write"))
-    monkeypatch.setattr(shared_cache, "CacheClient", partial(CacheClient, limits=IMPATIENT))
+    monkeypatch.setattr(opening, "CacheClient", partial(CacheClient, limits=IMPATIENT))
     url = server.url
     if fault == "closed port":
         server.server_close()
