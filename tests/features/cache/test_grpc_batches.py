@@ -22,7 +22,6 @@ from orch23.features.cache.reapi.entries import encode_result
 from orch23.features.cache.reapi.messages import BatchUpdateBlobsRequest, BlobUpdate, digest_proto
 from orch23.features.cache.reapi.wire import encode
 from orch23.features.cache.registry import open_shared_cache
-from orch23.features.remote.transfers import Transfers
 from orch23.model.digest import Digest, FileEntry, digest_bytes
 from orch23.model.errors import CacheFault, MissingBytesError
 from orch23.model.ports import ChunkSource
@@ -425,7 +424,10 @@ def test_digests_that_could_be_paths_are_refused(server: ReapiServer, rig: Rig) 
 
 
 @pytest.mark.slow
+@pytest.mark.needs("remote")
 def test_transfers_use_batches(server: ReapiServer) -> None:
+    from orch23.features.remote.transfers import Transfers  # noqa: PLC0415 - of another feature
+
     here, there = MemoryContents(), MemoryContents()
     for data in (*SMALL.values(), *LARGE.values()):
         here.put(data)
@@ -452,7 +454,10 @@ def test_transfers_use_batches(server: ReapiServer) -> None:
     assert all(digest_bytes(data).sha256 == sha256 for sha256, data in there.blobs.items())
 
 
+@pytest.mark.needs("remote")
 def test_transfers_send_a_refused_blob_alone_and_report_a_lost_one(server: ReapiServer) -> None:
+    from orch23.features.remote.transfers import Transfers  # noqa: PLC0415 - of another feature
+
     contents = MemoryContents()
     for data in SMALL.values():
         contents.put(data)
