@@ -26,10 +26,9 @@ STAGES = 1_000
 
 def parts() -> Mapping[str, list[tuple[type, str]]]:
     """Return the parts: classes with the names of their methods."""
-    from orch23.decide.secrets import Secrets  # noqa: PLC0415 - heavy
+    from orch23.attempt.worker import Worker  # noqa: PLC0415 - heavy
+    from orch23.decide.decisions import StageDecider  # noqa: PLC0415 - heavy
     from orch23.engine.commit import Committer  # noqa: PLC0415 - heavy
-    from orch23.engine.decisions import StageDecider  # noqa: PLC0415 - heavy
-    from orch23.engine.worker import Worker  # noqa: PLC0415 - heavy
     from orch23.execute.cleanup import BackgroundCleaner  # noqa: PLC0415 - heavy
     from orch23.execute.local_executor import LocalExecutor  # noqa: PLC0415 - heavy
     from orch23.execute.sandbox_dir import SandboxDirs  # noqa: PLC0415 - heavy
@@ -39,6 +38,7 @@ def parts() -> Mapping[str, list[tuple[type, str]]]:
     from orch23.store.records import Records  # noqa: PLC0415 - heavy
     from orch23.store.run_logs import Journal  # noqa: PLC0415 - heavy
     from orch23.store.run_state import StateFile  # noqa: PLC0415 - heavy
+    from orch23.text.secrets import Secrets  # noqa: PLC0415 - heavy
 
     return {
         "deciding: inputs, manifest, key, records": [(StageDecider, "decide")],

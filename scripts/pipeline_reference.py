@@ -4,13 +4,13 @@ import json
 from collections.abc import Iterator
 from typing import Final
 
+from orch23.language.schema import JsonSchema, document_classes, pipeline_schema, reference_of
 from orch23.model.diagnostic import quoted_names
 from orch23.model.language import Document, Key
-from orch23.resolve.schema import JsonSchema, document_classes, pipeline_schema, reference_of
 
 _HEAD: Final = """# Pipeline reference
 
-Every key of a pipeline file, version 1. This page is generated from `orch23/resolve/document.py`, which declares
+Every key of a pipeline file, version 1. This page is generated from `orch23/language/document.py`, which declares
 the language (`orch23 schema` prints the same as a JSON schema); do not edit it by hand.
 
 Wherever a string, number, boolean or list is allowed, a `${{ }}` expression is allowed too, except where a key says

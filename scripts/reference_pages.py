@@ -195,7 +195,7 @@ def expressions_page() -> str:
 
 
 def _examples(table: Mapping[str, tuple[str, str]]) -> Iterator[str]:
-    from orch23.resolve.evaluation import evaluate  # noqa: PLC0415 - jinja2
+    from orch23.language.evaluation import evaluate  # noqa: PLC0415 - jinja2
 
     for name, (meaning, example) in table.items():
         result = json.dumps(evaluate(example, {}), ensure_ascii=False)

@@ -21,9 +21,9 @@ from typing import ClassVar
 from msgspec import Struct
 
 from orch23.checks.check import Check
-from orch23.engine.attempt import AttemptResult, ProcessStepRunner, StepRunner
-from orch23.engine.outcomes import command_failed
-from orch23.engine.process_runner import FinishedProcess, StepCommand
+from orch23.attempt.attempt import AttemptResult, ProcessStepRunner, StepRunner
+from orch23.attempt.outcomes import command_failed
+from orch23.attempt.process_runner import FinishedProcess, StepCommand
 from orch23.model.action import ActionResult, Completed
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry

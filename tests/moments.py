@@ -14,7 +14,7 @@ from unittest.mock import patch
 
 from orch23.cli.idle_snapshot import IdleSnapshotWriter
 from orch23.cli.partial_build import partial_build
-from orch23.engine.dry_run import replan
+from orch23.decide.dry_run import replan
 from orch23.entry import main
 from orch23.load.pipeline import load_pipeline
 from orch23.model.digest import FileEntry

@@ -1,6 +1,6 @@
 """Render a tree of expressions; return its value and its errors."""
 
-from orch23.resolve.expressions import render_watched
+from orch23.language.expressions import render_watched
 
 
 def render_tree(tree, names, at):

@@ -6,42 +6,42 @@ from tests.mutants import Mutant
 M = Mutant
 
 ASKING = "orch23/runners/llm.py"
-ATTEMPT = "orch23/engine/attempt.py"
+ATTEMPT = "orch23/attempt/attempt.py"
 COMMANDS = "orch23_checks/acceptance_commands.py"
-CONTENTS = "orch23/decide/proposal_files.py"
+CONTENTS = "orch23/proposal/proposal_files.py"
 CHAIN = "orch23_checks/order_chain.py"
-ENVELOPE = "orch23/decide/response_parser.py"
-EXCERPT = "orch23/decide/excerpt.py"
-FAILURE = "orch23/engine/outcomes.py"
+ENVELOPE = "orch23/proposal/response_parser.py"
+EXCERPT = "orch23/text/excerpt.py"
+FAILURE = "orch23/attempt/outcomes.py"
 FRESHNESS = "orch23/decide/freshness.py"
 GROUPS = "orch23/engine/group_checks.py"
-GUARDING = "orch23/engine/egress.py"
+GUARDING = "orch23/attempt/egress.py"
 JOURNAL = "orch23/store/run_logs.py"
-LEDGER = "orch23/engine/ledger.py"
+LEDGER = "orch23/attempt/ledger.py"
 LAYERED = "pipelines/layered_app.yaml"
 LOCAL = "orch23/execute/local_executor.py"
 LOG = "prompts/planner_coder_tester/communication_log.jsonl.j2"
 ORDER = "orch23_checks/order_chain.py"
 ORDERS = "orch23_checks/work_orders.py"
-PATHS = "orch23/decide/proposal_files.py"
+PATHS = "orch23/proposal/proposal_files.py"
 PCT = "pipelines/planner_coder_tester.yaml"
 PROCESS = "orch23/execute/process.py"
 PROMOTE = "orch23/store/promotion.py"
-PROPOSAL = "orch23/decide/proposal.py"
+PROPOSAL = "orch23/proposal/proposal.py"
 READINESS = "orch23/engine/preflight.py"
 RECORDED = "orch23/providers/recordings.py"
 RESPONSES = "orch23/features/vendors/openai_responses.py"
 UNMET = "unmet := self.resolved.broken or [unmet_error(one, self.tree) for one in unmet_conditions(self.resolved)]:"
 RENDERING = "orch23/runners/render.py"
-RUNNING = "orch23/engine/process_runner.py"
-READERS = "orch23/resolve/key_readers.py"
-STAGES = "orch23/resolve/stages.py"
+RUNNING = "orch23/attempt/process_runner.py"
+READERS = "orch23/language/key_readers.py"
+STAGES = "orch23/language/stages.py"
 STATE = "orch23/store/run_state.py"
 TASKS = "orch23_checks/planner_tasks.py"
 TDD = "pipelines/tdd_loop.yaml"
-TELLING = "orch23/engine/run_events.py"
+TELLING = "orch23/attempt/run_events.py"
 TRANSPORT = "orch23/providers/retries.py"
-VERIFICATION = "orch23/engine/verification.py"
+VERIFICATION = "orch23/attempt/verification.py"
 WORK = "pipelines/work_orders.yaml"
 
 NO_RETRY = M(ATTEMPT, "for attempt in range(history.attempt + 1, retry.max + 2):", "for attempt in range(1, 2):")
@@ -60,7 +60,7 @@ ENGINEER_PROMPT, FEEDBACK_TEXT = "prompts/work_orders/engineer.md.j2", "orch23/r
 NO_FEEDBACK = M(CODE_PROMPT, "{{ inputs | blocks }}", "{{ inputs | blocks }}{% set _ = brief %}")
 NO_EXCERPT = M(FEEDBACK_TEXT, '        yield DataBlock("what failed", feedback.excerpt)', "        yield from ()")
 NO_TEST_REPORT = M(
-    "orch23/decide/verdict.py",
+    "orch23/verdict/verdict.py",
     "    return replace(verdict, headline=_headline(result, verdict.counts), error=_most_frequent(result))\n",
     "    return replace(verdict, parts=())\n",
 )
@@ -268,7 +268,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "S1-12": (
         M(VERIFICATION, '            why = "it is outside the fence"\n', "            continue\n"),
         M(
-            "orch23/decide/write_protection.py",
+            "orch23/text/write_protection.py",
             "    return protected_reason(path) is not None or match_any(also, path)",
             "    return False",
         ),
@@ -285,7 +285,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "S1-14": (
         M(TDD, "  timeout: ${{ [vars.timeout_s, 600] | min }}\n", "  timeout: ${{ vars.timeout_s }}\n"),
         NO_TIMEOUT,
-        M("orch23/resolve/document.py", 'Key("10m", default="300s"', 'Key("10m", default="301s"'),
+        M("orch23/language/document.py", 'Key("10m", default="300s"', 'Key("10m", default="301s"'),
     ),
     "S1-15": (
         M(PROCESS, "env=dict(process.env),\n", "env={**os.environ, **process.env},\n"),
@@ -520,7 +520,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     ),
     "S3-05": (
         M(
-            "orch23/resolve/expand.py",
+            "orch23/language/expand.py",
             "    rendered = render_foreach(foreach, keyed,",
             "    keyed = sorted(keyed, key=lambda pair: pair[0])\n    rendered = render_foreach(foreach, keyed,",
         ),
@@ -531,7 +531,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
             "find_placeholders(full, entry.content, base)[:_SHOWN_PLACEHOLDERS]",
             "()",
         ),
-        M("orch23/decide/source_syntax.py", "_SHRINK = 0.5", "_SHRINK = 0.0"),
+        M("orch23/text/source_syntax.py", "_SHRINK = 0.5", "_SHRINK = 0.0"),
     ),
     "S3-07": (
         M(
@@ -636,7 +636,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     ),
     "S3-25": (
         NO_SEQUENCE,
-        M("orch23/engine/verification.py", 'if outcome == "skipped"]', 'if outcome == "none"]'),
+        M("orch23/attempt/verification.py", 'if outcome == "skipped"]', 'if outcome == "none"]'),
     ),
     "S3-26": (
         M(
@@ -745,7 +745,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     ),
     "S4-27": (
         M(
-            "orch23/engine/conversation.py",
+            "orch23/attempt/conversation.py",
             "    text, _ = sources.text(step.schema) if step.schema else (None, None)\n",
             "    text = None\n",
         ),
@@ -799,7 +799,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "S4-34": (
         M(WORK, "    needs: [orders]\n", ""),
         M(
-            "orch23/decide/write_protection.py",
+            "orch23/text/write_protection.py",
             "    return protected_reason(path) is not None or match_any(also, path)",
             "    return False",
         ),
@@ -1145,7 +1145,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "C30": (
         M("orch23/resolve/commands.py", "    return ShellStep(tuple(argv))\n", "    return ShellStep(command)\n"),
         M(
-            "orch23/resolve/item_rules.py",
+            "orch23/language/item_rules.py",
             '    ("shell/*", _ARGUMENT),\n',
             '    ("shell/*", _TEXT),\n',
         ),

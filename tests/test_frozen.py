@@ -17,7 +17,7 @@ OF_THE_WIRE = frozenset({"array_like", "forbid_unknown_fields", "omit_defaults",
 """Options of a Struct that is stored or sent."""
 
 CHANGED_ELSEWHERE = {
-    "orch23/engine/attempt.py": ("Calls",),  # the step of a model notes what it has spent
+    "orch23/attempt/attempt.py": ("Calls",),  # the step of a model notes what it has spent
     "orch23/features/batches/submission.py": (
         "BatchLimiter",
         "BatchSubmission",

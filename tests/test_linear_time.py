@@ -11,33 +11,33 @@ from collections.abc import Callable
 import pytest
 from msgspec import Struct
 
+from orch23.attempt.outcomes import command_failed
+from orch23.attempt.process_runner import with_refused_writes
 from orch23.checks.schema_validator import make_validator
-from orch23.decide.excerpt import fit_parts, normalise, shorten_tree_paths
-from orch23.decide.failure_groups import group_failures
-from orch23.decide.likely_cause import FailedStep, likely_cause, limit_cause, output_cause
-from orch23.decide.module_cause import module_cause
-from orch23.decide.network_cause import network_cause
-from orch23.decide.omissions import find_placeholders, is_diff
-from orch23.decide.proposal import judge_response
-from orch23.decide.pytest_report import ReportedFailure
-from orch23.decide.secret_patterns import KEY_FORMATS
-from orch23.decide.secrets import secrets_from
-from orch23.decide.source_syntax import syntax_fault
-from orch23.decide.unfixable_tests import MissingImport
-from orch23.decide.verdict import judge_pytest
-from orch23.engine.outcomes import command_failed
-from orch23.engine.process_runner import with_refused_writes
 from orch23.load.yaml_errors import PIPELINE_LIMITS
 from orch23.load.yaml_text import parse_yaml
 from orch23.model.action import StepLimits
 from orch23.model.llm import Proposal, RefusedResponse
 from orch23.model.parsing import parse_json
 from orch23.model.pipeline import BriefLimits, Stage, WriteScope
+from orch23.proposal.omissions import find_placeholders, is_diff
+from orch23.proposal.proposal import judge_response
 from orch23.providers.rate_headers import stated_limits
 from orch23.resolve.slices import take_slice
 from orch23.resolve.templates import render_prompt
 from orch23.steps.llm.spec import LLMStep
 from orch23.store.lock_file import decode_lock
+from orch23.text.excerpt import fit_parts, normalise, shorten_tree_paths
+from orch23.text.secret_patterns import KEY_FORMATS
+from orch23.text.secrets import secrets_from
+from orch23.text.source_syntax import syntax_fault
+from orch23.verdict.failure_groups import group_failures
+from orch23.verdict.likely_cause import FailedStep, likely_cause, limit_cause, output_cause
+from orch23.verdict.module_cause import module_cause
+from orch23.verdict.network_cause import network_cause
+from orch23.verdict.pytest_report import ReportedFailure
+from orch23.verdict.unfixable_tests import MissingImport
+from orch23.verdict.verdict import judge_pytest
 from tests import linear_time as linear
 
 MODULES = list(linear.product_modules())
@@ -47,20 +47,24 @@ PATTERNS, UNKNOWN = linear.used_patterns(MODULES)
 MADE = {
     "orch23.checks.schema_validator.compile_regex": "RE2",
     "orch23.checks.schema_validator._search_short_text": "a text of at most 2,000 characters, and a bound of its ways",
-    "orch23.decide.omissions._either": "its patterns are values of the module",
-    "orch23.decide.secret_patterns.KeyFormat.find": "its patterns are in KEY_FORMATS, below",
-    "orch23.decide.secrets._outside_marks": "the marks of orch23 itself",
+    "orch23.proposal.omissions._either": "its patterns are values of the module",
+    "orch23.text.secret_patterns.KeyFormat.find": "its patterns are in KEY_FORMATS, below",
+    "orch23.text.secrets._outside_marks": "the marks of orch23 itself",
     "orch23.execute.sandbox_tree.scratch_matcher": "names of files",
     "orch23.model.paths._regex": "paths of at most 1,024 bytes",
     "orch23.model.paths._pieces_overlap": "one character",
     "orch23.model.patterns._LazyPattern.__getattr__": "its patterns are values of modules",
     "orch23.providers.model_facts._is_snapshot": "names of models",
     "orch23.resolve.known_programs._without": "words of a command, anchored",
-    "orch23.resolve.stand_ins._takes": "its patterns are those of the language",
+    "orch23.language.stand_ins._takes": "its patterns are those of the language",
     "orch23.features.templates.dry_run._copier_line": "anchored at the beginning of a line",
 }
 PACKAGES = (
     "model",
+    "text",
+    "language",
+    "proposal",
+    "verdict",
     "decide",
     "resolve",
     "checks",
@@ -76,11 +80,11 @@ BOUNDED = {
     "orch23.model.paths._piece_regex": "a piece of a pattern, at most a set of 1,000 characters",
     "orch23.model.paths._set_regex": "sets of at most 1,000 characters",
     "orch23.plan.nodes._folders_above": "paths of a pipeline, which have at most 4,096 characters",
-    "orch23.resolve.reading._and_above": "places in a pipeline, at most 100 deep",
+    "orch23.language.reading._and_above": "places in a pipeline, at most 100 deep",
     "orch23.store.observations._with_above": "paths of directories of a project",
     "orch23.features.watch.watched_files._with_above": "likewise",
-    "orch23.decide.source_syntax.python_comments": "source that parses",
-    "orch23.decide.unfixable_tests.module_levels": "patterns of a pipeline",
+    "orch23.text.source_syntax.python_comments": "source that parses",
+    "orch23.verdict.unfixable_tests.module_levels": "patterns of a pipeline",
     "orch23.load.yaml_text._events": "its callers stop at a depth of 100",
 }
 

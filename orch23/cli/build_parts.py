@@ -12,24 +12,23 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
+from orch23.attempt.attempt import Models, Safeguards
+from orch23.attempt.conversation import Conversations, RequestBuilder, shared_systems
+from orch23.attempt.egress import NetworkAccess
+from orch23.attempt.ledger import Ledger
+from orch23.attempt.run_events import OutputWatcher, Reporter
+from orch23.attempt.worker import Worker
 from orch23.cli.author_data import read_scripted_responses, validate_by_schema
 from orch23.cli.consent import Consent, trust_command_line
 from orch23.cli.parameters import EXECUTORS
 from orch23.cli.project_loading import Project
-from orch23.decide.secrets import Secrets
-from orch23.engine.attempt import Models, Safeguards
+from orch23.decide.dry_run import Preview
+from orch23.decide.protected_files import own_file_patterns
+from orch23.decide.session import Session
 from orch23.engine.build import Build, BuildOptions
 from orch23.engine.commit import Committer
-from orch23.engine.conversation import Conversations, RequestBuilder, shared_systems
-from orch23.engine.dry_run import Preview
-from orch23.engine.egress import NetworkAccess
 from orch23.engine.foreseen_failures import certain_failures
-from orch23.engine.ledger import Ledger
 from orch23.engine.preflight import CallPreflight, SandboxPreflight
-from orch23.engine.protected_files import own_file_patterns
-from orch23.engine.run_events import OutputWatcher, Reporter
-from orch23.engine.session import Session
-from orch23.engine.worker import Worker
 from orch23.execute.launch import weak_sandbox_error
 from orch23.execute.local_executor import LocalExecutor
 from orch23.execute.program_runner import LocalProgramRunner
@@ -50,12 +49,13 @@ from orch23.store.input_files import InputFiles
 from orch23.store.lock_file import lock_path
 from orch23.store.run_logs import AttemptFiles
 from orch23.store.workspace import Workspace
+from orch23.text.secrets import Secrets
 
 if TYPE_CHECKING:
+    from orch23.attempt.later_batches import LaterBatches
     from orch23.cli.placement import Placement
     from orch23.cli.shared_budget import SharedBudget
-    from orch23.engine.approval import Approval
-    from orch23.engine.deferred_stages import LaterBatches
+    from orch23.decide.approval import Approval
 
 
 class BuildRequest(Struct, frozen=True, kw_only=True):

@@ -15,19 +15,18 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from orch23 import __version__
+from orch23.attempt.ledger import run_limits
 from orch23.cli.author_data import check_input_schemas
 from orch23.cli.build_parts import BuildParts, BuildRequest
 from orch23.cli.consent import Consent
 from orch23.cli.project_loading import Project, hidden_paths, open_build_session, open_read_session, usual_executor
 from orch23.cli.store_size import warn_about_size
-from orch23.decide.secrets import Secrets, secrets_from
+from orch23.decide.dry_run import check_ownership, preview
+from orch23.decide.ownership import check_left_out
+from orch23.decide.session import Session
 from orch23.engine.build import Build
-from orch23.engine.dry_run import check_ownership, preview
 from orch23.engine.idle_build import spec_hash
-from orch23.engine.ledger import run_limits
-from orch23.engine.ownership import check_left_out
 from orch23.engine.preflight import may_call_program, may_have_process, may_use_sandbox
-from orch23.engine.session import Session
 from orch23.engine.worker_threads import executor_of
 from orch23.execute.launch import PlainLauncher
 from orch23.execute.local_executor import LocalExecutor
@@ -60,11 +59,12 @@ from orch23.store.project_store import SWEPT_FOLDERS
 from orch23.store.run_logs import Journal, new_run_id
 from orch23.store.run_state import StateFile
 from orch23.store.safe_files import sweep_temps
+from orch23.text.secrets import Secrets, secrets_from
 
 if TYPE_CHECKING:
     from orch23.cli.placement import NameOf
     from orch23.cli.shared_cache import OpenedCache
-    from orch23.engine.approval import Approval
+    from orch23.decide.approval import Approval
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _READ_BYTES = 64
@@ -269,7 +269,7 @@ def prepared_build(project: Project, request: BuildRequest, screen: Observer) ->
 
 def _approval(project: Project, request: BuildRequest, open_again: Callable[[], Session]) -> "Approval":
     """Return what the stages may do, once the plan file was found to hold. A refused build has no journal."""
-    from orch23.engine.approval import approval_of  # noqa: PLC0415 - only with a plan file
+    from orch23.decide.approval import approval_of  # noqa: PLC0415 - only with a plan file
 
     seen = preview(open_again(), request.selection)
     if request.approve is not None:

@@ -18,10 +18,10 @@ from orch23.snapshot.fast_path import StaleSnapshot, color_by_environment
 if TYPE_CHECKING:
     from orch23.cli.found_project import FoundProject
     from orch23.cli.watched_build import WatchedBuild
-    from orch23.decide.secrets import Secrets
     from orch23.model.diagnostic import Diagnostic
     from orch23.report.area import TerminalArea
     from orch23.report.progress import ProgressLine
+    from orch23.text.secrets import Secrets
 
 
 ColorChoice: TypeAlias = Literal["auto", "always", "never"]
@@ -119,7 +119,7 @@ class Console(Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def _secrets(self) -> "Secrets":
-        from orch23.decide.secrets import secrets_from  # noqa: PLC0415 - not for `--help`
+        from orch23.text.secrets import secrets_from  # noqa: PLC0415 - not for `--help`
 
         return secrets_from(self.environ)
 

@@ -11,11 +11,11 @@ from orch23.cli.consent import Consent
 from orch23.cli.doctor_finding import DoctorFinding
 from orch23.cli.opening import cache_address
 from orch23.cli.shared_cache import granted_settings
-from orch23.decide.secrets import secrets_from
 from orch23.model.features import SHARING, is_installed, load_feature
 from orch23.model.pipeline import Pipeline
 from orch23.model.shared_cache import CacheOptions, CacheSettings
 from orch23.model.step import Grant
+from orch23.text.secrets import secrets_from
 
 # Variables of options of `orch23 build`.
 CACHE_OPTION: Final = "ORCH23_BUILD_CACHE"

@@ -86,8 +86,8 @@ def with_var_notes(
 
 
 def _notes(place: Location, lines: Sequence[str], outside: Mapping[str, str]) -> Iterator[Related]:
+    from orch23.language.expressions import members_used  # noqa: PLC0415 - as above
     from orch23.load.overrides import set_note  # noqa: PLC0415 - only for errors
-    from orch23.resolve.expressions import members_used  # noqa: PLC0415 - as above
 
     line = lines[place.line - 1] if 0 < place.line <= len(lines) else ""
     text = line[place.column - 1 : place.column - 1 + place.length]

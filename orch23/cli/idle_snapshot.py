@@ -17,9 +17,8 @@ from orch23.cli.found_project import PIPELINES
 from orch23.cli.parameters import fact_of
 from orch23.cli.partial_build import PAIR, TABLE, can_split, table_name
 from orch23.cli.project_loading import Project
-from orch23.decide.secrets import secrets_from
+from orch23.decide.dependency_index import OutdatedIndexError
 from orch23.engine.build import Build
-from orch23.engine.dependency_index import OutdatedIndexError
 from orch23.engine.idle_build import IdleBuild, Table, add_read_paths, idle_build_of, table_of
 from orch23.model.digest import digest_bytes
 from orch23.model.errors import SafetyError
@@ -56,6 +55,7 @@ from orch23.snapshot.stat_snapshot import StatSnapshot
 from orch23.store.project_store import STORE_NAME, STORE_VERSION, may_hold_secret
 from orch23.store.run_logs import format_timestamp, line_without_checksum
 from orch23.store.workspace import Workspace
+from orch23.text.secrets import secrets_from
 
 # Events of a build with nothing to do.
 _IDLE = (RunStarted, Planned, StageDecided, StagesAdded, Warned, RunFinished)

@@ -6,9 +6,9 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
-from orch23.engine.dependency_index import DependencyIndex, OutdatedIndexError
-from orch23.engine.earlier_build import EarlierBuild, earlier_build
-from orch23.engine.partial_plan import Part, Since, part_of
+from orch23.decide.dependency_index import DependencyIndex, OutdatedIndexError
+from orch23.decide.earlier_build import EarlierBuild, earlier_build
+from orch23.decide.partial_plan import Part, Since, part_of
 from orch23.model.digest import Digest
 from orch23.model.pipeline import Pipeline, Stage
 from orch23.snapshot.fast_path import StaleSnapshot, snapshot_path

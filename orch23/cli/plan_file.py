@@ -12,9 +12,8 @@ from orch23.cli.discovery import find_project
 from orch23.cli.named_files import write_named_file
 from orch23.cli.parameters import PipelineArguments
 from orch23.cli.project_loading import Project
+from orch23.decide.dry_run import Preview
 from orch23.decide.freshness import change_reasons
-from orch23.decide.secrets import Secrets, secrets_from
-from orch23.engine.dry_run import Preview
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json, digest_json
 from orch23.model.errors import ExitCode, InvalidInputError, NotFoundError, Orch23Error, UsageError
@@ -22,6 +21,7 @@ from orch23.model.parsing import as_mapping, from_struct, parse_stored, to_struc
 from orch23.model.plan import Expand, Fresh, Maybe, Restore, VerifyOnly
 from orch23.report.plan_view import reason_text, reason_texts, short_value
 from orch23.report.values import json_document
+from orch23.text.secrets import Secrets, secrets_from
 
 FORMAT: Final = 1
 """The version of plan files. A field that changes its meaning, or is added or removed, raises it."""

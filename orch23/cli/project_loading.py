@@ -13,12 +13,12 @@ from msgspec.structs import replace
 from orch23.cli.author_data import check_schema_file
 from orch23.cli.parameters import EXECUTORS
 from orch23.cli.partial_build import LastBuild, partial_build, stages_before
-from orch23.engine.earlier_build import EarlierBuild
-from orch23.engine.facts import FactFinder
-from orch23.engine.ownership import OtherPipelines, check_left_out
-from orch23.engine.partial_plan import Part
-from orch23.engine.protected_files import declared_by_pipeline
-from orch23.engine.session import (
+from orch23.decide.earlier_build import EarlierBuild
+from orch23.decide.facts import FactFinder
+from orch23.decide.ownership import OtherPipelines, check_left_out
+from orch23.decide.partial_plan import Part
+from orch23.decide.protected_files import declared_by_pipeline
+from orch23.decide.session import (
     PartialPriorState,
     PlanningTools,
     PriorState,
@@ -47,7 +47,7 @@ from orch23.store.project_store import ProjectStore, open_store
 from orch23.store.promotion import RefusePath
 
 if TYPE_CHECKING:
-    from orch23.engine.shared_results import SharedResults
+    from orch23.decide.shared_results import SharedResults
     from orch23.load.overrides import ModelOverride
     from orch23.steps.llm.spec import LLMStep
 

@@ -9,8 +9,8 @@ from typing import Any, TypeAlias
 from msgspec.structs import replace
 
 from orch23.cli.project_loading import Project, ProjectSettings, open_project, open_read_session
-from orch23.engine.dry_run import Preview, preview
-from orch23.engine.session import Session
+from orch23.decide.dry_run import Preview, preview
+from orch23.decide.session import Session
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import CorruptStateError, Orch23Error, UsageError
 from orch23.model.event import StageDecided, StageFinished, StageStarted, StageWithheld

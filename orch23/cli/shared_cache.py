@@ -13,9 +13,8 @@ from orch23.cli.console import Console
 from orch23.cli.opening import cache_address
 from orch23.cli.parameters import PipelineArguments
 from orch23.cli.project_loading import Project, usual_executor
-from orch23.decide.secrets import Secrets, secrets_from
-from orch23.engine.result_source import ResponseSource, ResultSource
-from orch23.engine.shared_results import SharedResults
+from orch23.decide.result_source import ResponseSource, ResultSource
+from orch23.decide.shared_results import SharedResults
 from orch23.engine.worker_threads import executor_of
 from orch23.execute.sandbox.tier_selection import best_tier_once
 from orch23.model.action import NAMESPACES_TIER
@@ -30,6 +29,7 @@ from orch23.model.text import join_first
 from orch23.report.diagnostics import visible
 from orch23.report.shared_cache import shared_cache_text
 from orch23.snapshot.store_registry import TRUST_VARIABLE
+from orch23.text.secrets import Secrets, secrets_from
 
 _FLUSH_S = 300.0
 """How long a build waits for its uploads. A cache that does not respond is switched off much earlier."""
@@ -123,7 +123,7 @@ def open_cache(
         return OpenedCache(None, events)
     responses = None
     if opened.responses is not None:
-        from orch23.engine.shared_responses import SharedResponses  # noqa: PLC0415 - few pipelines share them
+        from orch23.decide.shared_responses import SharedResponses  # noqa: PLC0415 - few pipelines share them
 
         responses = SharedResponses(opened.responses, secrets, writes=opened.writes and downloads)
         project.store.exchanges.use_cache(responses.find, responses.share)

@@ -1,1 +1,1 @@
-"""Pure decisions: is a stage fresh, may a proposal be written, did the tests pass."""
+"""Decide what is to be done about each stage, and why."""

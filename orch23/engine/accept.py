@@ -4,13 +4,13 @@ from collections.abc import Collection, Mapping
 
 from msgspec import UNSET
 
-from orch23.engine.attempt import StageResult
+from orch23.attempt.attempt import StageResult
+from orch23.attempt.egress import guard_edit
+from orch23.attempt.outcomes import metrics_of, missing_bytes_error
+from orch23.attempt.process_runner import Files
+from orch23.attempt.worker import InputsChangedError, record_edit
+from orch23.decide.dry_run import DryRun
 from orch23.engine.build import Build
-from orch23.engine.dry_run import DryRun
-from orch23.engine.egress import guard_edit
-from orch23.engine.outcomes import metrics_of, missing_bytes_error
-from orch23.engine.process_runner import Files
-from orch23.engine.worker import InputsChangedError, record_edit
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry
 from orch23.model.errors import (

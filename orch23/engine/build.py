@@ -11,13 +11,9 @@ from typing import TYPE_CHECKING, TypeAlias, assert_never
 from msgspec import UNSET, Struct, field
 from msgspec.structs import replace
 
-from orch23.engine.attempt import StageResult
-from orch23.engine.commit import Committer
-from orch23.engine.decisions import DecidedStage
-from orch23.engine.dry_run import walk_through
-from orch23.engine.foreseen_failures import place_errors
-from orch23.engine.ledger import Ledger, StageLimitError, wall_time_error
-from orch23.engine.outcomes import (
+from orch23.attempt.attempt import StageResult
+from orch23.attempt.ledger import Ledger, StageLimitError, wall_time_error
+from orch23.attempt.outcomes import (
     BuildResult,
     Failure,
     RunStop,
@@ -29,7 +25,12 @@ from orch23.engine.outcomes import (
     run_outcome,
     stopped_by,
 )
-from orch23.engine.plan_walk import (
+from orch23.attempt.process_runner import CancelledBuildError
+from orch23.attempt.run_events import RunEvents
+from orch23.attempt.worker import InputsChangedError, Worker
+from orch23.decide.decisions import DecidedStage
+from orch23.decide.dry_run import walk_through
+from orch23.decide.plan_walk import (
     HeldBack,
     ItemsAdded,
     Kept,
@@ -39,12 +40,11 @@ from orch23.engine.plan_walk import (
     PlanWalk,
     Undecided,
 )
-from orch23.engine.process_runner import CancelledBuildError
-from orch23.engine.removals import files_at_stake
+from orch23.decide.removals import files_at_stake
+from orch23.decide.session import Session
+from orch23.engine.commit import Committer
+from orch23.engine.foreseen_failures import place_errors
 from orch23.engine.results import StageResults
-from orch23.engine.run_events import RunEvents
-from orch23.engine.session import Session
-from orch23.engine.worker import InputsChangedError, Worker
 from orch23.engine.worker_threads import StagePools, WorkerThreads
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import (
@@ -69,8 +69,9 @@ from orch23.resolve.resolution import ResolvedStage
 from orch23.store.turns import TURN
 
 if TYPE_CHECKING:
-    from orch23.engine.approval import Approval
-    from orch23.engine.deferred_stages import DeferredStages, LaterBatches
+    from orch23.attempt.later_batches import LaterBatches
+    from orch23.decide.approval import Approval
+    from orch23.engine.deferred_stages import DeferredStages
     from orch23.engine.group_checks import GroupChecks
 
 # An input that changes while a stage is prepared makes the build decide the stage again, at most so often (ADR 4).
@@ -521,7 +522,7 @@ class Build(Struct, kw_only=True, dict=True):
             case Orch23Error():
                 end = stopped_by(resolved.key, *outcome.diagnostics, code=outcome.exit_code)
                 if isinstance(outcome, ProviderError):
-                    from orch23.engine.stage_errors import provider_errors  # noqa: PLC0415 - only for failures
+                    from orch23.attempt.stage_errors import provider_errors  # noqa: PLC0415 - only for failures
 
                     end = replace(end, problems=provider_errors(self.session.pipeline, name, end.problems))
                 self._results.end(name, end)

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Literal
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from orch23.engine.attempt import StageResult
-from orch23.engine.outcomes import StageOutcome
-from orch23.engine.ownership import is_proven
-from orch23.engine.protected_files import DeclaredByPlan
-from orch23.engine.session import LAST_LOCK, Session
-from orch23.engine.stage_view import ObsoleteFiles, StageTree
+from orch23.attempt.attempt import StageResult
+from orch23.attempt.outcomes import StageOutcome
+from orch23.decide.ownership import is_proven
+from orch23.decide.protected_files import DeclaredByPlan
+from orch23.decide.session import LAST_LOCK, Session
+from orch23.decide.stage_view import ObsoleteFiles, StageTree
 from orch23.model.digest import FileEntry, git_blob_id
 from orch23.model.errors import MissingBytesError
 from orch23.model.event import FilesReleased
@@ -26,7 +26,7 @@ from orch23.steps.registry import is_llm
 from orch23.store.promotion import PromotionResult
 
 if TYPE_CHECKING:
-    from orch23.engine.run_events import RunEvents
+    from orch23.attempt.run_events import RunEvents
 
 _Target = Mapping[str, FileEntry | None]
 

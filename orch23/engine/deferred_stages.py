@@ -1,47 +1,21 @@
 """Stages whose requests are in batches: which they are, when to look at the batches, which can go on."""
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator
 from functools import partial
-from typing import Protocol
 
 from msgspec import Struct, field
 
-from orch23.engine.outcomes import StageOutcome
+from orch23.attempt.later_batches import LaterBatches
+from orch23.attempt.outcomes import StageOutcome
 from orch23.engine.worker_threads import WorkerThreads
 from orch23.model.errors import ExitCode
-from orch23.model.llm import Provider
 from orch23.model.plan import Run, VerifyOnly
 from orch23.model.stage_status import StageStatus
 from orch23.resolve.resolution import ResolvedStage
-from orch23.steps.llm.spec import LLMStep
 
 _FIRST_DELAY_S = 1.0
 _LONGEST_DELAY_S = 60.0
 _SLOWER = 1.5
-
-
-class LaterBatches(Protocol):
-    """The port to the requests of a run in batches, which are sent and collected by the feature `batches`."""
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether no request is in a batch, or has a result from one."""
-
-    @property
-    def has_unsent(self) -> bool:
-        """Whether a request is not submitted yet."""
-
-    def provider(self, step: LLMStep, stage: str, inner: Provider | None) -> Provider:
-        """Return the provider of a stage. With `inner`, only requests that are in a batch already are."""
-
-    def advance(self) -> frozenset[str]:
-        """Submit what is queued, and collect what has ended; return the requests whose stages can go on."""
-
-    def cancel(self, delays_s: Sequence[float]) -> bool:
-        """Cancel the batches, and collect those that have ended; return whether some have not after these delays."""
-
-    def report(self) -> None:
-        """Report what the run waits for."""
 
 
 class _Deferred(Struct, frozen=True):

@@ -7,10 +7,10 @@ from pathlib import Path, PurePosixPath
 
 from msgspec.structs import replace
 
-from orch23.engine.dry_run import Preview
-from orch23.engine.outcomes import StageOutcome, stopped_by
-from orch23.engine.project_state import ProjectState
-from orch23.engine.stage_view import StageTree
+from orch23.attempt.outcomes import StageOutcome, stopped_by
+from orch23.decide.dry_run import Preview
+from orch23.decide.project_state import ProjectState
+from orch23.decide.stage_view import StageTree
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.paths import PatternSet, is_glob, normalize_pattern, static_prefix
 from orch23.model.pipeline import Stage
@@ -75,7 +75,7 @@ def _errors(seen: Preview, name: str, base: Path) -> Iterator[Diagnostic]:
     if isinstance(decision, Run | Maybe | Expand):
         found += ((error, "outputs") for error in place_errors(seen.state, node, base))
     if isinstance(decision, Run) and isinstance(node, Stage) and node.requires:
-        from orch23.engine.attempt import unmet_conditions, unmet_error  # noqa: PLC0415 - few stages have conditions
+        from orch23.attempt.attempt import unmet_conditions, unmet_error  # noqa: PLC0415 - few stages have conditions
 
         made = PatternSet(path for up in seen.unsettled(name) for path in writes_of(seen.plan.nodes[up]))
         unmet = (one for one in unmet_conditions(seen.decided_stages[name].resolved) if not made.may_overlap(one.path))

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from orch23.engine.attempt import StageResult
-from orch23.engine.outcomes import Failure, relative_path
+from orch23.attempt.attempt import StageResult
+from orch23.attempt.outcomes import Failure, relative_path
 from orch23.engine.results import StageResults
 from orch23.model.llm import RetryFeedback
 from orch23.model.paths import may_overlap

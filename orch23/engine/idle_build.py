@@ -7,8 +7,7 @@ from pathlib import Path
 from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
-from orch23.engine.build import Build
-from orch23.engine.dependency_index import (
+from orch23.decide.dependency_index import (
     DependencyIndex,
     IndexHead,
     OutdatedIndexError,
@@ -16,8 +15,9 @@ from orch23.engine.dependency_index import (
     changed_rows,
     head_of,
 )
-from orch23.engine.dry_run import replan
-from orch23.engine.partial_plan import Part
+from orch23.decide.dry_run import replan
+from orch23.decide.partial_plan import Part
+from orch23.engine.build import Build
 from orch23.model.event import RunFinished, RunStarted
 from orch23.model.plan import Decision, Fresh, Plan
 from orch23.model.record import LockFile

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
-from orch23.engine.attempt import StepRequirements, step_runner, unmet_conditions
-from orch23.engine.conversation import Conversations, RequestBuilder, find_recorded
-from orch23.engine.decisions import DecidedStage
-from orch23.engine.dry_run import Preview
-from orch23.engine.facts import has_process
+from orch23.attempt.attempt import StepRequirements, step_runner, unmet_conditions
+from orch23.attempt.conversation import Conversations, RequestBuilder, find_recorded
+from orch23.decide.decisions import DecidedStage
+from orch23.decide.dry_run import Preview
+from orch23.decide.facts import has_process
 from orch23.model.action import NAMESPACES_TIER
 from orch23.model.diagnostic import Diagnostic, Location, Related
 from orch23.model.errors import ConfigurationError, ConsentError, MissingBytesError, Orch23Error, ProviderError
@@ -290,7 +290,7 @@ class CallPreflight(Struct, frozen=True, kw_only=True):
         missing = find_recorded(conversation.recorded, step, request).missing
         if missing is None or not step.fallback:
             return missing
-        from orch23.engine.fallback import recorded_fallback  # noqa: PLC0415 - few stages have fallbacks
+        from orch23.attempt.fallback import recorded_fallback  # noqa: PLC0415 - few stages have fallbacks
 
         others = self.conversations.open_fallbacks(resolved, 1, set())
         return None if recorded_fallback(others, requests, resolved, this) is not None else missing
@@ -351,7 +351,7 @@ def llm_steps(plan: Plan) -> "Iterator[LLMStep]":
 def _steps_of(node: Stage | ForeachStage) -> "Sequence[LLMStep]":
     if isinstance(node, Stage) and not is_llm(node.step):
         return ()
-    from orch23.resolve.llm_steps import llm_steps_of  # noqa: PLC0415 - an edit without a model does not need it
+    from orch23.language.llm_steps import llm_steps_of  # noqa: PLC0415 - an edit without a model does not need it
 
     return llm_steps_of(node)
 
@@ -359,7 +359,7 @@ def _steps_of(node: Stage | ForeachStage) -> "Sequence[LLMStep]":
 def _fallbacks_of(node: Stage | ForeachStage) -> "Sequence[LLMStep]":
     if isinstance(node, Stage) and not is_llm(node.step):
         return ()
-    from orch23.resolve.llm_steps import fallbacks_of  # noqa: PLC0415 - as above
+    from orch23.language.llm_steps import fallbacks_of  # noqa: PLC0415 - as above
 
     return fallbacks_of(node)
 

@@ -7,9 +7,8 @@ from typing import TypeAlias
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from orch23.engine.attempt import StageResult
-from orch23.engine.commit import Committer, PassedStage, WorkspaceChange, WriteBehind, is_cheap_to_rebuild
-from orch23.engine.outcomes import (
+from orch23.attempt.attempt import StageResult
+from orch23.attempt.outcomes import (
     Failure,
     StageCost,
     StageOutcome,
@@ -18,9 +17,10 @@ from orch23.engine.outcomes import (
     missing_bytes_outcome,
     stopped_by,
 )
-from orch23.engine.plan_walk import PlanWalk, may_access
-from orch23.engine.protected_files import undeclared_tool_files
-from orch23.engine.run_events import RunEvents
+from orch23.attempt.run_events import RunEvents
+from orch23.decide.plan_walk import PlanWalk, may_access
+from orch23.decide.protected_files import undeclared_tool_files
+from orch23.engine.commit import Committer, PassedStage, WorkspaceChange, WriteBehind, is_cheap_to_rebuild
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ExitCode, MissingBytesError
 from orch23.model.event import FROM_SHARED_CACHE, Warned
@@ -286,7 +286,9 @@ class StageResults(Struct, kw_only=True, dict=True):
         cheap = is_cheap_to_rebuild(resolved.stage, done) and self._is_alone(resolved.stage)
         record = self.committer.keep_for_later(resolved, done) if cheap else self.committer.keep(resolved, done)
         if state.shared is not None:
-            state.shared.share(resolved, record, done, self.events.took_s(name))
+            from orch23.engine.offers import offer  # noqa: PLC0415 - few builds use a shared cache
+
+            offer(state.shared, resolved, record, done, self.events.took_s(name))
         if changed := self.committer.changed_inputs(resolved):
             text = f"inputs changed while it ran, so it is stale again: {', '.join(changed)}"
             self.events.warn(text, name, Warned(paths=tuple(changed)))
@@ -417,7 +419,7 @@ class StageResults(Struct, kw_only=True, dict=True):
         """Return the errors of a failure; those of a stage that did not run with their locations."""
         if failure.kind != "preflight":
             return failure.diagnostics
-        from orch23.engine.stage_errors import located_errors  # noqa: PLC0415 - only for failures
+        from orch23.attempt.stage_errors import located_errors  # noqa: PLC0415 - only for failures
 
         session = self.committer.session
         return tuple(located_errors(session.state.plan, stage, session.decider.sources, failure.diagnostics))

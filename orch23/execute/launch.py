@@ -10,7 +10,6 @@ from typing import Final, Protocol
 from msgspec import Struct
 from msgspec.structs import replace
 
-from orch23.decide.secrets import is_secret_name
 from orch23.execute.interpreters import SYSTEM_PATH
 from orch23.execute.process import DEFAULT_OUTPUT, OutputLimits, ProcessOutcome, run_process
 from orch23.execute.process_tree import MARKER_VARIABLE
@@ -20,6 +19,7 @@ from orch23.execute.supervisor import ProcessSpec
 from orch23.model.action import DEFAULT_LIMITS, LANDLOCK_TIER, NAMESPACES_TIER, Action, StepLimits
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.patterns import lazy_pattern
+from orch23.text.secrets import is_secret_name
 
 # orch23 itself sets it in the action of a pytest step.
 _ALLOWED = ("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")

@@ -23,7 +23,7 @@ def validate_data(
     """Return the errors of a value by a JSON schema, with locations if `parsed` is the text that it was read from."""
     # These modules import jsonschema, which only data with a schema needs.
     from orch23.checks.schema_validator import PATTERN_HINT, PatternError, make_validator, undeclared_keys  # noqa: PLC0415
-    from orch23.resolve.schema_errors import schema_errors_of  # noqa: PLC0415
+    from orch23.language.schema_errors import schema_errors_of  # noqa: PLC0415
 
     unusable = invalid_schema_errors(schema_json, file)
     if unusable:

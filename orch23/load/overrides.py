@@ -5,11 +5,11 @@ from collections.abc import Collection, Mapping
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from orch23.language.expressions import RenderedTree, members_used, render_watched
 from orch23.load.yaml_text import ParsedText, parse_yaml, parse_yaml_scalar
 from orch23.model.diagnostic import Diagnostic, Location, Related, Severity, did_you_mean, quoted_names
 from orch23.model.digest import Json
 from orch23.model.parsing import as_mapping, json_at
-from orch23.resolve.expressions import RenderedTree, members_used, render_watched
 
 # Fields of `llm` that are meant for one provider: its address, and parameters whose scale is its own.
 _PROVIDER_FIELDS = frozenset({"base_url", "endpoint_alias", "api", "effort", "thinking", "seed", "temperature"})

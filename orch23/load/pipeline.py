@@ -11,6 +11,21 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 from msgspec.structs import replace
 
+from orch23.language.pipeline_document import SettingsDocument
+from orch23.language.reading import (
+    CODES_OF_KEYS,
+    E_NOT_EXACTLY_ONE,
+    NO_NODES_BROKEN,
+    NodeSet,
+    form_errors,
+    independent_problems,
+    is_missing_kind,
+    is_misspelt,
+    meant_keys,
+    path_of_error,
+    read_document,
+)
+from orch23.language.stage_fields import read_pools
 from orch23.load.brace_texts import brace_warnings
 from orch23.load.loaded import InvalidPipelineError, LoadedPipeline, ParsedPipeline
 from orch23.load.overrides import NO_MODEL_OVERRIDE, ModelOverride, ModelOverrides, read_variables
@@ -27,26 +42,11 @@ from orch23.model.parsing import as_mapping, strings_in
 from orch23.model.pipeline import ForeachStage, Pipeline, SkippedStage, Stage
 from orch23.model.plan import CompileCache
 from orch23.model.plugins import missing_plugins
-from orch23.resolve.pipeline_document import SettingsDocument
-from orch23.resolve.reading import (
-    CODES_OF_KEYS,
-    E_NOT_EXACTLY_ONE,
-    NO_NODES_BROKEN,
-    NodeSet,
-    form_errors,
-    independent_problems,
-    is_missing_kind,
-    is_misspelt,
-    meant_keys,
-    path_of_error,
-    read_document,
-)
-from orch23.resolve.stage_fields import read_pools
 from orch23.steps.registry import kinds_of
 from orch23.store.safe_files import open_file, read_and_close
 
 if TYPE_CHECKING:
-    from orch23.resolve.schema_errors import SchemaError
+    from orch23.language.schema_errors import SchemaError
 
 
 _INSTALLED = re.compile(DISTRIBUTION_PATTERN)

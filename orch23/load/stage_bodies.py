@@ -6,6 +6,32 @@ from typing import Final, cast
 from msgspec import UNSET, Struct, field
 from msgspec.structs import replace
 
+from orch23.language.document import CommonDocument, ForeachDocument
+from orch23.language.expressions import (
+    RenderedTree,
+    members_used,
+    node_at,
+    possible_patterns,
+    render_watched,
+    uses_name,
+)
+from orch23.language.reading import (
+    NO_NODES_BROKEN,
+    NodeSet,
+    independent_problems,
+    is_missing_kind,
+    is_misspelt,
+    read_document,
+)
+from orch23.language.stage_fields import (
+    PROMOTE_EACH,
+    group_conflict,
+    group_label,
+    on_failure_conflict,
+    read_group,
+    read_item_group,
+)
+from orch23.language.stages import at_source, make_stage, placed_stage, render_foreach
 from orch23.load.overrides import ModelOverrides, set_note
 from orch23.load.yaml_text import ParsedText
 from orch23.model.diagnostic import Diagnostic, Location, Related, Severity
@@ -15,26 +41,7 @@ from orch23.model.language import language_of
 from orch23.model.parsing import json_at
 from orch23.model.pipeline import Foreach, ForeachStage, SkippedStage, Stage, definition_paths, source_path
 from orch23.model.step import Step
-from orch23.resolve.document import CommonDocument, ForeachDocument
 from orch23.resolve.expression_syntax import UNKNOWN, ExpressionValue
-from orch23.resolve.expressions import RenderedTree, members_used, node_at, possible_patterns, render_watched, uses_name
-from orch23.resolve.reading import (
-    NO_NODES_BROKEN,
-    NodeSet,
-    independent_problems,
-    is_missing_kind,
-    is_misspelt,
-    read_document,
-)
-from orch23.resolve.stage_fields import (
-    PROMOTE_EACH,
-    group_conflict,
-    group_label,
-    on_failure_conflict,
-    read_group,
-    read_item_group,
-)
-from orch23.resolve.stages import at_source, make_stage, placed_stage, render_foreach
 from orch23.steps.registry import kinds_of
 
 NOTHING_MOVED: Final[Mapping[str, str]] = {}
@@ -251,7 +258,7 @@ def _report_item_uses(foreach: Foreach, unknown: RenderedTree, at: str, context:
     """Report where items of a file, which a model may have written, would decide a program or its code."""
     if foreach.source is None:
         return False
-    from orch23.resolve.item_rules import foreach_template_errors  # noqa: PLC0415 - for lists in files only
+    from orch23.language.item_rules import foreach_template_errors  # noqa: PLC0415 - for lists in files only
 
     return context.report_all(foreach_template_errors(unknown.tree, unknown.watched, at), unknown.moved)
 

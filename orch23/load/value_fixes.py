@@ -5,9 +5,9 @@ from collections.abc import Mapping
 
 from msgspec.structs import replace
 
+from orch23.language.expressions import node_at
 from orch23.load.yaml_text import ParsedText
 from orch23.model.diagnostic import Diagnostic
-from orch23.resolve.expressions import node_at
 
 _BLOCKS = ("|", ">")
 _BRACES = re.compile(r"\s*:\s*(\{[^{}]*\})")

@@ -66,7 +66,7 @@ class Grant(Struct, frozen=True, kw_only=True):
 class Step:
     """The work of a stage. `kind` is its key in the language.
 
-    `language` is the place of its `model.language.Language`, `run` of its `engine.attempt.Run`, `show` of a function
+    `language` is the place of its `model.language.Language`, `run` of its `attempt.attempt.Run`, `show` of a function
     that describes it in one line. `author_keys` are fields that name a file of the author which the step itself
     reads, `output_keys` fields that name an output. `renders` is the field that names a template to render: its text
     is part of the key. With `is_cheap` the step takes so little time that a crash may lose its result. `asks_model`

@@ -8,11 +8,11 @@ from typing import Any, NoReturn, Protocol
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from orch23.decide.request_difference import describe_difference
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
 from orch23.model.errors import ProviderError
 from orch23.model.llm import Exchange, ExchangeOutcome, Provider, RecordingMode, Request, Response
+from orch23.text.request_difference import describe_difference
 
 
 class TranscriptStore(Protocol):

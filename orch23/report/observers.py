@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_origin, get_type_hi
 from msgspec import Struct
 from msgspec.structs import astuple, replace
 
-from orch23.decide.secrets import secrets_from
 from orch23.model.event import Event, Observer, RunFinished
 from orch23.model.ports import EndedRun, Sink
+from orch23.text.secrets import secrets_from
 
 if TYPE_CHECKING:
     from orch23.model.run_facts import RunFold

@@ -21,7 +21,6 @@ from orch23.model.shell_signs import shell_signs
 from orch23.model.text import shorten_command
 
 if TYPE_CHECKING:
-    from orch23.resolve.document import CommandsDocument
     from orch23.steps.pytest.spec import PytestStep
     from orch23.steps.shell.spec import ShellStep
 
@@ -172,23 +171,23 @@ def _pytest(words: Sequence[str]) -> "PytestStep | str":
     return PytestStep(args=tuple(args), paths=tuple(paths))
 
 
-def read_commands(body: "CommandsDocument", at: Problems) -> CommandsStep | None:
+def read_commands(allow: tuple[str, ...], source: str | tuple[str, ...], at: Problems) -> CommandsStep | None:
     """Return a `commands` step: the source of its commands, and the programs that they may run."""
-    for number, name in enumerate(body.allow):
+    for number, name in enumerate(allow):
         if not _NAME.fullmatch(name) or name in _SHELLS:
             why = "runs other commands" if name in _SHELLS else "is not the plain name of a program"
             at.add(f"allow/{number}", "E812", f"`{name}` {why}", "allow programs such as python or pytest")
-    if not isinstance(body.source, str):
-        for place, text in _faults(body.source, body.allow):
+    if not isinstance(source, str):
+        for place, text in _faults(source, allow):
             at.add(f"from{place}", E_REFUSED_COMMAND, text, "correct the data, or `allow`")
-        return CommandsStep(allow=body.allow, commands=body.source)
-    path, _, pointer = body.source.partition("#")
+        return CommandsStep(allow=allow, commands=source)
+    path, _, pointer = source.partition("#")
     if not pointer.startswith("/"):
         hint = "write a list, or name one: plan.json#/commands"
-        at.add("from", "E812", f"`from` is {describe_value(body.source)}, which is not a list of commands", hint)
+        at.add("from", "E812", f"`from` is {describe_value(source)}, which is not a list of commands", hint)
         return None
     literal = at.path_at("from", path)
-    return None if literal is None else CommandsStep(allow=body.allow, source=SliceInput(literal, pointer.strip()))
+    return None if literal is None else CommandsStep(allow=allow, source=SliceInput(literal, pointer.strip()))
 
 
 def _faults(given: Json, allow: Sequence[str]) -> list[tuple[str, str]]:

@@ -4,8 +4,8 @@ import threading
 import time
 from collections import defaultdict
 
-from orch23.engine.attempt import AttemptInput, AttemptLoop, AttemptResult, StepRequirements, StepRunner
-from orch23.engine.outcomes import failure_of
+from orch23.attempt.attempt import AttemptInput, AttemptLoop, AttemptResult, StepRequirements, StepRunner
+from orch23.attempt.outcomes import failure_of
 from orch23.model.digest import Digest, FileEntry
 from orch23.model.errors import ConsentError, MissingBytesError
 from orch23.model.ports import ContentStore

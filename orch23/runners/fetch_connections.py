@@ -17,7 +17,7 @@ from queue import Empty, SimpleQueue
 from urllib.parse import SplitResult, unquote, urlsplit
 from urllib.request import proxy_bypass_environment  # type: ignore[attr-defined]
 
-from orch23.engine.egress import NetworkAccess
+from orch23.attempt.egress import NetworkAccess
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.server_url import is_loopback
 from orch23.providers.connections import CallSockets

@@ -15,7 +15,7 @@ from urllib.parse import urljoin, urlsplit
 from msgspec import Struct
 
 from orch23 import __version__
-from orch23.engine.egress import NetworkAccess
+from orch23.attempt.egress import NetworkAccess
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.server_url import is_loopback, url_origin
 from orch23.runners.fetch_connections import (

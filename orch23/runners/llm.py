@@ -7,20 +7,20 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
-from orch23.decide.proposal import judge_response
-from orch23.decide.proposal_codes import EMPTY, FORBIDDEN_DELETE, TRUNCATED
-from orch23.engine.attempt import AttemptInput, AttemptLoop, AttemptResult, StepRunner
-from orch23.engine.conversation import CallResult, RecordedConversation
-from orch23.engine.egress import author_files, guard_proposal, sent_files, track_reads
-from orch23.engine.outcomes import Failure, failure_of
-from orch23.engine.process_runner import Files
-from orch23.engine.run_events import LlmEvents
+from orch23.attempt.attempt import AttemptInput, AttemptLoop, AttemptResult, StepRunner
+from orch23.attempt.conversation import CallResult, RecordedConversation
+from orch23.attempt.egress import author_files, guard_proposal, sent_files, track_reads
+from orch23.attempt.outcomes import Failure, failure_of
+from orch23.attempt.process_runner import Files
+from orch23.attempt.run_events import LlmEvents
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry, digest_json, is_script
 from orch23.model.errors import MissingBytesError, ProviderError
 from orch23.model.event import FilesProposed
 from orch23.model.llm import ExchangeOutcome, Proposal, ProposedWrite, Request, Response
 from orch23.model.paths import match_any
+from orch23.proposal.proposal import judge_response
+from orch23.proposal.proposal_codes import EMPTY, FORBIDDEN_DELETE, TRUNCATED
 from orch23.providers.media import media_errors
 from orch23.providers.registry import max_output_tokens, media_limits_of
 from orch23.resolve.prompt_inputs import MAX_PREVIOUS_LENGTH, AttemptContext
@@ -126,7 +126,7 @@ def _entry(attempts: AttemptLoop, start: Files, write: ProposedWrite) -> FileEnt
 def _with_fallbacks(
     attempts: AttemptLoop, first: RecordedConversation, context: AttemptContext
 ) -> RecordedConversation:
-    from orch23.engine.fallback import with_fallbacks  # noqa: PLC0415 - few stages have fallbacks
+    from orch23.attempt.fallback import with_fallbacks  # noqa: PLC0415 - few stages have fallbacks
 
     conversations, resolved = attempts.models.conversations, attempts.resolved
     others = conversations.open_fallbacks(resolved, context.attempt, first.used)
@@ -196,7 +196,7 @@ def _judge(attempts: AttemptLoop, step: LLMStep, turn: AttemptInput, response: R
         failure = failure_of(judged.kind, judged.diagnostics, retryable=judged.outcome != "refused")
         # More tokens would be of no use to a response that repeats itself.
         if response.stop == "max_tokens" and any(one.code == TRUNCATED for one in judged.diagnostics):
-            from orch23.decide.likely_cause import token_limit_cause  # noqa: PLC0415 - only for failures
+            from orch23.verdict.likely_cause import token_limit_cause  # noqa: PLC0415 - only for failures
 
             failure = replace(failure, cause=token_limit_cause(step.max_tokens, max_output_tokens(step)))
         return _Rejected(failure, judged.outcome, digest_json(ascii(response.text)))

@@ -2,15 +2,15 @@
 
 from functools import partial
 
-from orch23.decide.proposal_codes import TOO_LARGE
-from orch23.decide.proposal_files import MAX_FILE_BYTES
-from orch23.engine.attempt import AttemptLoop
-from orch23.engine.egress import TrackedText
-from orch23.engine.process_runner import Files
+from orch23.attempt.attempt import AttemptLoop
+from orch23.attempt.egress import TrackedText
+from orch23.attempt.process_runner import Files
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry, digest_bytes
 from orch23.model.media import may_be_media
 from orch23.model.pipeline import SliceInput, WriteScope
+from orch23.proposal.proposal_codes import TOO_LARGE
+from orch23.proposal.proposal_files import MAX_FILE_BYTES
 from orch23.resolve.prompt_inputs import AttemptContext, PromptInput
 from orch23.resolve.slices import SliceError, markdown_section
 from orch23.steps.llm.spec import LLMStep

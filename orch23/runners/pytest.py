@@ -8,11 +8,9 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from orch23.decide.pytest_discovery import expected_tests, selects_tests
-from orch23.decide.verdict import judge_failing, judge_pytest, report_json
-from orch23.engine.attempt import ProcessStepRunner
-from orch23.engine.outcomes import Failure, LeftoverFiles, command_failed
-from orch23.engine.process_runner import Files, FinishedProcess, ProcessRunner, StepCommand
+from orch23.attempt.attempt import ProcessStepRunner
+from orch23.attempt.outcomes import Failure, LeftoverFiles, command_failed
+from orch23.attempt.process_runner import Files, FinishedProcess, ProcessRunner, StepCommand
 from orch23.execute.pytest_report import reporter_files
 from orch23.model.action import PYTHON, TOOLS_FOLDER, WORKING_DIRECTORY, ActionResult
 from orch23.model.diagnostic import Diagnostic
@@ -24,9 +22,11 @@ from orch23.model.ports import ContentStore
 from orch23.model.step import ProcessStep
 from orch23.resolve.commands import EMPTY_PYTEST_CONFIG, REPORTER_MODULE
 from orch23.steps.pytest.spec import PytestStep
+from orch23.verdict.pytest_discovery import expected_tests, selects_tests
+from orch23.verdict.verdict import judge_failing, judge_pytest, report_json
 
 if TYPE_CHECKING:
-    from orch23.decide.verdict import Verdict
+    from orch23.verdict.verdict import Verdict
 
 
 def pytest_command(step: PytestStep) -> StepCommand:
@@ -77,13 +77,13 @@ class _PytestRunner(ProcessStepRunner):
         # An older Python accepts no syntax that a newer one refuses. Files may be left out by arguments or a config.
         if step.args or step.config is not None or version > sys.version_info[:2]:
             return ()
-        from orch23.decide.source_syntax import syntax_fault  # noqa: PLC0415 - not for stages without a model
+        from orch23.text.source_syntax import syntax_fault  # noqa: PLC0415 - not for stages without a model
 
         fixed = _fixed_files(runner, files)
         found = [(path, fault) for path in _collected(step, fixed) if (fault := syntax_fault(path, fixed[path]))]
         if not found:
             return ()
-        from orch23.decide.unfixable_tests import syntax_error  # noqa: PLC0415 - only for failures
+        from orch23.verdict.unfixable_tests import syntax_error  # noqa: PLC0415 - only for failures
 
         cwd = runner.stage.cwd
         return tuple(syntax_error(os.path.normpath(f"{cwd}/{one}"), line, fault) for one, (line, fault) in found)
@@ -168,9 +168,9 @@ def _unfixable(
     # A check of a promotion group refuses what the models of the group wrote.
     if not (asks_model or stage.promote) or "not collected" not in verdict.headline:
         return None, None
-    from orch23.decide import unfixable_tests as tests  # noqa: PLC0415 - only for failures
-    from orch23.decide.module_cause import module_cause  # noqa: PLC0415 - only for failures
-    from orch23.decide.pytest_report import read_report  # noqa: PLC0415 - only for failures
+    from orch23.verdict import unfixable_tests as tests  # noqa: PLC0415 - only for failures
+    from orch23.verdict.module_cause import module_cause  # noqa: PLC0415 - only for failures
+    from orch23.verdict.pytest_report import read_report  # noqa: PLC0415 - only for failures
 
     scope = (*stage.fence.write, *stage.outputs)
     failures, fixed = read_report(report).failures, _fixed_files(runner, files)

@@ -1,6 +1,6 @@
 """Run a render step: store the text that was rendered for its key."""
 
-from orch23.engine.attempt import AttemptInput, AttemptLoop, AttemptResult, StepRunner
+from orch23.attempt.attempt import AttemptInput, AttemptLoop, AttemptResult, StepRunner
 from orch23.model.digest import FileEntry, is_script
 from orch23.steps.render.spec import RenderStep
 

@@ -10,7 +10,6 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from orch23.decide.request_difference import distance
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Digest, Json, digest_bytes, digest_json
 from orch23.model.errors import CorruptStateError
@@ -35,6 +34,7 @@ from orch23.store.safe_files import (
     try_unlink,
     write_atomic,
 )
+from orch23.text.request_difference import distance
 
 TRANSCRIPT_VERSION = 3
 TEXTS_FOLDER = "texts"

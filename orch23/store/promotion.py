@@ -9,7 +9,6 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from orch23.decide.write_protection import NO_DECLARED_PATTERNS
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Digest, FileEntry
 from orch23.model.errors import MissingBytesError, SafetyError
@@ -34,6 +33,7 @@ from orch23.store.safe_files import (
     write_atomic,
 )
 from orch23.store.store_key import TRUSTED, StoreKey
+from orch23.text.write_protection import NO_DECLARED_PATTERNS
 
 FileEntries = Mapping[str, FileEntry | None]
 RefusePath = Callable[[str], str | None]

@@ -11,14 +11,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from orch23.decide import verdict
-from orch23.decide.verdict import Verdict
 from orch23.execute import process_tree
 from orch23.model.digest import FileEntry
 from orch23.store import promotion, safe_files, workspace
 from orch23.store.index_tables import HashedFile
 from orch23.store.promotion import Promoter
 from orch23.store.safe_files import DirectoryCache, FileStamp
+from orch23.verdict import verdict
+from orch23.verdict.verdict import Verdict
 
 
 def in_place() -> None:

@@ -11,8 +11,8 @@ from unittest.mock import patch
 
 import pytest
 
-from orch23.engine.decisions import StageDecider
-from orch23.engine.dry_run import DryRun
+from orch23.decide.decisions import StageDecider
+from orch23.decide.dry_run import DryRun
 from orch23.model.plan import Decision
 from tests.calls import counted_calls
 from tests.project import Project

@@ -4,8 +4,8 @@ from unittest.mock import patch
 
 import pytest
 
+from orch23.language.stages import _render_item
 from orch23.plan.planner import extend_plan
-from orch23.resolve.stages import _render_item
 from tests.e2e.pipelines import ends, green
 from tests.project import Project
 
@@ -35,7 +35,7 @@ def listed(project: Project) -> Project:
 
 @pytest.mark.slow
 def test_lists_are_expanded_together_with_those_that_turn_out_to_be_no_ones(listed: Project) -> None:
-    with patch("orch23.engine.plan_walk.extend_plan", side_effect=extend_plan) as extended:
+    with patch("orch23.decide.plan_walk.extend_plan", side_effect=extend_plan) as extended:
         assert listed.plan() == {
             "above@a": "run",
             "above@b": "run",
@@ -70,7 +70,7 @@ stages:
     shell: [sh, -c, 'echo $0 > $1', "n${{ item.v }}", "out/${{ item.id }}.txt"]
 """
     project.write({"pipeline.yaml": text, "items.json": '[{"id": "a", "v": 1}, {"id": "b", "v": 2}]'})
-    with patch("orch23.resolve.stages._render_item", side_effect=_render_item) as rendered:
+    with patch("orch23.language.stages._render_item", side_effect=_render_item) as rendered:
         green(project.build())
     # They are rendered to check the list before it is promoted, and taken over once it is.
     assert [call.args[1].key for call in rendered.call_args_list] == ["a", "b"]

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from orch23.engine.dry_run import Preview, preview
-from orch23.engine.session import Session
+from orch23.decide.dry_run import Preview, preview
+from orch23.decide.session import Session
 from orch23.plan.planner import Selection
 from tests.e2e.pipelines import calls, green, note, noted, pipeline, prompt
 from tests.project import Outcome, Project, scripted

@@ -142,7 +142,7 @@ def test_reading_writes_no_file_starts_no_process_and_opens_no_socket(project: P
 def test_the_watch_sees_what_it_is_there_for(project: Project, deed: str) -> None:
     story(project)
     spoilt = f"""
-import orch23.engine.dry_run as dry_run
+import orch23.decide.dry_run as dry_run
 real = dry_run.DryRun.run
 def run(self):
     {deed}

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from orch23.engine.decisions import DecidedStage, StageDecider
+from orch23.decide.decisions import DecidedStage, StageDecider
 from tests.e2e.pipelines import green, pipeline, prompt, shell
 from tests.project import Project, scripted
 

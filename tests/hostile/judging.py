@@ -3,19 +3,19 @@
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from orch23.decide.pytest_discovery import expected_tests
-from orch23.decide.verdict import Verdict, judge_pytest
-from orch23.engine.process_runner import changed_tree_error
+from orch23.attempt.process_runner import changed_tree_error
 from orch23.execute.launch import NO_SANDBOX, Launcher
 from orch23.execute.local_executor import LocalExecutor
 from orch23.execute.pytest_report import reporter_files
 from orch23.execute.sandbox_dir import SandboxDirs
+from orch23.language.writable_paths import writable_paths
 from orch23.model.action import Action, ActionResult, Completed
 from orch23.model.digest import FileEntry, digest_bytes
 from orch23.model.pipeline import DEFAULT_SCRATCH, Stage
-from orch23.resolve.writable_paths import writable_paths
 from orch23.runners.pytest import pytest_command
 from orch23.steps.pytest.spec import PytestStep
+from orch23.verdict.pytest_discovery import expected_tests
+from orch23.verdict.verdict import Verdict, judge_pytest
 from tests.doubles import memory
 
 

@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from orch23.cli import build_parts, build_run, project_loading
-from orch23.engine.dry_run import preview
+from orch23.decide.dry_run import preview
 from orch23.model.action import Action, ActionOutcome, ActionResult, Completed, InputsChanged, Output
 from orch23.model.digest import FileEntry
 from orch23.model.errors import MissingBytesError, Orch23Error
@@ -222,7 +222,7 @@ def _doubled(calls: list[str], programs: list[tuple[str, ...]]) -> Iterator[None
 
     with (
         patch.object(build_run, "LocalExecutor", executor),
-        patch("orch23.engine.conversation.make_provider", lambda *_: _Model(calls)),
+        patch("orch23.attempt.conversation.make_provider", lambda *_: _Model(calls)),
     ):
         yield
 
@@ -241,7 +241,7 @@ def _fused(fuse: Fuse) -> Iterator[None]:
             (Journal, "notice", "write a line of the journal"),
         ):
             stack.enter_context(patch.object(owner, name, _guarded(fuse, label, getattr(owner, name))))
-        stack.enter_context(patch("orch23.engine.session.write_lock", _guarded(fuse, "write the lock", write_lock)))
+        stack.enter_context(patch("orch23.decide.session.write_lock", _guarded(fuse, "write the lock", write_lock)))
         yield
 
 

@@ -20,7 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orch23.cli.main import main
-from orch23.engine.decisions import StageDecider
+from orch23.decide.decisions import StageDecider
 from orch23.entry import main as program
 from orch23.snapshot.fast_path import answer_from_snapshot as reply_or_tell
 from orch23.store.workspace import Workspace

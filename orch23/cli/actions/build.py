@@ -24,8 +24,8 @@ from orch23.cli.opening import (
 )
 from orch23.cli.parameters import PipelineArguments
 from orch23.cli.project_loading import Project
+from orch23.decide.dependency_index import OutdatedIndexError
 from orch23.engine.build import Build
-from orch23.engine.dependency_index import OutdatedIndexError
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ConsentError, ExitCode, Orch23Error, SafetyError, UsageError
 from orch23.model.event import Event, RunFinished

@@ -18,11 +18,12 @@ from orch23.cli.doctor_finding import DoctorFinding
 from orch23.cli.opening import found_project, open_for_command, project_root
 from orch23.cli.parameters import PipelineArguments
 from orch23.cli.project_loading import Project
-from orch23.decide.secrets import secrets_from
 from orch23.execute.interpreters import find_interpreter, interpreter_facts
 from orch23.execute.sandbox.bubblewrap import BubblewrapLauncher, NamespacesLauncher
 from orch23.execute.sandbox.restricted import LandlockLauncher
 from orch23.execute.sandbox.tier_selection import NAMESPACES_HINT, TierChoice, best_tier_once
+from orch23.language.llm_steps import fallbacks_of, llm_steps_of
+from orch23.language.stages import render_foreach
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
 from orch23.model.errors import InvalidInputError, NotFoundError, Orch23Error
@@ -42,10 +43,9 @@ from orch23.providers.registry import (
 )
 from orch23.report.diagnostics import visible
 from orch23.report.values import format_size, json_document, pluralize
-from orch23.resolve.llm_steps import fallbacks_of, llm_steps_of
-from orch23.resolve.stages import render_foreach
 from orch23.store.project_store import STORE_NAME
 from orch23.store.run_logs import journal_paths
+from orch23.text.secrets import secrets_from
 
 if TYPE_CHECKING:
     from orch23.steps.llm.spec import LLMStep

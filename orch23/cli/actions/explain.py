@@ -9,11 +9,9 @@ from orch23.cli.console import Console
 from orch23.cli.opening import open_stages
 from orch23.cli.parameters import PipelineArguments
 from orch23.cli.project_loading import Project, open_read_session
-from orch23.decide.request_difference import describe_difference
-from orch23.decide.secrets import secrets_from
-from orch23.engine.decisions import DecidedStage
-from orch23.engine.dry_run import Preview, preview
-from orch23.engine.session import Session
+from orch23.decide.decisions import DecidedStage
+from orch23.decide.dry_run import Preview, preview
+from orch23.decide.session import Session
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Digest, Json, digest_json
 from orch23.model.errors import MissingBytesError, NotFoundError
@@ -39,6 +37,8 @@ from orch23.report.plan_view import PlanLine, end_texts, reason_text
 from orch23.resolve.command_program import programs_outside
 from orch23.steps.registry import is_llm
 from orch23.store.run_list import run_of_result
+from orch23.text.request_difference import describe_difference
+from orch23.text.secrets import secrets_from
 
 _MAX_DEPTH = 20
 _INPUT_CODES = ("input_changed", "input_added", "input_removed", "base_changed")

@@ -15,9 +15,9 @@ from orch23.cli.discovery import required_pipeline
 from orch23.cli.opening import check_stage_count, found_project, open_for_command, open_stages, project_root
 from orch23.cli.parameters import PipelineArguments
 from orch23.cli.project_loading import Project, open_read_session
-from orch23.engine.ownership import is_proven, kept_failures, release_files
-from orch23.engine.protected_files import DeclaredByPlan
-from orch23.engine.session import Session
+from orch23.decide.ownership import is_proven, kept_failures, release_files
+from orch23.decide.protected_files import DeclaredByPlan
+from orch23.decide.session import Session
 from orch23.execute.cleanup import kill_leftovers
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry

@@ -6,6 +6,7 @@ from functools import partial
 
 from msgspec.structs import replace
 
+from orch23.attempt.stage_warnings import stage_warnings
 from orch23.cli.author_data import check_input_schemas
 from orch23.cli.consent import Consent, grants_text, needed_grants
 from orch23.cli.console import Console
@@ -19,11 +20,11 @@ from orch23.cli.opening import (
 )
 from orch23.cli.parameters import PipelineArguments
 from orch23.cli.project_loading import Project, noted_errors, open_read_session
-from orch23.engine.dry_run import check_ownership, preview
+from orch23.decide.dry_run import check_ownership, preview
+from orch23.decide.ownership import check_left_out
+from orch23.decide.session import check_items, check_plan
 from orch23.engine.foreseen_failures import foreseen_failures
-from orch23.engine.ownership import check_left_out
-from orch23.engine.session import check_items, check_plan
-from orch23.engine.stage_warnings import stage_warnings
+from orch23.language.schema import published_schema
 from orch23.load.loaded import InvalidPipelineError
 from orch23.model.diagnostic import Diagnostic, quoted_names
 from orch23.model.digest import Json
@@ -35,7 +36,6 @@ from orch23.report.diagnostics import DiagnosticStyle, render_diagnostics, visib
 from orch23.report.plan_json import place_document
 from orch23.report.plan_view import declared_files
 from orch23.report.values import json_document, pluralize
-from orch23.resolve.schema import published_schema
 from orch23.snapshot.store_registry import is_unproven
 from orch23.store.access import StoreOrigin, store_origin, trust_store
 from orch23.store.project_store import STORE_NAME
@@ -121,9 +121,9 @@ def _check_stages(project: Project, notes: list[Diagnostic], plans: list[Plan]) 
     check_left_out(project.git, project.pipeline, project.pipeline.stages)
     plan = check_plan(project.pipeline, project.store, project.tools)
     decider = check_items(plan, project.store, project.tools)
-    from orch23.engine.shared_prefix import early_end_notes  # noqa: PLC0415 - only `validate` needs it
-    from orch23.engine.stage_errors import errors_of_all_stages, resolved_stages  # noqa: PLC0415 - as above
-    from orch23.engine.unmatched_inputs import has_patterns, unmatched_inputs  # noqa: PLC0415 - as above
+    from orch23.attempt.shared_prefix import early_end_notes  # noqa: PLC0415 - only `validate` needs it
+    from orch23.attempt.stage_errors import errors_of_all_stages, resolved_stages  # noqa: PLC0415 - as above
+    from orch23.decide.unmatched_inputs import has_patterns, unmatched_inputs  # noqa: PLC0415 - as above
 
     plans.append(decider.state.plan)
     notes += early_end_notes(decider)

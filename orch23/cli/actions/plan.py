@@ -8,6 +8,10 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from orch23.attempt.conversation import RecordedResponses, RequestBuilder, find_recorded
+from orch23.attempt.estimate import EstimateBasis, estimate
+from orch23.attempt.stage_errors import lasting_errors
+from orch23.attempt.stage_warnings import stage_warnings
 from orch23.cli.author_data import check_input_schemas, read_scripted_responses
 from orch23.cli.console import Console
 from orch23.cli.opening import (
@@ -20,15 +24,10 @@ from orch23.cli.opening import (
 )
 from orch23.cli.parameters import PipelineArguments
 from orch23.cli.project_loading import Project, open_read_session, usual_executor
-from orch23.decide.secrets import secrets_from
-from orch23.engine.conversation import RecordedResponses, RequestBuilder, find_recorded
-from orch23.engine.decisions import DecidedStage
-from orch23.engine.dependency_index import OutdatedIndexError
-from orch23.engine.dry_run import Preview, preview
-from orch23.engine.estimate import EstimateBasis, estimate
+from orch23.decide.decisions import DecidedStage
+from orch23.decide.dependency_index import OutdatedIndexError
+from orch23.decide.dry_run import Preview, preview
 from orch23.engine.foreseen_failures import foreseen_failures
-from orch23.engine.stage_errors import lasting_errors
-from orch23.engine.stage_warnings import stage_warnings
 from orch23.model.diagnostic import Diagnostic, Location, Severity
 from orch23.model.errors import ExitCode, InvalidInputError, MissingBytesError, Orch23Error
 from orch23.model.event import BatchWaiting
@@ -50,13 +49,14 @@ from orch23.snapshot.fast_path import StaleSnapshot
 from orch23.steps.registry import is_llm
 from orch23.store.history import read_history
 from orch23.store.run_statistics import StageStatistics, read_statistics, statistics_of
+from orch23.text.secrets import secrets_from
 
 # The provider whose responses are in a file of the project.
 SCRIPTED = "scripted"
 
 if TYPE_CHECKING:
-    from orch23.engine.cache_saving import PlannedCall
-    from orch23.engine.shared_results import SharedResults
+    from orch23.attempt.cache_saving import PlannedCall
+    from orch23.decide.shared_results import SharedResults
     from orch23.steps.llm.spec import LLMStep
 
 
@@ -112,7 +112,7 @@ def estimates_of(project: Project, seen: Preview, failing: Collection[str]) -> d
             found[name] = replace(found[name], calls=replace(found[name].calls, minimum=0), least_cost=Decimal(0))
     calls = {name: call for name, basis in bases.items() if (call := _planned_call(basis)) is not None}
     if len(calls) > 1:
-        from orch23.engine.cache_saving import expected_savings  # noqa: PLC0415 - only for plans with several calls
+        from orch23.attempt.cache_saving import expected_savings  # noqa: PLC0415 - only for plans with several calls
 
         for name, saving in expected_savings(calls, tariff_of).items():
             found[name] = found[name].with_cache(saving)
@@ -125,7 +125,7 @@ def _planned_call(basis: EstimateBasis) -> "PlannedCall | None":
     is_certain = isinstance(basis.decision, Run) and not basis.recorded
     if request is None or not is_certain or not request.family or not isinstance(node, Stage) or not is_llm(node.step):
         return None
-    from orch23.engine.cache_saving import PlannedCall  # noqa: PLC0415 - as above
+    from orch23.attempt.cache_saving import PlannedCall  # noqa: PLC0415 - as above
 
     step = node.step.of_attempt(node.retry, 1)
     facts = adapter_for(step).facts(step)
@@ -359,7 +359,7 @@ def _with_errors(view: PlanView, project: Project, seen: Preview) -> PlanView:
     sources = project.tools.sources
     errors = lasting_errors(seen.plan, running, sources, lambda up: isinstance(seen.decisions.get(up), Fresh))
     if any(one.unmatched for one in running):
-        from orch23.engine.unmatched_inputs import unmatched_inputs  # noqa: PLC0415 - only for such patterns
+        from orch23.decide.unmatched_inputs import unmatched_inputs  # noqa: PLC0415 - only for such patterns
 
         unmatched, warnings = unmatched_inputs(seen.plan, running, project.store.workspace)
         errors = (*errors, *unmatched)

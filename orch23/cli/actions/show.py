@@ -13,10 +13,9 @@ from orch23.cli.console import Console
 from orch23.cli.opening import open_stages, select_pipeline_run
 from orch23.cli.parameters import PipelineArguments
 from orch23.cli.project_loading import Project, open_read_session
-from orch23.decide.secrets import secrets_from
-from orch23.engine.dry_run import Preview, preview
-from orch23.engine.ownership import is_of_plan
-from orch23.engine.session import Session
+from orch23.decide.dry_run import Preview, preview
+from orch23.decide.ownership import is_of_plan
+from orch23.decide.session import Session
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry, Json
 from orch23.model.errors import MissingBytesError, NotFoundError, UsageError
@@ -35,6 +34,7 @@ from orch23.report.values import json_document
 from orch23.steps.registry import is_llm
 from orch23.store.run_list import run_ids, run_of_result
 from orch23.store.run_logs import AttemptFiles, pipeline_journals, read_journal, stage_ends
+from orch23.text.secrets import secrets_from
 
 if TYPE_CHECKING:
     from orch23.steps.llm.spec import LLMStep

@@ -12,8 +12,8 @@ from orch23.cli.opening import project_root, select_run
 from orch23.cli.project_loading import Project
 from orch23.cli.retention import parse_keep, project_needs, size_limit
 from orch23.cli.store_size import record_size
-from orch23.engine.dry_run import Preview
-from orch23.engine.session import Session
+from orch23.decide.dry_run import Preview
+from orch23.decide.session import Session
 from orch23.execute.git_revision import lock_at, open_revision
 from orch23.model.diagnostic import Diagnostic, Severity
 from orch23.model.digest import Json

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from orch23.engine.run_events import response_data
+from orch23.attempt.run_events import response_data
 from orch23.features.batches.pending import (
     MOST_NAMES,
     PendingBatch,
@@ -44,7 +44,7 @@ from orch23.providers.registry import batches_of
 from orch23.steps.llm.spec import LLMStep
 
 if TYPE_CHECKING:
-    from orch23.engine.ledger import Ledger
+    from orch23.attempt.ledger import Ledger
 
 # The clock of the vendor may differ from that of this machine.
 _CLOCK_DIFFERENCE_S = 3600.0

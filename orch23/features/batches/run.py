@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 
+from orch23.attempt.ledger import Ledger
 from orch23.cli.project_loading import Project
-from orch23.engine.ledger import Ledger
 from orch23.model.llm import Provider
 from orch23.providers.adapter import ProviderContext
 from orch23.steps.llm.spec import LLMStep

@@ -13,7 +13,7 @@ from functools import partial
 from itertools import islice
 from typing import TypeVar
 
-from orch23.engine.daemon_threads import DaemonThreads
+from orch23.execute.daemon_threads import DaemonThreads
 from orch23.features.cache.availability import Availability, CacheLimits, Patience
 from orch23.features.cache.batches import batches_of, read_each
 from orch23.features.cache.bounds import (

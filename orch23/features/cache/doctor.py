@@ -6,8 +6,8 @@ from typing import Final
 
 from orch23.cli.doctor_finding import DoctorFinding, caught
 from orch23.cli.doctor_sharing import CACHE_OPTION, WRITE_OPTION, SharedSetup
-from orch23.engine.daemon_threads import DaemonThreads
 from orch23.execute.credential_helper import credential_helper
+from orch23.execute.daemon_threads import DaemonThreads
 from orch23.features.cache.bounds import guarded
 from orch23.features.cache.client_certificate import client_certificate, validity_fault
 from orch23.features.cache.opening import signatures_of

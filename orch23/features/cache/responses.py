@@ -1,6 +1,6 @@
 """Recorded responses of models in a shared cache, as a source of the engine (ADR 57)."""
 
-from orch23.engine.shared_responses import MAX_RESPONSE_BYTES
+from orch23.decide.shared_responses import MAX_RESPONSE_BYTES
 from orch23.features.cache.client import CacheClient
 from orch23.features.cache.reapi.entries import decode_result, encode_result, entry_digest
 from orch23.features.cache.signatures import Signatures, small_blobs

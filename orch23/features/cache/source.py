@@ -11,9 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TypeAlias
 
-from orch23.engine.daemon_threads import DaemonThreads
-from orch23.engine.result_source import Lookup
-from orch23.engine.shared_entries import (
+from orch23.decide.result_source import Lookup
+from orch23.decide.shared_entries import (
     MAX_RECORD_BYTES,
     RECORD,
     Claim,
@@ -21,6 +20,7 @@ from orch23.engine.shared_entries import (
     InvalidResultError,
     record_form,
 )
+from orch23.execute.daemon_threads import DaemonThreads
 from orch23.features.cache.client import CacheClient
 from orch23.features.cache.reapi.entries import EntryFile, decode_result, encode_result, entry_digest
 from orch23.features.cache.signatures import NO_SIGNATURES, SIGNATURE, Signatures, small_blobs

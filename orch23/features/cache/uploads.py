@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 
-from orch23.engine.daemon_threads import DaemonThreads
+from orch23.execute.daemon_threads import DaemonThreads
 from orch23.features.cache.availability import Availability, CacheLimits
 from orch23.features.cache.batches import batches_of, put_from, put_together, worth_asking
 from orch23.features.cache.bounds import guarded, verified

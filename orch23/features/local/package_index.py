@@ -10,7 +10,7 @@ from urllib.parse import unquote, urljoin, urlsplit, urlunsplit
 
 from msgspec import Struct
 
-from orch23.engine.egress import NetworkAccess
+from orch23.attempt.egress import NetworkAccess
 from orch23.features.local.index_settings import IndexSettings, index_settings
 from orch23.features.local.local_model import FetchWheel, KnownModel
 from orch23.model.diagnostic import Diagnostic

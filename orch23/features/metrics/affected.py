@@ -9,9 +9,9 @@ from orch23.cli.console import Console
 from orch23.cli.opening import open_for_command
 from orch23.cli.parameters import PipelineArguments
 from orch23.cli.project_loading import Project, open_read_session
-from orch23.engine.dry_run import preview
-from orch23.engine.ownership import check_left_out
-from orch23.engine.stage_view import ObsoleteFiles
+from orch23.decide.dry_run import preview
+from orch23.decide.ownership import check_left_out
+from orch23.decide.stage_view import ObsoleteFiles
 from orch23.execute.git_revision import GitRevision, lock_at, open_revision
 from orch23.features.metrics.past_pipeline import bytes_of_artifacts, pipeline_at
 from orch23.features.metrics.revision_view import (

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from orch23 import __version__
 from orch23.cli.console import Console
-from orch23.decide.secrets import redaction_mark
 from orch23.model.diagnostic import Diagnostic, Severity
 from orch23.model.errors import ConfigurationError, ExitCode
 from orch23.model.event import Event
@@ -21,6 +20,7 @@ from orch23.report.formats import Document, View
 from orch23.report.observers import Guarded
 from orch23.report.values import pluralize
 from orch23.store.run_logs import AttemptFiles, read_journal
+from orch23.text.secrets import redaction_mark
 
 if TYPE_CHECKING:
     from orch23.features.otel.build_spans import BuildSpans, ReadMessages

@@ -28,6 +28,7 @@ from orch23.features.templates.dry_run import (
 )
 from orch23.features.templates.rendering import RenderRequest
 from orch23.features.templates.source import TemplateSource, builtin_templates, find_source
+from orch23.language.schema import published_schema
 from orch23.model.diagnostic import Diagnostic, Location
 from orch23.model.digest import Json
 from orch23.model.errors import ExitCode, Orch23Error
@@ -36,7 +37,6 @@ from orch23.model.step import Grant
 from orch23.providers.loopback_servers import find_servers
 from orch23.report.diagnostics import visible
 from orch23.report.values import json_document
-from orch23.resolve.schema import published_schema
 from orch23.store.project_store import open_store
 from orch23.store.safe_files import replace_file
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from orch23.engine.decisions import DecidedStage, StageDecider
-from orch23.engine.shared_entries import RECORD
-from orch23.engine.worker import Worker
+from orch23.attempt.worker import Worker
+from orch23.decide.decisions import DecidedStage, StageDecider
+from orch23.decide.shared_entries import RECORD
 from orch23.features.cache import server_login
 from orch23.features.cache.reapi.entries import decode_result
 from orch23.model.digest import Digest

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from orch23.engine.shared_results import SharedResults
+from orch23.decide.shared_results import SharedResults
 from orch23.features.cache import opening, recent_misses, server_login
 from orch23.features.cache.availability import CacheLimits
 from orch23.features.cache.client import CacheClient

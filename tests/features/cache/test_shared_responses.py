@@ -5,8 +5,7 @@ from collections.abc import Callable
 import pytest
 from msgspec.structs import replace
 
-from orch23.decide.secrets import Secrets
-from orch23.engine.shared_responses import SharedResponses
+from orch23.decide.shared_responses import SharedResponses
 from orch23.features.cache.client import CacheClient
 from orch23.features.cache.reapi.entries import decode_result, encode_result, entry_digest
 from orch23.features.cache.responses import KIND, VERSION, CacheResponses
@@ -15,6 +14,7 @@ from orch23.features.cache.signing.keys import KeyPair
 from orch23.model.llm import Exchange
 from orch23.providers.adapter import SCRIPTED_PROVENANCE
 from orch23.store.exchanges import exchange_text
+from orch23.text.secrets import Secrets
 from tests.doubles import MemoryCache
 
 KEY, OTHER = "ab" * 32, "cd" * 32

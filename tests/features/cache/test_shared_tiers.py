@@ -8,7 +8,7 @@ from unittest.mock import patch
 
 import pytest
 
-from orch23.engine import shared_entries
+from orch23.decide import shared_entries
 from orch23.execute.sandbox.bubblewrap import NamespacesLauncher
 from orch23.execute.sandbox.restricted import LandlockLauncher
 from orch23.execute.sandbox.tier_selection import TierChoice

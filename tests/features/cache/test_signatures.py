@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from orch23.decide.secrets import Secrets
 from orch23.features.cache.signing.entries import DOMAIN, MAX_SIGNATURE_BYTES, SignedEntry, sign_entry, signature_fault
 from orch23.features.cache.signing.keys import KeyPair, PublicKey
 from orch23.model.digest import Digest, digest_bytes
 from orch23.model.errors import ConfigurationError
+from orch23.text.secrets import Secrets
 
 # The first test vector of RFC 8032 is of an empty message; its second one of the byte 0x72.
 SEED = bytes.fromhex("4ccd089b28ff96da9db6c346ec114e0f5b8a319f35aba624da8cf6ed4fb8a6fb")

@@ -18,7 +18,7 @@ from tests.gold import Golden
 SOURCE = Path(__file__).parents[3] / "orch23"
 DOCS = Golden(folder=SOURCE.parent / "docs", rewrite=os.environ.get("REGOLD") == "1")
 CODE = re.compile(r"[EWN]\d{3}")
-FAMILIES = {"decide": "2", "providers": "4", "features/templates": "67"}
+FAMILIES = {"proposal": "2"}
 
 
 @cache

@@ -32,7 +32,7 @@ OF_MODELS = frozenset(
         ),
         "features.local.provider",
         *(f"features.vendors.{vendor}" for vendor in ("openai_adapter", "azure", "bedrock", "vertex")),
-        *("decide.proposal", "decide.omissions", "decide.response_parser", "resolve.evaluation"),
+        *("proposal.proposal", "proposal.omissions", "proposal.response_parser", "language.evaluation"),
     )
 )
 ROOT = Path(orch23.__file__).parents[1]

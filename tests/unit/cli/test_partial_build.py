@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from orch23.cli.partial_build import _edited
-from orch23.engine.dependency_index import DependencyIndex, OutdatedIndexError
+from orch23.decide.dependency_index import DependencyIndex, OutdatedIndexError
 from orch23.model.pipeline import Stage
 
 BEFORE = """\

@@ -7,19 +7,18 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
-from orch23.decide.secrets import Secrets
-from orch23.engine.attempt import Models, Safeguards
+from orch23.attempt.attempt import Models, Safeguards
+from orch23.attempt.conversation import RecordedConversation, RequestBuilder
+from orch23.attempt.egress import NetworkAccess
+from orch23.attempt.ledger import Ledger
+from orch23.attempt.outcomes import BuildResult
+from orch23.attempt.run_events import Reporter
+from orch23.attempt.worker import Worker
+from orch23.decide.dry_run import DryRun
+from orch23.decide.protected_files import own_file_patterns
+from orch23.decide.session import PlanningTools, PriorState, Session, open_session
 from orch23.engine.build import Build, BuildOptions
 from orch23.engine.commit import Committer
-from orch23.engine.conversation import RecordedConversation, RequestBuilder
-from orch23.engine.dry_run import DryRun
-from orch23.engine.egress import NetworkAccess
-from orch23.engine.ledger import Ledger
-from orch23.engine.outcomes import BuildResult
-from orch23.engine.protected_files import own_file_patterns
-from orch23.engine.run_events import Reporter
-from orch23.engine.session import PlanningTools, PriorState, Session, open_session
-from orch23.engine.worker import Worker
 from orch23.model.action import Action, ActionOutcome
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Digest, FileEntry, digest_bytes, git_blob_id
@@ -49,6 +48,7 @@ from orch23.store.history import RunHistory
 from orch23.store.lock_file import LockWrite
 from orch23.store.project_store import ProjectStore
 from orch23.store.promotion import PromotionResult
+from orch23.text.secrets import Secrets
 from tests.doubles import FakeClock, FakeExecutor, FakeProvider, MemoryContents, completed
 
 ROOT = Path("/project-in-memory")

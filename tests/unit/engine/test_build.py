@@ -6,8 +6,8 @@ from typing import Any, cast
 import pytest
 from msgspec.structs import replace
 
+from orch23.attempt.later_batches import LaterBatches
 from orch23.engine.build import Build
-from orch23.engine.deferred_stages import LaterBatches
 from orch23.model.action import Cancelled
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import AwaitsResponseError, ExitCode, ProviderError

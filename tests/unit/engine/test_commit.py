@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from orch23.engine.attempt import StageResult
+from orch23.attempt.attempt import StageResult
+from orch23.decide.session import Session
+from orch23.decide.stage_view import StageTree
 from orch23.engine.commit import Committer, WorkspaceChange
-from orch23.engine.session import Session
-from orch23.engine.stage_view import StageTree
 from orch23.model.digest import FileEntry
 from orch23.model.errors import MissingBytesError
 from orch23.model.pipeline import ChainLink, WriteScope

@@ -6,7 +6,7 @@ from orch23.model.errors import LimitError
 from orch23.model.event import RunFinished
 from orch23.model.pipeline import StopConditions
 from orch23.store.history import UsageTotals
-from tests.unit.engine.test_ledger import MOST, WAITING, Rig, limited, request
+from tests.unit.attempt.test_ledger import MOST, WAITING, Rig, limited, request
 
 
 def parked(rig: Rig, stage: str = "a") -> None:

@@ -6,9 +6,8 @@ from typing import Any, cast
 
 import pytest
 
-from orch23.decide.secrets import Secrets
-from orch23.engine.conversation import Conversations, RequestBuilder
-from orch23.engine.dry_run import Preview, preview
+from orch23.attempt.conversation import Conversations, RequestBuilder
+from orch23.decide.dry_run import Preview, preview
 from orch23.engine.preflight import CallPreflight, llm_steps
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ConfigurationError, ConsentError, ExitCode, Orch23Error, ProviderError
@@ -20,6 +19,7 @@ from orch23.providers.adapter import ProviderContext
 from orch23.resolve.prompt_inputs import AttemptContext
 from orch23.steps.fetch.spec import FetchStep
 from orch23.steps.llm.spec import LLMStep
+from orch23.text.secrets import Secrets
 from tests.doubles import FakeProvider, NoFiles
 from tests.unit.engine.rig import ROOT, Project, answer, asks, entry, stage
 

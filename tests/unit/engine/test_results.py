@@ -7,12 +7,12 @@ from typing import Any, cast
 
 import pytest
 
-from orch23.engine.attempt import StageResult
+from orch23.attempt.attempt import StageResult
+from orch23.attempt.outcomes import StageCost, StageOutcome, failure_of
+from orch23.attempt.run_events import RunEvents
+from orch23.decide.plan_walk import PlanWalk
 from orch23.engine.commit import Committer, WorkspaceChange
-from orch23.engine.outcomes import StageCost, StageOutcome, failure_of
-from orch23.engine.plan_walk import PlanWalk
 from orch23.engine.results import StageResults
-from orch23.engine.run_events import RunEvents
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry, digest_bytes
 from orch23.model.errors import MissingBytesError

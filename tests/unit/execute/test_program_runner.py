@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from orch23.decide.secrets import Secrets
 from orch23.execute.launch import Launcher, PlainLauncher
 from orch23.execute.program_runner import LocalProgramRunner
 from orch23.execute.sandbox import landlock
@@ -29,6 +28,7 @@ from orch23.steps.llm.spec import LLMStep
 from orch23.store.content_store import DiskContentStore
 from orch23.store.input_files import InputFiles
 from orch23.store.workspace import Workspace
+from orch23.text.secrets import Secrets
 
 REQUEST = Request(
     provider="command",

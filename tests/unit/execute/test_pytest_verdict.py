@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from orch23.decide.verdict import report_json
 from orch23.steps.pytest.spec import PytestStep
+from orch23.verdict.verdict import report_json
 from tests.hostile.judging import Judge
 
 pytestmark = pytest.mark.slow  # pytest runs

@@ -295,10 +295,14 @@ def raised_by_loading() -> set[str]:
     root = Path(__file__).parents[3] / "orch23"
     own = [
         *(root / "load").glob("*.py"),
-        *(root / "resolve" / f"{n}.py" for n in ("expressions", "evaluation", "key_readers", "stages", "stage_fields")),
+        *(
+            root / "language" / f"{n}.py"
+            for n in ("expressions", "evaluation", "key_readers", "stages", "stage_fields")
+        ),
         *(root / "model" / f"{n}.py" for n in ("fields", "plugins")),
         *(root / "steps").glob("*/spec.py"),
         *(root / "steps").glob("*/language.py"),
-        *(root / "resolve" / f"{n}.py" for n in ("item_rules", "slices")),
+        root / "language" / "item_rules.py",
+        root / "resolve" / "slices.py",
     ]
     return {code for path in own for code in re.findall(r'"([EW][0-9]{3})"', path.read_text("utf-8"))}

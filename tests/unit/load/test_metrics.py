@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
+from orch23.language.expand import expand
+from orch23.language.stages import make_stage
 from orch23.load.pipeline import parse_pipeline
 from orch23.model.pipeline import Stage
 from orch23.model.record import Facts
 from orch23.report.diagnostics import render_diagnostics
-from orch23.resolve.expand import expand
-from orch23.resolve.stages import make_stage
 from tests.gold import Golden, golden_from_environment
 
 WRONG = """\

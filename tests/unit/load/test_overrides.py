@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
+from orch23.language.stages import render_foreach
 from orch23.load.overrides import ModelOverride
 from orch23.load.pipeline import parse_pipeline
 from orch23.model.diagnostic import Severity
 from orch23.model.llm import OnTruncated
-from orch23.resolve.stages import render_foreach
 from orch23.steps.llm.spec import LLMStep
 
 TEXT = """version: 1

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 import yaml
 
+from orch23.language.schema import document_classes, pipeline_schema
 from orch23.load.pipeline import load_pipeline
 from orch23.model.pipeline import Stage
 from orch23.model.record import Facts
 from orch23.resolve.resolution import _declared
-from orch23.resolve.schema import document_classes, pipeline_schema
 from scripts.pipeline_reference import definition, keys_by_name, reference_page, reference_sections
 
 ROOT = Path(__file__).parents[3]

@@ -6,11 +6,11 @@ import pytest
 
 from orch23.checks.registry import available_checks
 from orch23.execute.registry import executors_of
+from orch23.language.schema import pipeline_schema
 from orch23.load.pipeline import parse_pipeline
 from orch23.model.errors import ConfigurationError
 from orch23.model.plugins import plugin_folders, plugin_modules
 from orch23.report.registry import format_of
-from orch23.resolve.schema import pipeline_schema
 from orch23.steps.registry import kinds_of
 from tests.installed import Install
 

@@ -8,6 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from orch23.language.pipeline_document import SettingsDocument
+from orch23.language.reading import read_document
 from orch23.model.errors import ConfigurationError
 from orch23.model.fields import Problems
 from orch23.model.language import read_fields
@@ -21,8 +23,6 @@ from orch23.model.shared_cache import (
     cache_url_fault,
 )
 from orch23.model.step import Grant
-from orch23.resolve.pipeline_document import SettingsDocument
-from orch23.resolve.reading import read_document
 
 SERVER, FOLDER, OTHER = "https://cache.example.org/team", "/srv/cache", "/srv/other"
 OTHER_SERVER = "https://other.example.org"

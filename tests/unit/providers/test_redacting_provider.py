@@ -5,12 +5,12 @@ from dataclasses import dataclass
 
 import pytest
 
-from orch23.decide.secrets import Secrets
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import LimitError, Orch23Error, ProviderError
 from orch23.model.llm import Request, Response, Usage
 from orch23.providers.faults import status_error
 from orch23.providers.middleware import RedactingProvider
+from orch23.text.secrets import Secrets
 
 KEY = "abcd-1234-efgh"
 REDACT = Secrets({"MY_KEY": KEY}).redact

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orch23.decide.proposal import judge_response
 from orch23.model.digest import canonical_json, digest_bytes
 from orch23.model.llm import Proposal, RefusedResponse
 from orch23.model.pipeline import WriteScope
+from orch23.proposal.proposal import judge_response
 from orch23.providers.wire import FILES_SCHEMA, MAX_SCHEMA_NODES, reduce_schema, sent_schema, wire_schema
 from orch23.steps.llm.spec import LLMStep
 

@@ -1,9 +1,9 @@
 """A redacting observer passes no secret on, in whatever part of an event it is."""
 
-from orch23.decide.secrets import Secrets
 from orch23.model.digest import Json
 from orch23.model.event import AttemptFinished, Event, RunFinished, parse_event
 from orch23.report.observers import RedactingObserver
+from orch23.text.secrets import Secrets
 
 KEY = "abcd-1234-efgh"
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from orch23.engine.egress import NetworkAccess
+from orch23.attempt.egress import NetworkAccess
 from orch23.runners import fetch_connections as connections
 from orch23.runners.fetch import FETCH_RUNNER
 from orch23.runners.fetch_connections import FetchError

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orch23.decide.write_protection import DeclaredPatterns
 from orch23.model.digest import FileEntry, digest_bytes
 from orch23.model.errors import MissingBytesError, SafetyError
 from orch23.store.content_store import DiskContentStore
 from orch23.store.promotion import Promoter, PromotionResult, _to_json
 from orch23.store.store_key import TRUSTED
 from orch23.store.workspace import Workspace
+from orch23.text.write_protection import DeclaredPatterns
 from tests.doubles import file_digest
 
 Texts = Mapping[str, str | None]

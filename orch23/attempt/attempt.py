@@ -1,0 +1,494 @@
+"""Run the attempts of one stage: run its step, verify the result, retry with feedback.
+
+Runs in a worker thread. Writes bytes into the store and exchanges through the conversation; changes no state.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from orch23.attempt.conversation import Conversations, RequestBuilder
+from orch23.attempt.egress import NetworkAccess, guard_manifest, guard_paths
+from orch23.attempt.outcomes import (
+    NO_USAGE,
+    Failure,
+    LeftoverFiles,
+    StageUsage,
+    failure_identity,
+    failure_of,
+    fit_feedback,
+)
+from orch23.attempt.process_runner import Files, FinishedProcess, ProcessRunner
+from orch23.attempt.run_events import StageReporter
+from orch23.attempt.verification import Verifier, first_errors, undeclared_writes
+from orch23.model.diagnostic import Diagnostic
+from orch23.model.digest import FileEntry, Json
+from orch23.model.event import AttemptFinished, AttemptStarted
+from orch23.model.paths import match_any
+from orch23.model.pipeline import Condition, Retry, Stage
+from orch23.model.plugins import load_object_as
+from orch23.model.ports import ContentStore
+from orch23.model.record import Record
+from orch23.model.step import Grant, ProcessStep, Step
+from orch23.model.text import join_first, shorten_command
+from orch23.resolve.prompt_inputs import PromptInput
+from orch23.resolve.resolution import ResolvedStage, VisibleFiles
+from orch23.text.secrets import Secrets
+
+if TYPE_CHECKING:
+    from orch23.attempt.best_attempt import BestAttempt
+    from orch23.model.dialogue import Dialogue
+    from orch23.verdict.verdict import Verdict
+
+_MOST_FILES = 3
+
+
+class AttemptInput(Struct, frozen=True, kw_only=True):
+    """What an attempt starts from: the stage's own files, their exchanges, the failure and response before it.
+
+    `is_applied`: the files are those of the previous response. `dialogue` is the request that the attempt continues.
+    """
+
+    attempt: int
+    start: Files
+    exchanges: tuple[str, ...] = ()
+    failure: Failure | None = None
+    previous_response: str | None = None
+    is_applied: bool = False
+    dialogue: "Dialogue | None" = None
+
+
+class AttemptResult(Struct, frozen=True):
+    """The result of one attempt: the stage's own files, the exchanges behind them, and the failure if there is one.
+
+    `written` are the paths that the responses wrote, also where the bytes equal those of the base. `leftover` is what a
+    program had written when it failed: no attempt starts from it, but `on_failure: keep` promotes it. `settle` gets the
+    failure of the verification, or None; it is not called if the attempt itself failed. `dialogue` is what the next
+    attempt continues, if retries are a conversation. `keeps`: by the response, no file needs a change.
+    """
+
+    tree: Files
+    exchanges: tuple[str, ...] = ()
+    failure: Failure | None = None
+    response: str | None = None
+    proposal: str | None = None
+    took_s: float = 0.0
+    written: frozenset[str] = frozenset()
+    leftover: Files | None = None
+    settle: Callable[[Failure | None], None] | None = None
+    dialogue: "Dialogue | None" = None
+    keeps: bool = False
+
+
+class Models(Struct, frozen=True, kw_only=True):
+    """How all stages of a build call models: requests, conversations, and validation by the schema at a path."""
+
+    requests: RequestBuilder
+    conversations: Conversations
+    validate: Callable[[str, Json], tuple[Diagnostic, ...]]
+
+
+class Safeguards(Struct, frozen=True, kw_only=True):
+    """Limits that hold for all stages of a build.
+
+    `protected` are patterns of files that no stage may write. `begin_attempt` raises a LimitError if the wall time of
+    the stage is over. `network` is what steps may reach beyond this machine.
+    """
+
+    secrets: Secrets
+    protected: tuple[str, ...]
+    begin_attempt: Callable[[str], None]
+    network: NetworkAccess
+
+
+class Shown(Struct, frozen=True):
+    """What prompts show of a stage's own files: its last accepted result, `own`.
+
+    `hidden` are the files within the write scope that exist and are not shown: a model may not write over them.
+    `kept` are the files of that result, and its exchanges, if all of them are on disk.
+    """
+
+    own: tuple[PromptInput, ...] = ()
+    hidden: frozenset[str] = frozenset()
+    kept: tuple[Files, tuple[str, ...]] = ({}, ())
+
+
+class AttemptHistory(Struct):
+    """The attempts of a stage so far: its model calls, whether a result failed its verification, and how each ended.
+
+    `last` is the result of the last one, `proposals` are the responses whose files failed. Another loop can go on from
+    here, if what checks several stages together refuses the result.
+    """
+
+    used: set[str] = field(default_factory=set)
+    usage: StageUsage = NO_USAGE
+    has_failed: bool = False
+    attempt: int = 0
+    last: AttemptResult | None = None
+    best: "BestAttempt[AttemptResult] | None" = None
+    proposals: set[str] = field(default_factory=set)
+    same: list[dict[str, Json]] = field(default_factory=list)
+    counts: list[str] = field(default_factory=list)
+
+    def stops(self, retry: Retry, failure: Failure) -> str:
+        """Add the failure of the last attempt; return why there is no further one, or an empty string."""
+        # Two failures are equal if they name the same tests and errors: their output may differ.
+        self.same.append(failure_identity(failure))
+        proposal = self.last.proposal if self.last is not None else None
+        repeated = proposal in self.proposals
+        self.proposals |= {proposal} if proposal else set()
+        if not failure.retryable:
+            return "not retryable"
+        if failure.kind not in retry.when and not (failure.cut_off and "truncated" in retry.when):
+            return f"{failure.kind} is not in retry.when" if retry.max else ""
+        limit = retry.no_progress
+        # A response that was made before fails as before, and each attempt costs a call.
+        if limit and repeated:
+            return "no progress: this response was made before"
+        if limit and self.same[-limit:] == [self.same[-1]] * limit:
+            return f"no progress: the same failure {limit} times in a row"
+        return ""
+
+
+class StageResult(Struct, frozen=True, kw_only=True):
+    """The result of a stage's work. `failure` is None if it passed; `outputs` are its result, or the last attempt's.
+
+    `took_s` is the duration of the last attempt's process, in seconds. `accepted` are outputs that the user wrote.
+    `partial`: the program failed, so a missing file may only be one that it had not written yet. `claim` is a record of
+    the lock file that passed its verification: it is kept as it is. `verified`: a recorded result was verified and
+    nothing ran. `note` says why there was no further attempt. `sandboxes` are those that its
+    processes ran in, an empty one if that is not known. `history` are the attempts behind it.
+    """
+
+    outputs: Files
+    deleted: tuple[str, ...]
+    exchanges: tuple[str, ...]
+    attempts: int
+    usage: StageUsage = NO_USAGE
+    failure: Failure | None = None
+    note: str = ""
+    took_s: float = 0.0
+    accepted: tuple[str, ...] = ()
+    partial: bool = False
+    claim: Record | None = None
+    verified: bool = False
+    sandboxes: frozenset[str] = frozenset({""})
+    history: AttemptHistory = field(default_factory=AttemptHistory)
+
+
+class AttemptLoop(Struct, frozen=True, kw_only=True):
+    """Runs the attempts of one stage."""
+
+    resolved: ResolvedStage
+    runner: ProcessRunner
+    verifier: Verifier
+    models: Models
+    safeguards: Safeguards
+    report: StageReporter
+    shown: Shown = Shown()
+    history: AttemptHistory = field(default_factory=AttemptHistory)
+
+    @property
+    def contents(self) -> ContentStore:
+        """The store that the bytes of outputs are put into."""
+        return self.runner.contents
+
+    @property
+    def tree(self) -> VisibleFiles:
+        """The project as the stage sees it."""
+        return self.runner.tree
+
+    def run(self, start: tuple[Record | StageResult, Failure] | None = None) -> StageResult:
+        """Run attempts until one passes.
+
+        `start` is a result that passed before and failed now, with that failure: a recorded one, or that of the last
+        attempt in the history.
+        """
+        stage, retry, history = self.resolved.stage, self.resolved.stage.retry, self.history
+        if unmet := self.resolved.broken or [unmet_error(one, self.tree) for one in unmet_conditions(self.resolved)]:
+            return self._refused(unmet)
+        failure = self._of_earlier(*start) if start else None
+        base = self.resolved.base
+        last = history.last or AttemptResult(base)
+        if unfixable := self._unfixable(failure):
+            return self._done(last, history.attempt, unfixable)
+        best = history.best = history.best or _best_attempt(stage)
+        if best is not None and start is not None:
+            best.add(history.attempt, last, start[1])
+        for attempt in range(history.attempt + 1, retry.max + 2):
+            # Before the attempt is reported: a stage whose wall time is over must not begin another one.
+            self.safeguards.begin_attempt(stage.name)
+            started = AttemptStarted(attempt=attempt, max_attempts=retry.max + 1, key=self.resolved.key)
+            self.report.emit(started, f"attempt {attempt} of {retry.max + 1}")
+            if best is not None:
+                last, failure = best.next_start(attempt, last, failure, history.counts)
+            before = last, failure
+            earlier = AttemptResult(base) if retry.start_from == "baseline" else last
+            turn = AttemptInput(
+                attempt=attempt,
+                start=earlier.tree,
+                exchanges=earlier.exchanges,
+                failure=failure,
+                previous_response=last.response,
+                is_applied=earlier is last and last.failure is None,
+                dialogue=last.dialogue,
+            )
+            last = step_runner(stage.step).attempt(self, stage.step, turn)
+            # What an earlier attempt wrote stays the stage's own output, even if this attempt did not write it again.
+            last = replace(last, written=(earlier.written | last.written) & last.tree.keys())
+            history.attempt, history.last = attempt, last
+            failure = last.failure or self._verify(last, attempt)
+            if best is not None and failure is not None and not failure.escalates:
+                best.add(attempt, last, failure)
+            failure = self._ended(attempt, failure)
+            if failure is None:
+                return self._done(last, attempt, None)
+            if failure.escalates and attempt <= retry.max:
+                # A refusal has nothing that another model could correct: it gets the same prompt.
+                last, failure = before
+                continue
+            if stop := history.stops(retry, failure):
+                return self._done(last, attempt, failure, stop)
+        return self._done(last, retry.max + 1, failure, "retries exhausted" if retry.max else "")
+
+    def forbidden(self) -> StageResult | None:
+        """Return the failure of a stage that would store or send a secret, before any of its inputs is stored.
+
+        Each request is checked again before it is sent, since attempts add to it.
+        """
+        # Before inputs are stored, since the store keeps bytes and the lock file, with the manifest, is committed.
+        problems, step = guard_manifest(self.safeguards.secrets, self.resolved), self.resolved.stage.step
+        if not problems and not self.resolved.broken:
+            problems = step_runner(step).forbidden(self, step)
+        return self._refused(problems) if problems else None
+
+    def _refused(self, problems: Sequence[Diagnostic]) -> StageResult:
+        return self._done(AttemptResult({}, ()), 0, failure_of("preflight", problems, retryable=False))
+
+    def verify_recorded(self, outputs: Files, deleted: tuple[str, ...]) -> Failure | None:
+        """Verify a recorded result as it is, since its verification changed."""
+        if self.resolved.broken:
+            return failure_of("preflight", self.resolved.broken, retryable=False)
+        unchanged = {path: entry for path, entry in self.resolved.base.items() if path not in deleted}
+        return self.verifier.verify(outputs, {**unchanged, **outputs})
+
+    def _of_earlier(self, passed: Record | StageResult, failure: Failure) -> Failure | None:
+        """Report the failure of a recorded result, or of the last attempt that had passed; return it as feedback."""
+        self.history.has_failed = True
+        if self.history.last is None:
+            kept = {path: entry for path, entry in self.resolved.base.items() if path not in passed.deleted}
+            self.history.last = AttemptResult({**kept, **passed.outputs}, written=frozenset(passed.outputs))
+        elif self.history.last.settle is not None:
+            self.history.last.settle(failure)
+        return self._ended(self.history.attempt, failure)
+
+    def _ended(self, attempt: int, failure: Failure | None) -> Failure | None:
+        """Report how an attempt ended; return its failure as feedback for the next one."""
+        fitted = fit_feedback(failure, self.resolved.stage, self.history.counts) if failure else None
+        self._end(attempt, fitted)
+        if fitted is not None and attempt:
+            self.history.counts.append(f"attempt {attempt}: {fitted.headline or fitted.kind}")
+        return fitted
+
+    def _verify(self, last: AttemptResult, attempt: int) -> Failure | None:
+        owned = self._owned(last)
+        if last.keeps:  # files that only match a pattern are verified, and stay the user's
+            owned |= {path: entry for path, entry in last.tree.items() if match_any(self.resolved.stage.outputs, path)}
+        failure = self.verifier.verify(owned, last.tree, attempt)
+        self.history.has_failed |= failure is not None
+        if last.settle is not None:
+            last.settle(failure)
+        return failure
+
+    # ---- values ---------------------------------------------------------------------------
+
+    def _owned(self, last: AttemptResult, tree: Files | None = None) -> dict[str, FileEntry]:
+        """Return the stage's own files of a tree: those that differ from the base, and those it wrote again unchanged.
+
+        Literal outputs always belong to the stage: a program that writes the same bytes again leaves no trace.
+        """
+        base, certain = self.resolved.base, self.resolved.stage.literal_outputs | last.written
+        whole = last.tree if tree is None else tree
+        return {path: entry for path, entry in sorted(whole.items()) if base.get(path) != entry or path in certain}
+
+    def _unfixable(self, recorded: Failure | None) -> Failure | None:
+        """Return why no response can pass the verification, if that is known before the first call.
+
+        `recorded` is the failure of a recorded result.
+        """
+        if not self.resolved.stage.step.asks_model:
+            return None
+        if recorded is not None and recorded.kind == "verify_failed" and not recorded.retryable:
+            return recorded
+        problems = self.verifier.unfixable()
+        return failure_of("preflight", problems, retryable=False) if problems else None
+
+    def _done(self, last: AttemptResult, attempts: int, failure: Failure | None, note: str = "") -> StageResult:
+        # With `on_failure: keep`, the files of the failed program are promoted, and not those it started from.
+        tree = last.tree if failure is None or last.leftover is None else last.leftover
+        return StageResult(
+            outputs=self._owned(last, tree),
+            deleted=tuple(sorted(path for path in self.resolved.base if path not in tree)),
+            exchanges=last.exchanges,
+            attempts=attempts,
+            usage=self.history.usage,
+            failure=failure,
+            note=note,
+            took_s=last.took_s,
+            partial=tree is last.leftover,
+            history=self.history,
+        )
+
+    # ---- reporting ------------------------------------------------------------------------
+
+    def _end(self, attempt: int, failure: Failure | None) -> None:
+        """Report how an attempt ended; attempt 0 is the verification of a recorded result."""
+        if failure is None:
+            data = AttemptFinished(attempt=attempt, passed=True, exit_code=0)
+            self.report.emit(data, f"attempt {attempt} passed")
+            return
+        feedback = failure.feedback
+        command = f"$ {shorten_command(feedback.command)}\n" if feedback.command else ""
+        self.report.keep(attempt, "failure.txt", f"{failure.summary}\n{command}\n{feedback.excerpt}\n")
+        data = AttemptFinished(
+            attempt=attempt,
+            passed=False,
+            failure_kind=failure.kind,
+            command=feedback.command,
+            exit_code=feedback.exit_code,
+            failing=tuple(feedback.failing),
+            excerpt=feedback.excerpt,
+        )
+        name = f"attempt {attempt}" if attempt else "recorded result"
+        self.report.emit(data, f"{name} failed: {failure.summary}")
+
+
+def _best_attempt(stage: Stage) -> "BestAttempt[AttemptResult] | None":
+    if stage.retry.start_from != "best":
+        return None
+    from orch23.attempt.best_attempt import BestAttempt  # noqa: PLC0415 - few stages need it, and every edit loads this
+
+    return BestAttempt(stage)
+
+
+class StepRequirements(Struct, frozen=True):
+    """What a step needs from the user before it can run.
+
+    `grants` need consent; `offline_error` is the error if the step would reach beyond this machine and must not.
+    """
+
+    grants: tuple[Grant, ...] = ()
+    offline_error: Diagnostic | None = None
+
+
+class StepRunner:
+    """Runs one step kind. One instance serves all stages, in several threads at once."""
+
+    def needs(self, step: Any, contents: ContentStore) -> StepRequirements:
+        """Return what a step that has `grants` needs. Called before the first stage starts."""
+        del step, contents
+        return StepRequirements()
+
+    def attempt(self, attempts: AttemptLoop, step: Any, turn: AttemptInput) -> AttemptResult:
+        """Run a step once.
+
+        Raises:
+            CancelledBuildError: the build was interrupted.
+            MissingBytesError: the store lost the bytes of an input.
+            ConfigurationError: it could not be started at all.
+            ProviderError: the provider failed.
+
+        """
+        raise NotImplementedError
+
+    def forbidden(self, attempts: AttemptLoop, step: Any) -> tuple[Diagnostic, ...]:
+        """Return an error for each secret that a step would store or send. Called before anything is stored."""
+        del attempts, step
+        return ()
+
+
+def step_runner(step: Step) -> StepRunner:
+    """Return the runner of a step's kind."""
+    return load_object_as(StepRunner, step.run)
+
+
+def unmet_conditions(resolved: ResolvedStage) -> list[Condition]:
+    """Return the conditions in `requires` that are not met: then the stage does not run."""
+    manifest = resolved.manifest
+    return [one for one in resolved.stage.requires if manifest.get(f"requires:{one.kind}:{one.path}") is not True]
+
+
+def unmet_error(condition: Condition, tree: VisibleFiles) -> Diagnostic:
+    """Return the error of a condition in `requires`. It names the files that must not be in a directory."""
+    absent, folder = condition.kind == "file_absent", condition.path.endswith("/")
+    below = f"{condition.path.rstrip('/')}/**"
+    files = sorted({*tree.matching(below), *(tree.links(below) if absent else ())})
+    state = f"it is {'' if absent else 'not '}there"
+    hint = "no model was called; create or remove the file, or drop the condition"
+    if folder:
+        state = f"there is {join_first(files, _MOST_FILES)}" if absent else "there is no file"
+    elif files and not absent:
+        state, hint = "it is a folder", f"write `{condition.path}/`: then there must be a file below it"
+    return Diagnostic("E318", f"requires {condition.kind} {condition.path}: {state}", hint=hint)
+
+
+class ProcessStepRunner(StepRunner):
+    """Runs programs. A step kind adds the methods of `attempt.process_runner.ProcessHooks`."""
+
+    def unfixable(self, step: Any, runner: ProcessRunner, files: Files) -> tuple[Diagnostic, ...]:
+        """Return an error for each file that the stage cannot write, and with which the step fails in any case.
+
+        Called before the first model call, for a step of `verify`; `files` are its inputs.
+        """
+        del step, runner, files
+        return ()
+
+    def attempt(self, attempts: AttemptLoop, step: ProcessStep, turn: AttemptInput) -> AttemptResult:
+        """Run the program, and take the files that it wrote within the stage's write scope."""
+        start = turn.start
+        ran = attempts.runner.run(step, {**_given(attempts), **start})
+        if not isinstance(ran, FinishedProcess):
+            return AttemptResult(start, (), ran, leftover=self._left(attempts, step, start, ran))
+        result = ran.result
+        if result.output.text:
+            attempts.report.keep(turn.attempt, "output.txt", result.output.text)
+        left = LeftoverFiles(result.written, result.removed)
+        if problems := first_errors(_undeclared(attempts, start, left)):
+            failure = replace(failure_of("write_scope_violation", problems), leftover=left)
+            return AttemptResult(start, (), failure, leftover=self._left(attempts, step, start, failure))
+        # Names of outputs are in the lock file, which is committed: they must not contain a secret (ADR 9).
+        if named := guard_paths(attempts.safeguards.secrets, result.written):
+            return AttemptResult(start, (), failure_of("write_scope_violation", named, retryable=False))
+        tree = {p: e for p, e in start.items() if p not in result.removed} | dict(result.written)
+        if ran.verdict is not None:
+            tree |= self.reported(step, ran.verdict, attempts.contents)
+        return AttemptResult(tree, (), took_s=result.duration_s)
+
+    def reported(self, step: ProcessStep, verdict: "Verdict", contents: ContentStore) -> Files:
+        """Return the outputs that a verdict produces."""
+        del step, verdict, contents
+        return {}
+
+    def _left(self, attempts: AttemptLoop, step: ProcessStep, start: Files, failure: Failure) -> Files | None:
+        """Return the stage's own files as a failed program left them, within its write scope."""
+        left = failure.leftover
+        if left is None or guard_paths(attempts.safeguards.secrets, left.written):
+            return None
+        refused = _undeclared(attempts, start, left)
+        mine = {path: entry for path, entry in left.changes().items() if path not in refused}
+        tree = {path: entry for path, entry in {**start, **mine}.items() if entry is not None}
+        if left.verdict is not None:
+            tree |= self.reported(step, left.verdict, attempts.contents)
+        return tree
+
+
+def _given(attempts: AttemptLoop) -> dict[str, FileEntry]:
+    """Return the input files of a stage, also those of its slices."""
+    return {**attempts.resolved.parts, **attempts.resolved.files}
+
+
+def _undeclared(attempts: AttemptLoop, start: Files, left: LeftoverFiles) -> dict[str, Diagnostic]:
+    inputs = {path: entry for path, entry in _given(attempts).items() if path not in start}
+    return undeclared_writes(attempts.resolved.stage, left.changes(), inputs, attempts.safeguards.protected)

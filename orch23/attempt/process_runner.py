@@ -1,0 +1,311 @@
+"""Run a process of a stage as an action, and turn its outcome into a value or a failure."""
+
+import posixpath
+import re
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Protocol, assert_never
+
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from orch23.attempt.outcomes import Failure, LeftoverFiles, command_failed, diagnostic_line, failure_of
+from orch23.attempt.run_events import StageReporter
+from orch23.language.writable_paths import writable_paths
+from orch23.model.action import (
+    Action,
+    ActionResult,
+    Cancelled,
+    Completed,
+    EngineUnavailable,
+    InputsChanged,
+    Interpreter,
+    TimedOut,
+)
+from orch23.model.diagnostic import Diagnostic
+from orch23.model.digest import FileEntry
+from orch23.model.errors import ConfigurationError, MissingBytesError
+from orch23.model.paths import static_prefix
+from orch23.model.patterns import lazy_pattern
+from orch23.model.pipeline import Stage
+from orch23.model.plugins import load_object
+from orch23.model.ports import ContentStore, Executor
+from orch23.model.record import Facts
+from orch23.model.step import ProcessStep
+from orch23.model.text import shorten_command
+from orch23.resolve.commands import command_ran, display_command
+from orch23.resolve.resolution import VisibleFiles
+from orch23.text.excerpt import normalise
+
+if TYPE_CHECKING:
+    from orch23.attempt.failure_facts import ProjectFacts
+    from orch23.steps.pytest.spec import PytestStep
+    from orch23.verdict.verdict import Verdict
+
+
+_REFUSAL = lazy_pattern(r"^.*(?:Read-only file system|Permission denied).*$", re.MULTILINE)
+_QUOTED = lazy_pattern(r"'([^']+)'")
+_ABSOLUTE = lazy_pattern(r"(?:^|[^\w./~-])(/[\w./~-]+)")
+_WORD = lazy_pattern(r"[^\s:;'\"`]+")
+_TREE = "/room/work/"
+_MOST, _LONGEST = 3, 300
+_HINT = "write below TMPDIR (in pytest: `tmp_path`), or list the path in `scratch`"
+
+
+def changed_tree_error(path: str) -> Diagnostic:
+    """Return the error that a step changed its read-only tree. That is possible only without a sandbox."""
+    return Diagnostic(
+        "E323", "was changed by the step that verifies, for which the tree is read-only", hint=_HINT, subject=path
+    )
+
+
+def with_refused_writes(failure: Failure, printed: str) -> Failure:
+    """Return a failure with an error for each refused write in its output."""
+    refused = dict.fromkeys(
+        " ".join(line.split()) for line in _REFUSAL.findall(normalise(f"{failure.feedback.excerpt}\n{printed}"))
+    )
+    found = tuple(
+        Diagnostic(
+            "E323",
+            f"the tree of this step is read-only, and it may have tried to write there: {line[:_LONGEST]}",
+            hint=_HINT if number == 0 else None,  # one refusal is printed as several lines, and has one hint
+        )
+        for number, line in enumerate([one for one in refused if _is_of_tree(one)][:_MOST])
+    )
+    if not found:
+        return failure
+    lines = tuple(map(diagnostic_line, found))
+    excerpt = "\n".join((failure.feedback.excerpt.rstrip(), "", *lines))
+    feedback = replace(failure.feedback, excerpt=excerpt, diagnostics=(*failure.feedback.diagnostics, *lines))
+    parts = (*failure.parts, "\n".join(lines)) if failure.parts else ()
+    return replace(failure, feedback=feedback, diagnostics=(*failure.diagnostics, *found), parts=parts)
+
+
+def _is_of_tree(line: str) -> bool:
+    """Return whether a line may be about the tree: it names a path there, or no path elsewhere."""
+    named = _QUOTED.findall(line) or _ABSOLUTE.findall(line)
+    return not named or any(not path.startswith("/") or f"{path}/".startswith(_TREE) for path in named)
+
+
+E_SUPPLIED = "E326"
+_LENGTH = "write the values to a file and pass its name, or write the command as one text, which may be of any length"
+_PATH = "check that the program exists, and that of its `#!` line: PATH is set by orch23, not inherited"
+_MODE = (
+    "make the file executable (`chmod +x FILE`; if a shell stage makes it, in the command of that stage), with a "
+    "program in its `#!` line that steps see; or run `sh FILE`"
+)
+_NOT_STARTED = {126: _MODE, 127: _PATH}  # as every shell has it: cannot be run, not found
+
+
+class CancelledBuildError(Exception):
+    """The build was interrupted while the stage ran."""
+
+
+Files = Mapping[str, FileEntry]
+
+
+class FinishedProcess(Struct, frozen=True):
+    """A process that ended by itself, with the verdict if it was pytest."""
+
+    command: str
+    result: ActionResult
+    verdict: "Verdict | None" = None
+
+
+class StepCommand(Struct, frozen=True):
+    """The command of a step. `tools` are files of orch23 that it needs; with `reports` its report is an output."""
+
+    argv: tuple[str, ...]
+    env: Mapping[str, str] = {}
+    tools: Mapping[str, FileEntry] = {}
+    reports: bool = False
+
+
+class ProcessHooks(Protocol):
+    """How a step kind starts its program and judges the result: methods of its `run` object."""
+
+    def distrusted(self, step: Any, runner: "ProcessRunner", files: Files) -> tuple[Diagnostic, ...]:
+        """Return the errors of files that must not decide the result."""
+
+    def unfixable(self, step: Any, runner: "ProcessRunner", files: Files) -> tuple[Diagnostic, ...]:
+        """Return the errors of files that the stage cannot write, and with which the step fails in any case."""
+
+    def launch(self, step: Any, runner: "ProcessRunner") -> StepCommand:
+        """Return the command."""
+
+    def judge(
+        self, step: Any, runner: "ProcessRunner", files: Files, command: str, result: ActionResult, printed: str
+    ) -> FinishedProcess | Failure:
+        """Judge the result of a program that stayed inside its limits; secrets are removed from `printed`."""
+
+
+class Trusting(Protocol):
+    """Knows which stage may have made a file."""
+
+    def refused(self, step: "PytestStep", files: Files) -> tuple[Diagnostic, ...]:
+        """Return an error for each file that must not decide the result of a test run."""
+
+    def makers_of(self, pattern: str) -> tuple[str, ...]:
+        """Return the stages of the pipeline that may write a path that the pattern matches."""
+
+
+class ProcessRunner(Struct, frozen=True, kw_only=True):
+    """Runs the process steps of one stage. Secrets are removed from output before it is shortened.
+
+    `project` returns the facts that may explain a failure. `sandboxes` gets the tiers that processes ran in.
+    """
+
+    stage: Stage
+    facts: Facts
+    executor: Executor
+    contents: ContentStore
+    tree: VisibleFiles
+    redact: Callable[[str], str]
+    trust: Trusting
+    report: StageReporter
+    project: "Callable[[], ProjectFacts] | None" = None
+    sandboxes: set[str] = field(default_factory=set)
+
+    def _note(self, command: str, exit_code: int | None, took_s: float) -> None:
+        ran = command_ran(command, exit_code, took_s)
+        self.report.emit(ran, f"$ {ran.command}", "debug")
+
+    def unfixable(self, step: ProcessStep, files: Files) -> tuple[Diagnostic, ...]:
+        """Return the errors of files that the stage cannot write, and with which a step fails in any case."""
+        how: ProcessHooks = load_object(step.run)
+        return how.unfixable(step, self, files)
+
+    def run(self, step: ProcessStep, files: Files, *, verifies: bool = False) -> FinishedProcess | Failure:
+        """Run a step on these files and judge its result. `verifies`: it is a step of `verify`.
+
+        Raises:
+            CancelledBuildError: the build was interrupted.
+            MissingBytesError: the store lost the bytes of an input.
+            ConfigurationError: the process could not be started at all.
+
+        """
+        # By name, so that a build of shell stages does not import pytest steps (ADR 18).
+        how: ProcessHooks = load_object(step.run)
+        if distrusted := how.distrusted(step, self, files):
+            # A missing library is the user's to install: no response can pass.
+            return failure_of("verify_failed", distrusted, retryable=all(one.code != E_SUPPLIED for one in distrusted))
+        action = self._action(
+            how.launch(step, self), files, writable_paths(self.stage, step, files.keys(), verifies=verifies)
+        )
+        command = display_command(action.argv)
+        outcome = self.executor.run(action, self.report.step_lines(shorten_command(command)))
+        if not isinstance(outcome, Completed):
+            return self._not_completed(outcome, command)
+        self._note(command, outcome.result.exit_code, outcome.result.duration_s)
+        self.sandboxes.add(outcome.result.tier)
+        judged = self._judge(how, step, files, command, outcome.result)
+        if isinstance(judged, FinishedProcess):
+            return judged
+        printed = self.redact(outcome.result.output.text)
+        from orch23.attempt.failure_facts import cause_of_failure  # noqa: PLC0415 - only for failures
+        from orch23.verdict.likely_cause import output_cause  # noqa: PLC0415 - only for failures
+
+        facts = None if self.project is None else self.project()
+        cause = output_cause(printed, outcome.result.output.size_bytes, outcome.result.exit_code) or cause_of_failure(
+            facts, self.stage, self.facts.interpreter, step, action, judged, printed, verifies=verifies
+        )
+        if judged.cause is not None and (cause is None or cause.kind == "package"):
+            cause = judged.cause
+        # The tree of a verifying step is read-only (ADR 24). A refused write shows only in the output.
+        if action.writable is not None:
+            judged = with_refused_writes(judged, printed)
+        return replace(judged, printed=printed, took_s=outcome.result.duration_s, cause=cause)
+
+    def _not_completed(
+        self, outcome: TimedOut | Cancelled | InputsChanged | EngineUnavailable, command: str
+    ) -> Failure:
+        """Return the failure of a process that did not end by itself, or raise an error that is not the stage's."""
+        match outcome:
+            case TimedOut(timeout_s=timeout_s):
+                from orch23.verdict.likely_cause import timeout_cause  # noqa: PLC0415 - only for failures
+
+                self._note(command, None, timeout_s)
+                message = f"killed after {timeout_s:g} s"
+                late = Diagnostic("E304", message, hint="raise `timeout`, or make it faster", subject=self.stage.name)
+                text = f"{self.redact(outcome.output.text)}\n{message}"
+                failed = command_failed("timeout", command, exit_code=None, output=text, diagnostics=(late,))
+                left = LeftoverFiles(outcome.written, outcome.removed)
+                return replace(
+                    failed,
+                    printed=text,
+                    leftover=left,
+                    reason=message,
+                    took_s=timeout_s,
+                    cause=timeout_cause(timeout_s),
+                )
+            case Cancelled(ran_s=ran_s):
+                if ran_s is not None:
+                    self._note(command, None, ran_s)
+                raise CancelledBuildError
+            case InputsChanged(paths=paths):
+                raise MissingBytesError(", ".join(paths))
+            case EngineUnavailable(diagnostic=Diagnostic() as barred):
+                raise ConfigurationError(replace(barred, subject=self.stage.name))
+            case EngineUnavailable(reason=reason, kind=kind):
+                hint = _LENGTH if kind == "length" else _PATH
+                problem = Diagnostic("E309", f"`{shorten_command(command)}` could not be started: {reason}", hint=hint)
+                text = f"the command could not be started: {reason}"
+                failed = command_failed("exception", command, exit_code=None, output=text, diagnostics=(problem,))
+                return replace(failed, reason=text)
+            case _ as never:
+                assert_never(never)
+
+    def _action(self, launch: StepCommand, files: Files, writable: tuple[str, ...] | None) -> Action:
+        if not self.facts.interpreter:
+            hint = "make a virtual environment at `.venv`, or name an interpreter in `python:`"
+            problem = Diagnostic("E309", "no Python interpreter was found", hint=hint, subject=self.stage.name)
+            raise ConfigurationError(problem)
+        return Action(
+            argv=launch.argv,
+            # Sorted, so that equal actions have equal bytes (ADR 30).
+            inputs=dict(sorted(files.items())),
+            python=Interpreter.of(self.stage.python, self.facts.python, self.facts.pytest),
+            working_directory=self.stage.cwd,
+            output_folders=tuple(sorted({static_prefix(path) for path in self.stage.outputs} - {""})),
+            env={**self.stage.env, **launch.env},
+            scratch=self.stage.scratch,
+            timeout_s=self.stage.timeout_s,
+            network=self.stage.network,
+            sandbox=self.stage.sandbox,
+            min_tier=self.stage.min_tier,
+            limits=self.stage.limits,
+            tools=launch.tools,
+            reports=launch.reports,
+            writable=writable,
+            programs=self.facts.tools,
+        )
+
+    def _judge(
+        self, how: ProcessHooks, step: ProcessStep, files: Files, command: str, result: ActionResult
+    ) -> FinishedProcess | Failure:
+        if result.violations:
+            return failure_of("write_scope_violation", result.violations, safety=True, retryable=False)
+        printed = self.redact(result.output.text)
+        if result.touched:
+            changed = tuple(map(changed_tree_error, result.touched))
+            text = "\n".join((printed, *map(diagnostic_line, changed)))
+            failed = command_failed(
+                "verify_failed", command, exit_code=result.exit_code, output=text, diagnostics=changed
+            )
+            return replace(failed, leftover=LeftoverFiles(result.written, result.removed))
+        return how.judge(step, self, files, command, result, printed)
+
+
+def missing_program_errors(
+    runner: ProcessRunner, files: Files, command: str, exit_code: int, printed: str
+) -> tuple[Diagnostic, ...]:
+    """Return the usual reason of exit codes 126 and 127: a program was not found or could not be started."""
+    if (hint := _NOT_STARTED.get(exit_code)) is None:
+        return ()
+    if printed.rstrip().endswith(": Is a directory"):
+        hint = "it is a directory: name a program in it"
+    elif hint == _MODE:
+        words = _WORD.findall(f"{command} {printed[-1000:]}")
+        paths = {posixpath.normpath(f"{runner.stage.cwd}/{one}") for one in words} & files.keys()
+        makers = {path: runner.trust.makers_of(path) for path in sorted(paths)}
+        hint += "".join(f"; stage `{names[0]}` makes `{path}`" for path, names in makers.items() if names)
+    return (Diagnostic("E309", f"a program of `{shorten_command(command)}` could not be started", hint=hint),)

@@ -1,0 +1,344 @@
+"""Emit the events of a run: stages, model requests and responses, and lines of output."""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol
+
+from msgspec import UNSET, Struct, field
+from msgspec.structs import replace
+
+from orch23.attempt.egress import sent_bytes, sent_files, sent_media, utf8_size
+from orch23.attempt.outcomes import StageOutcome, StageUsage, diagnostic_line
+from orch23.model.diagnostic import Diagnostic
+from orch23.model.event import (
+    ORCH23_ROLE,
+    Event,
+    FilesPromoted,
+    LlmRequest,
+    LlmResponse,
+    LlmText,
+    Observer,
+    StageDecided,
+    StageFinished,
+    StageRestored,
+    StageStarted,
+    StageWithheld,
+    StepOutput,
+    Warned,
+)
+from orch23.model.event_data import EventData, EventLevel, EventProblem, EventReason
+from orch23.model.llm import RecordingMode, Request, Response
+from orch23.model.plan import Decision, Edited, Fresh, Restore, Run, VerifyOnly
+from orch23.model.record import Record
+from orch23.model.stage_status import StageStatus
+from orch23.model.text import LineListener, LineSplitter, displayable_part, join_first
+from orch23.providers.prices import decimal_text
+from orch23.resolve.prompt_inputs import AttemptContext, AuthorTexts
+from orch23.store.promotion import PromotionResult
+from orch23.store.run_logs import AttemptFiles
+
+MAX_LINES = 1_000
+"""The most lines of one step or one response that are reported."""
+
+
+_MOST_NAMES = 8  # with all names, the journal would grow with the square of the number of items
+
+
+class RunEvents(Struct):
+    """Emits the events of the build loop. `clock` is monotonic, in seconds."""
+
+    observer: Observer
+    clock: Callable[[], float]
+    _began: dict[str, float] = field(default_factory=dict)
+    _took: dict[str, float] = field(default_factory=dict)
+    _written: set[tuple[str, str]] = field(default_factory=set)
+
+    def emit(self, data: EventData, text: str, role: str = ORCH23_ROLE) -> None:
+        """Emit one event."""
+        self.observer.notice(Event(data, text, role))
+
+    def warn(self, text: str, role: str = ORCH23_ROLE, data: Warned | None = None) -> None:
+        """Emit a warning for the user."""
+        self.observer.notice(Event(data or Warned(), text, role, "warning"))
+
+    def warn_of(self, name: str, warning: Diagnostic | None) -> None:
+        """Emit a warning about the files that a stage wrote, if there is one."""
+        if warning is not None:
+            self.warn(diagnostic_line(warning), name, Warned(code=warning.code))
+
+    def decided(self, name: str, decision: Decision, key: str) -> None:
+        """Report a decision and its reasons.
+
+        Raises:
+            TypeError: a build cannot have this decision.
+
+        """
+        if not isinstance(decision, Fresh | Run | Restore | VerifyOnly | Edited):
+            message = f"BUG: {type(decision).__name__} in a build"
+            raise TypeError(message)
+        reasons = decision.reasons if isinstance(decision, Run | Restore | VerifyOnly) else ()
+        because = tuple(EventReason(reason.code, reason.subject) for reason in reasons)
+        self.emit(StageDecided(decision=decision.label, key=key, reasons=because), decision.label, name)
+
+    def started(self, name: str, key: str) -> None:
+        """Report that a stage starts."""
+        self._began[name] = self.clock()
+        self.emit(StageStarted(key=key), "started", name)
+
+    def withheld(self, name: str, key: str, missing: Sequence[str]) -> None:
+        """Report that a stage passed and waits for its group. Its duration ends here."""
+        self._took[name] = self.took_s(name)
+        data = StageWithheld(key=key, missing=tuple(missing[:_MOST_NAMES]), waits_for=len(missing))
+        self.emit(data, f"waits for {join_first(missing, _MOST_NAMES)}", name)
+
+    def took_s(self, name: str) -> float:
+        """Return how many seconds ago a stage started; 0 if it has not."""
+        return round(self.clock() - self._began[name], 3) if name in self._began else 0.0
+
+    def deferred(self, name: str) -> None:
+        """End the duration of a stage that is promoted later."""
+        self._took[name] = self.took_s(name)
+
+    def promoted(self, name: str, text: str, promoted: PromotionResult) -> None:
+        """Report the files of the workspace that changed."""
+        self._written.update((name, path) for path in promoted.written)
+        self.emit(FilesPromoted(files=promoted.written, removed=promoted.removed), text, name)
+
+    def restored(self, name: str, promoted: PromotionResult) -> None:
+        """Report the files of an earlier result that were restored."""
+        self.emit(StageRestored(files=promoted.written, removed=promoted.removed), "restored", name)
+
+    def ended(self, name: str, end: StageOutcome, former: Record | None) -> None:
+        """Report how a stage ended. `former` is its result before this run, if any."""
+        record = end.record
+        paths = tuple(record.outputs) if record is not None else ()
+        same = former is not None and bool(paths) and self._written.isdisjoint((name, path) for path in paths)
+        data = StageFinished(
+            status=end.status,
+            key=end.key,
+            duration_s=self._took.get(name, self.took_s(name)),
+            attempts=end.attempts,
+            calls=end.cost.calls,
+            recorded=end.usage.recorded,
+            input_tokens=end.usage.input_tokens,
+            output_tokens=end.usage.output_tokens,
+            cost=None if end.usage.unpriced or end.cost.cost is None else decimal_text(end.cost.cost),
+            possible_cost=decimal_text(end.cost.possible),
+            saved=str(end.usage.saved),
+            by_hand=end.usage.by_hand,
+            fallbacks=end.usage.fallbacks,
+            outputs=paths,
+            unchanged=same and _result(record) == _result(former),
+            failure=end.failure,
+            problems=tuple(
+                EventProblem(one.code, one.message, one.subject, one.hint, one.location or UNSET, one.fix or UNSET)
+                for one in end.problems
+            ),
+            failure_kind=end.kind,
+            command=end.command,
+            by=end.by,
+            paths=end.paths,
+            exit_code=UNSET if end.exit_code is None else end.exit_code,
+            command_s=UNSET if end.command_s is None else round(end.command_s, 3),
+            cause=end.cause or UNSET,
+            # Files of a withheld result are not in the workspace.
+            metrics=dict(end.metrics) if end.metrics and end.is_green else UNSET,
+        )
+        self.observer.notice(Event(data, end.text, name, "error" if end.status is StageStatus.FAILED else "info"))
+
+
+def _result(record: Record | None) -> tuple[dict[str, str], tuple[str, ...]] | None:
+    return None if record is None else ({p: str(e) for p, e in record.outputs.items()}, record.deleted)
+
+
+class OutputWatcher(Protocol):
+    """Shows what stages do while they run. It redacts by itself, and is called from several threads."""
+
+    @property
+    def paints(self) -> bool:
+        """Whether it shows what steps print and models write."""
+
+    def step(self, stage: str, step: str) -> None:
+        """Note that a stage runs a step."""
+
+    def print(self, stage: str, lines: Iterable[str], line: str) -> None:
+        """Note the complete lines that a step printed or a model wrote, and the beginning of the next one."""
+
+
+class Reporter(Struct, frozen=True, kw_only=True):
+    """Reports for all stages of a build. Artifacts are redacted here; `observer` redacts by itself.
+
+    With `live`, lines that steps print and models write are events too. `watcher` gets them in any case.
+    """
+
+    observer: Observer
+    artifacts: AttemptFiles
+    redact: Callable[[str], str] = str
+    live: bool = False
+    watcher: OutputWatcher | None = None
+
+    def of_stage(self, name: str) -> "StageReporter":
+        """Return the reporter of one stage."""
+        return StageReporter(name, self)
+
+
+class StageReporter(Struct, frozen=True):
+    """Reports for one stage."""
+
+    stage: str
+    reporter: Reporter
+
+    def emit(self, data: EventData, message: str, level: EventLevel = "info") -> None:
+        """Report an event of the stage."""
+        self.reporter.observer.notice(Event(data, message, self.stage, level))
+
+    def warn(self, warning: Diagnostic) -> None:
+        """Report a warning about the stage."""
+        place = f" ({warning.location})" if warning.location else ""
+        hint = f"; {warning.hint}" if warning.hint else ""
+        self.emit(Warned(code=warning.code), f"[{warning.code}] {warning.message}{place}{hint}", "warning")
+
+    def keep(self, attempt: int, name: str, text: str) -> None:
+        """Keep an artifact of an attempt."""
+        self.reporter.artifacts.keep(self.stage, attempt, name, self.reporter.redact(text))
+
+    def step_lines(self, step: str) -> LineListener | None:
+        """Return a listener for the lines that a step prints; None if nothing is reported."""
+        if self.reporter.watcher is not None:
+            self.reporter.watcher.step(self.stage, step)
+        reported = self._reported(lambda line, cut: StepOutput(step=step, line=line, cut=cut))
+        return self._heard(reported if self.reporter.live else None, step)
+
+    def response_lines(self, attempt: int) -> LineSplitter:
+        """Return a splitter for the parts of a response."""
+        reported = self._reported(lambda line, cut: LlmText(attempt=attempt, line=line, cut=cut))
+        return LineSplitter(self._heard(reported if self.reporter.live else None) or _ignore)
+
+    def watch(self, line: str) -> None:
+        """Show the beginning of a line of a response, up to its last space: so no part of a secret is shown."""
+        if self.reporter.watcher is not None:
+            self.reporter.watcher.print(self.stage, (), line.rpartition(" ")[0])
+
+    def _heard(self, reported: LineListener | None, step: str = "") -> LineListener | None:
+        watcher = self.reporter.watcher
+        return reported if watcher is None else _Watched(self.stage, step, watcher, reported)
+
+    def _reported(self, event: Callable[[str, bool], EventData]) -> LineListener:
+        count = 0
+
+        def listener(line: str, *, cut: bool = False) -> None:
+            nonlocal count
+            count += 1
+            # A program in a loop prints millions of lines: each would be an event in the journal.
+            if count <= MAX_LINES:
+                text, is_cut = displayable_part(line, self.reporter.redact, cut=cut)
+                self.emit(event(text, is_cut), f"{text}..." if is_cut else text, "debug")
+            elif count == MAX_LINES + 1:
+                text = f"more than {MAX_LINES:,} lines: the rest is not shown"
+                self.emit(event("", True), text, "debug")  # noqa: FBT003 - a fact of the event
+
+        return listener
+
+
+class _Watched(Struct, frozen=True):
+    """Shows the lines of a step or of a response, and reports them if there is a `reported`."""
+
+    stage: str
+    step: str
+    watcher: OutputWatcher
+    reported: LineListener | None
+
+    def __call__(self, line: str, *, cut: bool = False) -> None:
+        """See `LineListener`."""
+        self.watcher.print(self.stage, (line,), "")
+        if self.reported is not None:
+            self.reported(line, cut=cut)
+
+    def __bool__(self) -> bool:
+        """Return whether lines have an effect: a process on this machine need not split its output otherwise."""
+        return self.watcher.paints or self.reported is not None
+
+    def know(self, text: str) -> None:
+        """Show the state of a step on another machine that prints nothing; empty if nothing is special."""
+        self.watcher.step(self.stage, f"{self.step} ({text})" if text else self.step)
+
+
+def _ignore(line: str, *, cut: bool = False) -> None:
+    pass
+
+
+class LlmEvents(Struct, kw_only=True):
+    """Reports the conversation of one attempt. `usage` sums up all its responses, also truncated ones.
+
+    `files` are the author's files that a request is built from.
+    """
+
+    report: StageReporter
+    files: tuple[str, ...]
+    context: AttemptContext
+    mode: RecordingMode
+    sources: AuthorTexts
+    is_recorded: Callable[[Request], bool]
+    lines: LineSplitter
+    usage: StageUsage = field(default_factory=StageUsage)
+
+    def requested(self, request: Request) -> None:
+        """Keep and report a request, before it is sent."""
+        # Of former responses: of those that are turns, else of the one that the prompt may show.
+        turns = [message.content for message in request.messages if message.role == "assistant"]
+        self._keep("prompt.txt", f"{request.system}\n\n{request.text}" if request.system else request.text)
+        data = LlmRequest(
+            fingerprint=request.fingerprint(),
+            model=request.model,
+            provider=request.provider,
+            endpoint=request.endpoint,
+            attempt=self.context.attempt,
+            recorded=self.is_recorded(request),
+            mode=self.mode,
+            files=(*sent_files(self.files, self.context, self.sources), *sent_media(request)),
+            bytes=sent_bytes(request),
+            previous_bytes=sum(map(utf8_size, turns or [self.context.previous or ""])),
+            brief_bytes=utf8_size(self.context.feedback.excerpt) if self.context.feedback else 0,
+        )
+        self.report.emit(data, f"calling {request.provider} {request.model}")
+
+    def received(self, text: str) -> None:
+        """Report a part of a response, if live output is enabled."""
+        self.lines.feed(text)
+        self.report.watch(self.lines.rest)
+
+    def responded(self, request: Request, response: Response) -> None:
+        """Keep and report a response."""
+        self.lines.flush()
+        self._keep("response.txt", response.text)
+        self.usage = self.usage.plus(response, is_fallback=request.fallback)
+        data = replace(
+            response_data(request.fingerprint(), response),
+            attempt=self.context.attempt,
+            mode=self.mode,
+            fallback=request.fallback,
+        )
+        text = "response from the transcripts" if response.replayed else "response received"
+        text += f" of the fallback {request.provider} {request.model}" if request.fallback else ""
+        self.report.emit(data, text)
+
+    def _keep(self, name: str, text: str) -> None:
+        self.report.keep(self.context.attempt, name, text)
+
+
+def response_data(fingerprint: str, response: Response) -> LlmResponse:
+    """Return the event of a response, without the attempt that uses it."""
+    return LlmResponse(
+        fingerprint=fingerprint,
+        replayed=response.replayed,
+        input_tokens=response.usage.input_tokens,
+        output_tokens=response.usage.output_tokens,
+        cache_read_tokens=response.usage.cache_read_tokens,
+        cache_write_tokens=response.usage.cache_write_tokens,
+        cost=response.cost,
+        uncached_cost=response.uncached_cost,
+        prices=response.prices,
+        requests=response.requests,
+        model=response.model,
+        stop=response.stop,
+        provenance=response.provenance,
+    )

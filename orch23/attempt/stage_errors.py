@@ -1,0 +1,152 @@
+"""Find errors of stages that a build would find only when it reaches them: undefined names, missing slices.
+
+Only what no stage upstream can change is reported. Files that stages make may not exist yet, or change.
+"""
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cache, partial
+
+from msgspec.structs import replace
+
+from orch23.decide.decisions import StageDecider
+from orch23.decide.stage_view import StageTree
+from orch23.model.diagnostic import Diagnostic, Location
+from orch23.model.errors import MissingBytesError, Orch23Error
+from orch23.model.pipeline import Pipeline, SliceInput, Stage, definition_paths, family_of
+from orch23.model.plan import Plan
+from orch23.model.record import Facts
+from orch23.plan.nodes import Where, placed_inputs
+from orch23.resolve.commands import missing_programs
+from orch23.resolve.prompt_inputs import AuthorTexts
+from orch23.resolve.resolution import ResolvedStage, resolve_stage
+from orch23.steps.registry import is_llm
+
+_MISSING_SLICE = "E833"
+# Of a prompt or program whose inputs are all known: it is rendered as for a request, or it is refused before.
+_OF_PROMPTS = frozenset({"E812", "E831", "E832", "E834", "E837", _MISSING_SLICE})
+# Of the server that was called: it has no key or refuses it, cannot be reached, or is not one of models.
+_OF_SERVERS = frozenset({"E412", "E414", "E419", "E421"})
+
+
+def lasting_errors(
+    plan: Plan, resolved: Iterable[ResolvedStage], sources: AuthorTexts, is_settled: Callable[[str], bool]
+) -> tuple[Diagnostic, ...]:
+    """Return the errors of these stages, each once, with their locations.
+
+    `is_settled` returns whether the files of a stage upstream are known and do not change.
+    """
+    found: dict[tuple[str, str, str], Diagnostic] = {}
+    # All items of a foreach render the same files, and all files may use the same names.
+    undefined = cache(partial(_undefined, sources))
+    for one in resolved:
+        named = [problem for path in _rendered_files(one.stage) for problem in undefined(path)]
+        for problem in (*named, *(_errors(plan, one, named, is_settled) if one.broken else ())):
+            placed = _located(plan, one.stage, problem)
+            found.setdefault((placed.code, placed.message, str(placed.location)), placed)
+    return tuple(found.values())
+
+
+def located_errors(plan: Plan, stage: Stage, sources: AuthorTexts, problems: Sequence[Diagnostic]) -> list[Diagnostic]:
+    """Return errors of a stage with their locations; those about names with the exact ones."""
+    named = {
+        (one.message, one.location.file, one.location.line): one
+        for path in _rendered_files(stage)
+        for one in _undefined(sources, path)
+        if one.location
+    }
+    exact = (
+        problem
+        if problem.location is None
+        else named.get((problem.message, problem.location.file, problem.location.line), problem)
+        for problem in problems
+    )
+    return [_located(plan, stage, problem) for problem in exact]
+
+
+def provider_errors(pipeline: Pipeline, name: str, problems: Sequence[Diagnostic]) -> tuple[Diagnostic, ...]:
+    """Return errors of a model call with their locations: of the server if they are about it, else of the model."""
+    step = f"stages/{family_of(name)}/llm"
+
+    def place_of(problem: Diagnostic) -> Location | None:
+        keys = ("base_url", "provider") if problem.code in _OF_SERVERS else ()
+        ways = (definition_paths(f"{step}/{key}".split("/"), pipeline.locations) for key in keys)
+        found = (pipeline.locations.get(path) for way in ways for path, is_above in way if not is_above)
+        return next(filter(None, found), None) or pipeline.locate_written(f"{step}/model")
+
+    return tuple(problem if problem.location else replace(problem, location=place_of(problem)) for problem in problems)
+
+
+def _errors(
+    plan: Plan, resolved: ResolvedStage, named: Sequence[Diagnostic], is_settled: Callable[[str], bool]
+) -> Iterator[Diagnostic]:
+    """Yield the errors of a stage that are certain. `named` are those about names, which are not repeated."""
+    stage = resolved.stage
+    places = {(one.location.file, one.location.line) for one in named if one.location}
+    waits_for = {edge.why for edge in plan.edges if edge.reader == stage.name and not is_settled(edge.producer)}
+    is_certain = not waits_for and all(map(is_settled, plan.upstream.get(stage.name, ())))
+    for problem in resolved.broken:
+        missing = _slice_of(stage, problem)
+        at = problem.location
+        if (at is None or (at.file, at.line) not in places) and (
+            (is_certain and problem.code in _OF_PROMPTS) or (missing is not None and missing[1].path not in waits_for)
+        ):
+            yield problem
+
+
+def _rendered_files(stage: Stage) -> Iterator[str]:
+    """Yield the files that a stage renders, also those that only a retry renders."""
+    step = stage.step
+    paths = [step.system, step.prompt, stage.retry.prompt] if is_llm(step) else []
+    yield from filter(None, [*paths, getattr(step, step.renders) if step.renders else None])
+
+
+def _undefined(sources: AuthorTexts, path: str) -> tuple[Diagnostic, ...]:
+    """Return an error for each undefined name of a prompt or template."""
+    from orch23.language.undefined_names import undefined_names  # noqa: PLC0415 - it loads jinja2
+    from orch23.resolve.prompt_files import PROMPT_NAMES  # noqa: PLC0415 - only for stages that render
+
+    text, _ = sources.text(path)
+    return () if text is None else tuple(undefined_names(path, text, PROMPT_NAMES))
+
+
+def _slice_of(stage: Stage, problem: Diagnostic) -> tuple[Where, SliceInput] | None:
+    """Return the slice that an error is about, with its path in the stage; None if it is about something else."""
+    if problem.code != _MISSING_SLICE:
+        return None
+    slices = ((where, one) for where, one in placed_inputs(stage) if isinstance(one, SliceInput))
+    return next(((where, one) for where, one in slices if problem.message.startswith(f"`{one.text}`: ")), None)
+
+
+def _located(plan: Plan, stage: Stage, problem: Diagnostic) -> Diagnostic:
+    if problem.location is not None:
+        return problem
+    missing = _slice_of(stage, problem)
+    place = plan.pipeline.place_in(stage, *(missing[0] if missing else ()))
+    # What the error is about, such as a file, comes before the stage, which the location shows.
+    return replace(problem, location=place, subject=None if missing else problem.subject or stage.name)
+
+
+def errors_of_all_stages(decider: StageDecider) -> tuple[Diagnostic, ...]:
+    """Return the errors of all stages of a plan, without any result of an earlier build."""
+    plan = decider.state.plan
+    return lasting_errors(plan, resolved_stages(decider, _has_texts), decider.sources, lambda _: False)
+
+
+def resolved_stages(decider: StageDecider, is_needed: Callable[[Stage], bool]) -> Iterator[ResolvedStage]:
+    """Yield the stages that are needed, as far as their files can be read, without any result of an earlier build."""
+    state = decider.state
+    for node in state.plan.nodes.values():
+        if isinstance(node, Stage) and is_needed(node):
+            # Without facts about the machine: no tool is looked up and no plugin is called.
+            tree, variables = StageTree(state, node.name), state.plan.pipeline.vars
+            # Files that cannot be read are reported by the stage when it is built.
+            with contextlib.suppress(Orch23Error, MissingBytesError):
+                yield resolve_stage(
+                    node, tree, Facts(), decider.sources, variables=variables, read_yaml=decider.read_yaml
+                )
+
+
+def _has_texts(stage: Stage) -> bool:
+    in_part = any(isinstance(one, SliceInput) for one in (*stage.inputs, *stage.verify.inputs))
+    return stage.step.asks_model or bool(stage.step.renders) or in_part or any(missing_programs(stage, lambda _: False))

@@ -1,0 +1,465 @@
+"""Do the work of one stage in a worker thread: verify a recorded result, or run its attempts."""
+
+import contextlib
+from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import partial
+from itertools import chain
+from typing import TYPE_CHECKING
+
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from orch23.attempt.attempt import AttemptHistory, AttemptLoop, Models, Safeguards, Shown, StageResult, step_runner
+from orch23.attempt.egress import guard_edit
+from orch23.attempt.outcomes import Failure, failure_of
+from orch23.attempt.process_runner import Files, ProcessRunner
+from orch23.attempt.pytest_trust import TestTrust
+from orch23.attempt.run_events import Reporter
+from orch23.attempt.verification import Verifier
+from orch23.checks.registry import available_checks
+from orch23.decide.plan_walk import expand_each
+from orch23.decide.session import Session, missing_input_errors
+from orch23.decide.stage_view import ObsoleteFiles, StageTree
+from orch23.execute.interpreters import find_interpreter
+from orch23.model.diagnostic import Diagnostic, Severity
+from orch23.model.digest import FileEntry
+from orch23.model.errors import ConfigurationError, MissingBytesError
+from orch23.model.llm import Exchange
+from orch23.model.paths import is_glob, match, may_overlap, normalize_pattern
+from orch23.model.pipeline import ForeachStage, SliceInput, Stage
+from orch23.model.plan import Plan, VerifyOnly
+from orch23.model.ports import Executor
+from orch23.model.record import Record
+from orch23.plan.nodes import WriterIndex, writes_of
+from orch23.plan.planner import ALL_STAGES, Selection, list_producers
+from orch23.resolve.prompt_inputs import PromptInput
+from orch23.resolve.resolution import ResolvedStage
+from orch23.resolve.slices import SliceError, take_slice
+from orch23.steps.registry import is_llm
+from orch23.store.exchanges import accepted_edit_fingerprint
+
+if TYPE_CHECKING:
+    from orch23.attempt.failure_facts import ProjectFacts
+
+
+def record_edit(session: Session, resolved: ResolvedStage, outputs: Files) -> str:
+    """Keep accepted files as an exchange, so that they can be rebuilt, and return its fingerprint."""
+    store, step = session.store, resolved.stage.step
+    texts: dict[str, str | None] = {
+        path: session.state.read(path, entry).decode("utf-8", errors="replace") for path, entry in outputs.items()
+    }
+    fingerprint = accepted_edit_fingerprint(resolved.stage.name, texts)
+    exchange = Exchange(
+        fingerprint=fingerprint,
+        stage=resolved.stage.name,
+        request={},
+        response="",
+        outcome="accepted_by_hand",
+        provenance="accepted by hand",
+        files=texts,
+    )
+    store.exchanges.put(exchange, step.transcripts if is_llm(step) else None)
+    return fingerprint
+
+
+_UNVERIFIED = "the result in the lock file does not pass"
+
+
+class InputsChangedError(Exception):
+    """Inputs changed between the decision and the start of a stage."""
+
+    def __init__(self, paths: tuple[str, ...]) -> None:
+        """Keep the paths."""
+        super().__init__(", ".join(paths))
+        self.paths = paths
+
+
+class Worker(Struct, frozen=True, kw_only=True):
+    """Runs the attempts of stages. Called from many threads; reads the state, never changes it.
+
+    `executor_of` returns the executor of a stage, `is_isolated` whether its steps run in a sandbox.
+    """
+
+    session: Session
+    executor_of: Callable[[Stage], Executor]
+    models: Models
+    safeguards: Safeguards
+    reporter: Reporter
+    is_isolated: Callable[[Stage], bool] = lambda _: True
+    selection: Selection = ALL_STAGES
+    tested: dict[str, tuple[Diagnostic, ...]] = field(default_factory=dict)
+    # The items of a foreach share most of their inputs: each warning is given once.
+    warned: set[Diagnostic] = field(default_factory=set)
+    warned_checks: set[tuple[str, str]] = field(default_factory=set)
+    sandboxes: dict[str, set[str]] = field(default_factory=dict)
+
+    def work(self, resolved: ResolvedStage, verify: VerifyOnly | StageResult | None) -> StageResult:
+        """Return the result of `_work`, with the tiers of the sandbox that its processes ran in."""
+        done, name = self._work(resolved, verify), resolved.stage.name
+        return replace(done, sandboxes=frozenset(self.sandboxes.pop(name, ())))
+
+    def _work(self, resolved: ResolvedStage, verify: VerifyOnly | StageResult | None) -> StageResult:
+        """Run a stage, or verify its recorded result first; a failure is then feedback for the first attempt.
+
+        If the recorded result has edits of the user, or only the lock file has it, the stage fails instead.
+
+        Raises:
+            CancelledBuildError: the build was interrupted.
+            InputsChangedError: a source input changed since it was resolved; nothing was started.
+            MissingBytesError: the bytes of an input are lost.
+            ProviderError, LimitError, ConfigurationError: an error that stops more than this stage.
+
+        """
+        if isinstance(verify, VerifyOnly) and verify.claim and is_llm(resolved.stage.step):
+            # A new model call would cost money and give another result: the files are verified as they are (ADR 21).
+            return self._verify_claim(resolved, verify.record)
+        resolved = self._checked_patterns(resolved) if resolved.unmatched else resolved
+        attempts = self._attempts(resolved, verify.history if isinstance(verify, StageResult) else None)
+        if (forbidden := attempts.forbidden()) is not None:
+            return forbidden
+        self._store_inputs(resolved, verify.record.outputs if isinstance(verify, VerifyOnly) and verify.adopted else {})
+        stage = resolved.stage
+        if stage.runs_pytest or stage.schema_files or getattr(stage.step, "read", ()):
+            from orch23.attempt.stage_warnings import stage_warnings  # noqa: PLC0415 - only for such stages
+
+            self._warn(stage, stage_warnings(self.session.state.plan, [stage], self.session.store.workspace))
+        if isinstance(verify, StageResult) and verify.failure is not None:
+            self._store_outputs(verify.outputs)
+            return attempts.run((verify, verify.failure))
+        return self._verify_first(resolved, verify, attempts) if isinstance(verify, VerifyOnly) else attempts.run()
+
+    def _checked_patterns(self, resolved: ResolvedStage) -> ResolvedStage:
+        """Warn about patterns that match no file, and return the stage with the errors about them."""
+        from orch23.decide.unmatched_inputs import unmatched_inputs  # noqa: PLC0415 - only for such patterns
+
+        errors, warnings = unmatched_inputs(self.session.state.plan, [resolved], self.session.store.workspace)
+        self._warn(resolved.stage, warnings)
+        return replace(resolved, broken=(*resolved.broken, *errors)) if errors else resolved
+
+    def _warn(self, stage: Stage, warnings: Sequence[Diagnostic]) -> None:
+        """Report the warnings that were not reported yet."""
+        for one in set(warnings) - self.warned:
+            self.warned.add(one)
+            self.reporter.of_stage(stage.name).warn(one)
+
+    def prepare(self, stages: Sequence[Stage]) -> None:
+        """Load what stages that call models need. An error is ignored: the call of the stage raises it again."""
+        with contextlib.suppress(Exception, SystemExit):
+            import orch23.resolve.templates  # noqa: F401, PLC0415 - it loads jinja2, which renders the prompts
+
+            step_runner(stages[0].step)
+            self.models.conversations.prepare(stages)
+
+    def _verify_first(self, resolved: ResolvedStage, verify: VerifyOnly, attempts: AttemptLoop) -> StageResult:
+        recorded = verify.record
+        if verify.claim:
+            return self._run_claim(recorded, attempts)
+        self._store_outputs(recorded.outputs)
+        if verify.adopted:
+            return self._adopt(resolved, recorded, verify.adopted, attempts)
+        failure = attempts.verify_recorded(recorded.outputs, recorded.deleted)
+        if failure is None:
+            if resolved.stage.step.starts_processes:
+                attempts.runner.sandboxes.add("")  # where a recorded process ran is not known
+            return _verified(recorded)
+        if verify.shared:
+            # Another machine wrote these files: no model may see them, nor what their tests printed.
+            message = f"the result of the shared cache does not pass: {failure.summary}"
+            warning = Diagnostic("W697", message, None, "it is ignored, and the stage runs", Severity.WARNING)
+            self.reporter.of_stage(resolved.stage.name).warn(warning)
+            return attempts.run()
+        return attempts.run((recorded, failure))
+
+    def _adopt(
+        self, resolved: ResolvedStage, recorded: Record, adopted: Collection[str], attempts: AttemptLoop
+    ) -> StageResult:
+        """Verify a result with the user's committed edits, and accept it. The files stay in any case."""
+        texts = {p: self.session.state.read(p, recorded.outputs[p]).decode("utf-8", "replace") for p in adopted}
+        secret = guard_edit(self.safeguards.secrets, texts)
+        failure = failure_of("preflight", secret, retryable=False) if secret else None
+        failure = failure or attempts.verify_recorded(recorded.outputs, recorded.deleted)
+        done = StageResult(outputs=recorded.outputs, deleted=recorded.deleted, exchanges=(), attempts=0, verified=True)
+        if failure is not None:
+            note = f"the edit of {', '.join(adopted)} does not pass"
+            return replace(done, failure=failure, note=note, outputs={})
+        fingerprint = record_edit(self.session, resolved, recorded.outputs)
+        return replace(done, exchanges=(fingerprint,), accepted=tuple(adopted))
+
+    def _verify_claim(self, resolved: ResolvedStage, claim: Record) -> StageResult:
+        """Verify a model's result that only the lock file has. If it fails, no model is called.
+
+        Where the recorded version of a file is lost, its newest one is used.
+        """
+        resolved = replace(
+            resolved,
+            files=self._newest(resolved.files),
+            verify_files=self._newest(resolved.verify_files),
+            base=self._newest(resolved.base),
+        )
+        outputs = self._newest(claim.outputs)
+        self._store_inputs(resolved, outputs)
+        self._store_outputs(outputs)
+        failure = self._attempts(resolved).verify_recorded(outputs, claim.deleted)
+        if failure is None:
+            return _holds(claim)
+        hint = f"no model was called: `--resample {resolved.stage.name}` requests a new result"
+        problems = (*failure.diagnostics, Diagnostic("E696", _UNVERIFIED, hint=hint))
+        failure = replace(failure, diagnostics=problems)
+        return replace(_holds(claim), failure=failure, note=_UNVERIFIED, outputs={}, claim=None)
+
+    def _run_claim(self, claim: Record, attempts: AttemptLoop) -> StageResult:
+        """Run a step whose result only the lock file has: the new result counts.
+
+        Outputs that the user edited and accepted stay as they are.
+        """
+        ran = attempts.run()
+        changed = {path for path in {*ran.outputs, *claim.outputs} if ran.outputs.get(path) != claim.outputs.get(path)}
+        # The exit code of a command is its only proof (ADR 21), so it runs again and its new outputs count.
+        if ran.failure is not None or ran.deleted != claim.deleted or not changed <= set(claim.accepted):
+            return ran
+        self._store_outputs({path: claim.outputs[path] for path in changed})
+        return replace(_holds(claim), usage=ran.usage, took_s=ran.took_s)
+
+    def _newest(self, files: Files) -> Files:
+        # If an earlier version of a chain is lost, the newest one is verified instead (ADR 21).
+        state = self.session.state
+        lost = [path for path, entry in files.items() if not state.has_bytes(path, entry)]
+        newest = {path: entry for path in lost if (entry := state.store.workspace.entry(path)) is not None}
+        return {**files, **newest}
+
+    def _store_inputs(self, resolved: ResolvedStage, unneeded: Collection[str] = ()) -> None:
+        """Copy every input into the store and hash it on the way, so that the stage gets exactly the bytes of its key.
+
+        `unneeded` are paths whose base is not needed: a result that has other bytes there is verified.
+        """
+        # All attempts read from the store, so an edit during the run cannot mix two versions (ADR 4).
+        for data in resolved.composed:
+            self.session.store.contents.put(data)
+        base = {path: entry for path, entry in resolved.base.items() if path not in unneeded}
+        inputs = {**resolved.unkeyed, **resolved.verify_files, **resolved.files, **base}
+        view = StageTree(self.session.state, resolved.stage.name)
+        changed = tuple(path for path, entry in inputs.items() if not self._store_input(view, path, entry))
+        if changed:
+            raise InputsChangedError(changed)
+
+    def _store_input(self, view: StageTree, path: str, entry: FileEntry) -> bool:
+        """Copy an input into the store; return False if it changed since the stage was resolved."""
+        store, place = self.session.store, entry.link or path
+        if store.contents.has(entry.digest):
+            return True
+        if store.workspace.entry(place) == replace(entry, link=""):
+            return store.add_file(place) == entry.digest
+        try:
+            store.contents.put(view.read(path, entry))
+        except MissingBytesError:
+            if view.input_of(path) == entry:  # a stage made it, and no copy is left
+                raise
+            return False  # the user saved another version meanwhile: nothing is lost
+        return True
+
+    def _store_outputs(self, outputs: Files) -> None:
+        """Store the bytes of outputs: sandbox directories are filled from the store alone."""
+        store, state = self.session.store, self.session.state
+        for path, entry in outputs.items():
+            if not store.contents.has(entry.digest):
+                store.contents.put(state.read(path, entry))
+
+    def verify(self, resolved: ResolvedStage, outputs: Files) -> Failure | None:
+        """Verify some outputs of a stage as they are; return the failure, or None.
+
+        Raises:
+            InputsChangedError: a source input changed since it was resolved; nothing was started.
+            MissingBytesError: the bytes of an input or output are lost.
+
+        """
+        self._store_inputs(resolved, outputs)
+        self._store_outputs(outputs)
+        return self._attempts(resolved).verify_recorded(outputs, ())
+
+    def _attempts(self, resolved: ResolvedStage, history: AttemptHistory | None = None) -> AttemptLoop:
+        stage, session = resolved.stage, self.session
+        tree = StageTree(session.state, stage.name)
+        report = self.reporter.of_stage(stage.name)
+        runner = ProcessRunner(
+            stage=stage,
+            facts=resolved.facts,
+            executor=self.executor_of(stage),
+            contents=session.store.contents,
+            tree=tree,
+            redact=self.safeguards.secrets.redact,
+            trust=TestTrust(session.state, resolved, session.state.plan),
+            report=report,
+            project=partial(self._project_facts, stage),
+            sandboxes=self.sandboxes.setdefault(stage.name, set()),
+        )
+        # A check may compare a result with the last accepted one, as `architecture_stability` does.
+        previous = session.lock.records.get(stage.name)
+        verifier = Verifier(
+            resolved=resolved,
+            runner=runner,
+            trial=lambda files: self._trial(stage, files),
+            unnamed=partial(self._unnamed, stage.name),
+            report=report,
+            previous=self._readable(previous.outputs) if previous else {},
+            checks=available_checks(session.pipeline.plugins),
+            warned=self.warned_checks,
+        )
+        last = session.state.former.get(stage.name)
+        is_kept = last is not None and all(session.state.on_disk(path) == entry for path, entry in last.outputs.items())
+        kept = (last.outputs, last.exchanges) if last is not None and is_kept else ({}, ())
+        return AttemptLoop(
+            resolved=resolved,
+            runner=runner,
+            verifier=verifier,
+            models=self.models,
+            safeguards=self.safeguards,
+            report=report,
+            history=history or AttemptHistory(),
+            shown=Shown(self._own(previous, tree), self._hidden(resolved), kept),
+        )
+
+    def _unnamed(self, name: str) -> Iterator[Diagnostic]:
+        """Yield an error for each module that tests of a stage, or of one that reads its files, import in vain.
+
+        The tests fail before they run if a model supplies it, and without it, so no model needs to be called.
+        """
+        state, plan = self.session.state, self.session.state.plan
+        selected = plan.nodes if self.selection.selects_all else self.selection.nodes(plan)
+        for one in (name, *plan.downstream.get(name, ())):
+            stage = plan.nodes.get(one)
+            if isinstance(stage, Stage) and stage.runs_pytest and one in selected:
+                # Thousands of items may have one stage that tests them.
+                if one not in self.tested:
+                    from orch23.attempt.supplied_modules import planned_errors  # noqa: PLC0415 - only for such stages
+
+                    with contextlib.suppress(ConfigurationError):  # a stage before it may make its interpreter
+                        where = find_interpreter(stage.python, state.store.root, self.safeguards.network.environ)
+                        self.tested[one] = tuple(planned_errors(state, stage, where))
+                yield from self.tested.get(one, ())
+
+    def _project_facts(self, stage: Stage) -> "ProjectFacts":
+        """Return the facts that may explain a failure."""
+        from orch23.attempt.failure_facts import ProjectFacts  # noqa: PLC0415 - only for failures
+
+        plan = self.session.state.plan
+
+        def may_read(name: str, path: str) -> bool:
+            # As an input, what this stage or a later one makes would be a cycle.
+            makers = WriterIndex(plan.all_nodes).writers_of(path)
+            later = any(name in Selection(targets=(maker,)).nodes(plan) for maker in makers)
+            return not later and not ObsoleteFiles(self.session.state).is_obsolete(path)
+
+        def is_made(pattern: str) -> bool:
+            # Declared, or below a declared folder and made: not yet in the workspace, where it is promoted later.
+            made = (path for record in [*self.session.state.results.values()] for path in record.outputs)
+            written = (path for one in plan.nodes.values() if isinstance(one, Stage) for path in one.literal_outputs)
+            return any(match(pattern, path) for path in chain(map(normalize_pattern, written), made))
+
+        return ProjectFacts(
+            root=self.session.store.root,
+            environ=self.safeguards.network.environ,
+            is_isolated=partial(self.is_isolated, stage),
+            may_read=may_read,
+            is_made=is_made,
+        )
+
+    def _readable(self, files: Files) -> dict[str, FileEntry]:
+        return {path: entry for path, entry in files.items() if self.session.state.has_bytes(path, entry)}
+
+    def _own(self, previous: Record | None, tree: StageTree) -> tuple[PromptInput, ...]:
+        """Return the stage's last accepted result, for prompts that show it."""
+        if previous is None:
+            return ()
+        return tuple(
+            PromptInput(path, "", entry.digest.sha256, partial(_text_of, tree, path, entry))
+            for path, entry in sorted(self._readable(previous.outputs).items())
+        )
+
+    def _hidden(self, resolved: ResolvedStage) -> frozenset[str]:
+        """Return the files in the write scope that the prompt does not show: a model may not overwrite them."""
+        state, stage = self.session.state, resolved.stage
+        view, obsolete = StageTree(state, stage.name), ObsoleteFiles(state)
+        # The stage may replace the outputs of its own last result without seeing them.
+        former = state.former.get(stage.name)
+        mine = set(former.outputs) if former else set()
+        shown = set(resolved.base) | set(resolved.files)
+        globs = filter(is_glob, writes_of(stage))
+        found = frozenset[str]().union(*map(state.store.workspace.writable_files, globs))
+        return frozenset(
+            path for path in found - shown - mine if not obsolete.is_obsolete(path) and not view.made_by_chain(path)
+        )
+
+    def _trial(self, stage: Stage, files: Files) -> tuple[Diagnostic, ...]:
+        """Expand every foreach over one of these files, without changing the plan; return the errors of its items."""
+        state, decider = self.session.state, self.session.decider
+
+        def read(plan: Plan, node: ForeachStage, source: str) -> bytes | None:
+            # With a second producer the final list is not known yet.
+            if source not in files or any(up != stage.name for up in list_producers(plan, node)):
+                return None
+            return state.read(source, files[source])
+
+        problems: list[Diagnostic] = []
+        for one in expand_each(state.plan, read, decider.read_yaml, decider.former_items):
+            decider.keep_items(one.node, one.items)
+            problems += one.problems
+            problems += self._item_inputs(one.plan, one.items, stage.name, files) if one.items else ()
+        return tuple(problems)
+
+    def _item_inputs(self, plan: Plan, items: tuple[Stage, ...], maker: str, files: Files) -> list[Diagnostic]:
+        """Return errors of items: inputs that do not exist and no stage makes, and missing slices.
+
+        A slice is searched in the files of the list's maker and in those that the maker sees; files that other stages
+        make later are not known yet.
+        """
+        earlier = self.session.decider.earlier
+        known = frozenset[str]() if earlier is None else earlier.untouched(plan)
+        missing = [
+            error
+            for error in missing_input_errors(plan, self.session.store, known)
+            if any(f"`{stage.name}`" in error.message for stage in items)
+        ]
+        ended = Selection(targets=(maker,)).nodes(plan)
+        writers = [pattern for name, node in plan.nodes.items() if name not in ended for pattern in writes_of(node)]
+        slices = [
+            (stage.name, one)
+            for stage in items
+            for one in (*stage.inputs, *stage.verify.inputs)
+            if isinstance(one, SliceInput) and not any(may_overlap(pattern, one.path) for pattern in writers)
+        ]
+        errors = (self._slice_error(name, one, self._known(maker, one.path, files)) for name, one in slices)
+        return [*missing, *filter(None, errors)]
+
+    def _slice_error(self, stage: str, one: SliceInput, data: bytes | None) -> Diagnostic | None:
+        """Return the error of a slice that is not in a file; the file itself may be missing."""
+        if data is None:
+            return None
+        try:
+            take_slice(data.decode("utf-8", "replace"), one.path, one.selector, self.session.decider.read_yaml)
+        except SliceError as error:
+            return Diagnostic("E833", f"`{one.path}#{one.selector}`: {error}", hint=error.hint, subject=stage)
+        return None
+
+    def _known(self, maker: str, path: str, files: Files) -> bytes | None:
+        """Return the bytes at a path once a stage has made these files; None if there are none or they are lost."""
+        entry = files.get(path) or StageTree(self.session.state, maker).version(path)
+        try:
+            return None if entry is None else self.session.state.read(path, entry)
+        except MissingBytesError:
+            return None
+
+
+def _text_of(tree: StageTree, path: str, entry: FileEntry) -> str:
+    return tree.read(path, entry).decode("utf-8", errors="replace")
+
+
+def _verified(record: Record) -> StageResult:
+    """Return the result of a stage whose recorded result passed."""
+    return StageResult(
+        outputs=record.outputs, deleted=record.deleted, exchanges=record.exchanges, attempts=0, verified=True
+    )
+
+
+def _holds(claim: Record) -> StageResult:
+    """Return the result of a stage whose record in the lock file passed: the record is kept as it is."""
+    return replace(_verified(claim), accepted=claim.accepted, claim=claim)

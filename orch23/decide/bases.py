@@ -1,0 +1,252 @@
+"""Choose the files that a stage starts from, and rebuild recorded outputs on them."""
+
+import itertools
+from collections.abc import Iterator, Mapping
+
+from msgspec import Struct
+
+from orch23.decide.project_state import ProjectState
+from orch23.decide.stage_view import ObsoleteFiles, StageTree
+from orch23.model.digest import FileEntry, digest_bytes
+from orch23.model.errors import MissingBytesError
+from orch23.model.llm import Exchange, Proposal
+from orch23.model.pipeline import Stage
+from orch23.model.record import Record, same_result
+from orch23.plan.nodes import reads_of
+from orch23.resolve.resolution import ResolvedStage
+from orch23.steps.registry import is_llm
+
+
+class Bases(Struct, frozen=True):
+    """Chooses the base of a stage (ADR 19). Reads the state; never writes.
+
+    A base maps each path whose start version has moved to its bytes. Other paths start from the original, or from the
+    version of the item before.
+    """
+
+    state: ProjectState
+
+    def in_force(self, name: str) -> Mapping[str, FileEntry]:
+        """Return the moved bases of a stage: of its record, or of the kept failure that is on disk."""
+        state = self.state
+        if not self._has_base(name):
+            return {}
+        record = self._kept_failure(name) or state.former.get(name)
+        return self._of_record(name, record) if record is not None else {}
+
+    def _of_record(self, name: str, record: Record) -> dict[str, FileEntry]:
+        """Return the moved bases of a record that still apply: the version that each one replaced is the same."""
+        bases = record.bases.items()
+        return {path: base.start for path, base in bases if self.state.incoming_version(name, path) == base.instead_of}
+
+    def _has_base(self, name: str) -> bool:
+        return self.state.stage(name).chain is not None or bool(self.state.plan.upstream_of_chains.get(name))
+
+    def _kept_failure(self, name: str) -> Record | None:
+        """Return the record of the stage's kept failure, if its files are those on disk."""
+        state, stage = self.state, self.state.stage(name)
+        if stage.on_failure != "keep":
+            return None
+        on_disk = state.store.workspace.entry
+        for record in state.store.records.labelled(name):
+            if record.is_kept_failure and record.outputs and all(on_disk(p) == e for p, e in record.outputs.items()):
+                return record
+        return None
+
+    def alternatives(
+        self, name: str, identity: str, in_force: Mapping[str, FileEntry]
+    ) -> Iterator[Mapping[str, FileEntry]]:
+        """Yield the other bases that the stage's records, under any name, started from, the original among them."""
+        if not self._has_base(name):
+            return
+        records = (*self.state.locked.of_identity(identity), *self.state.store.records.by_identity(identity))
+        seen = [in_force]
+        for start in ({}, *(self._of_record(name, record) for record in records)):
+            if start not in seen:
+                seen.append(start)
+                yield start
+
+    def for_next_run(
+        self, name: str, in_force: Mapping[str, FileEntry], *, repeats: bool = False
+    ) -> Mapping[str, FileEntry]:
+        """Return the bases of a stage that has to run: the user's bytes where there are some, else those in force.
+
+        With `repeats`, its result is up to date and it is forced to run: it does not start from that result.
+        """
+        state, stage = self.state, self.state.stage(name)
+        if not self._has_base(name) or not self._follows_the_disk(stage):
+            return in_force
+        # Neither the stage nor another item of its chain has a result in the lock file.
+        items = state.plan.chains.get(state.chain_of(name) or "", (name,))
+        is_new = self._kept_failure(name) is None and state.former.keys().isdisjoint(items)
+        # Files on disk that the stage may start from, or see before a later stage edits them.
+        patterns = (*reads_of(stage), *stage.outputs) if stage.chain else reads_of(stage)
+        paths = frozenset[str]().union(*map(state.store.workspace.writable_files, patterns))
+        moved = {
+            path: self._next_base(stage, path, is_new=is_new, repeats=repeats) or in_force.get(path)
+            for path in sorted(paths)
+        }
+        return self._moved(name, {**in_force, **moved})
+
+    def accepted_in(self, record: Record, name: str, in_force: Mapping[str, FileEntry]) -> Mapping[str, FileEntry]:
+        """Return the bases of a stage that starts from the accepted edits of a record, and elsewhere as so far."""
+        edits = {path: record.outputs[path] for path in record.accepted} if self._has_base(name) else {}
+        return self._moved(name, {**in_force, **edits})
+
+    def _moved(self, name: str, starts: Mapping[str, FileEntry | None]) -> dict[str, FileEntry]:
+        incoming = self.state.incoming_version
+        return {path: entry for path, entry in starts.items() if entry is not None and entry != incoming(name, path)}
+
+    def _next_base(self, stage: Stage, path: str, *, is_new: bool, repeats: bool) -> FileEntry | None:
+        """Return the file on disk if the next run starts from it; None if the base so far stays."""
+        state = self.state
+        if not StageTree(state, stage.name).sees_chain(path) or ObsoleteFiles(state).is_obsolete(path):
+            return None
+        there, start = state.store.workspace.entry(path), state.start_version(stage.name, path)
+        # Never to the original or the result of an earlier item: these are older than its input (ADR 19, rule 5).
+        if there is None or there == start or there in self._older_versions(stage, path):
+            return None
+        if repeats and self.state.ownership.is_known(path, there):
+            starts = self.state.ownership.is_accepted(path, there)
+        else:
+            starts = self._starts_from(stage, path, there, start, is_new=is_new)
+        return there if starts or self._has_users_bytes(path, there, start) else None
+
+    def _older_versions(self, stage: Stage, path: str) -> list[FileEntry | None]:
+        """Return what earlier items of the chain started from at a path and made there, and the original."""
+        state, earlier = self.state, self.state.plan.earlier_items(stage.name)
+        results = [state.results[name] for name in earlier if name in state.results]
+        versions: list[FileEntry | None] = [record.outputs[path] for record in results if path in record.outputs]
+        if not versions:
+            return []
+        return [state.original(path), *(state.start_version(name, path) for name in earlier), *versions]
+
+    def _has_users_bytes(self, path: str, there: FileEntry, start: FileEntry | None) -> bool:
+        """Return whether runs made the file on disk from bytes of the user that the stage would not start from."""
+        makers = self._makers(path)
+        if str(there) not in makers:
+            return False
+        known = set(_lineage(path, start, makers))
+        return any(_is_of_user(path, text, makers) and text not in known for text in _lineage(path, there, makers))
+
+    def _makers(self, path: str) -> Mapping[str, list[Record]]:
+        """Return the records with an output at a path, by version; the store adds versions that the lock lacks."""
+        found: dict[str, list[Record]] = {}
+        for record in self.state.locked.owning(path):
+            found.setdefault(str(record.outputs[path]), []).append(record)
+        locked = set(found)
+        for record in self.state.store.records.owners(path):
+            text = str(record.outputs[path])
+            if text not in locked or path in record.accepted:
+                found.setdefault(text, []).append(record)
+        return found
+
+    def _starts_from(self, stage: Stage, path: str, there: FileEntry, start: FileEntry | None, *, is_new: bool) -> bool:
+        """Return whether the next run starts from the file on disk, and not from its base so far."""
+        ownership = self.state.ownership
+        if ownership.is_accepted(path, there):
+            return True
+        # A file that only the stage has written does not become its own base (ADR 19, rule 4).
+        own = ownership.is_known(path, there)
+        in_chain = stage.chain is not None and self.state.declared.in_chain(stage.chain.chain, path)
+        if is_new and in_chain and not (own and self.state.has_declared_owner(path)):
+            return True
+        is_own_alone = own and start is None and not self.state.was_given_up(path, there, chained=True)
+        return not is_own_alone and ownership.equals_head(path, there)
+
+    def _follows_the_disk(self, stage: Stage) -> bool:
+        """Return whether no earlier item has a new result in this build, which would not be on disk yet."""
+        state = self.state
+        for name in state.plan.earlier_items(stage.name):
+            today, former = state.results.get(name), state.former.get(name)
+            if today is None or name in state.unsettled:
+                return False
+            if name in state.ran and (former is None or not same_result(former, today)):
+                return False
+        return True
+
+
+def _lineage(path: str, entry: FileEntry | None, makers: Mapping[str, list[Record]]) -> Iterator[str]:
+    """Yield a version of a path, the versions that its runs started from, and so on back to the first."""
+    left, seen = [str(entry)] if entry is not None else [], set[str]()
+    while left:
+        text = left.pop()
+        if text in seen:
+            continue
+        seen.add(text)
+        yield text
+        for record in makers.get(text, ()):
+            base = record.manifest.get(f"base:{path}")
+            left += [base] if isinstance(base, str) else []
+            left += [str(record.bases[path].start)] if path in record.bases else []
+            original = record.originals.get(path)
+            left += [str(original)] if original is not None and not isinstance(base, str) else []
+
+
+def _is_of_user(path: str, text: str, makers: Mapping[str, list[Record]]) -> bool:
+    """Return whether a version of a path is the user's: accepted, or found there by a run and made by none.
+
+    A version that is known only as the start of a later item, after an earlier one, does not count: an item made it
+    whose record is lost.
+    """
+    if records := makers.get(text, ()):
+        return any(path in record.accepted for record in records)
+    every = itertools.chain.from_iterable(makers.values())
+    return any(one == path and start is not None and str(start) == text for r in every for one, start in r.starts)
+
+
+def rebuild_outputs(state: ProjectState, resolved: ResolvedStage, record: Record) -> bool:
+    """Rebuild a record's outputs from its exchanges, into `state.rebuilt`. Return whether they came out the same."""
+    step = resolved.stage.step
+    transcripts = step.transcripts if is_llm(step) else None
+    try:
+        tree = {path: state.read(path, entry) for path, entry in resolved.base.items()}
+    except MissingBytesError:
+        return False
+    # Without exchanges nothing can be replayed: a command has to run again.
+    if not record.exchanges:
+        return False
+    for fingerprint in record.exchanges:
+        exchange = state.store.exchanges.get(fingerprint, transcripts)
+        if exchange is None or not _apply_exchange(resolved, exchange, tree):
+            return False
+    made = {path: digest_bytes(data) for path, data in tree.items()}
+    if any(made.get(path) != entry.digest for path, entry in record.outputs.items()):
+        return False
+    for path, entry in record.outputs.items():
+        state.rebuilt[entry.digest.sha256] = tree[path]
+    return True
+
+
+def _apply_exchange(resolved: ResolvedStage, exchange: Exchange, tree: dict[str, bytes]) -> bool:
+    """Apply one exchange to the tree; return whether that was possible."""
+    from orch23.proposal.proposal import judge_response  # noqa: PLC0415 - only for responses of models
+
+    stage = resolved.stage
+    if exchange.outcome == "accepted_by_hand":
+        for path, text in exchange.files.items():
+            if text is None:
+                tree.pop(path, None)
+            else:
+                tree[path] = text.encode("utf-8")
+        return True
+    if not is_llm(stage.step):
+        return False
+    shown = {path: data.decode("utf-8", errors="surrogateescape") for path, data in tree.items()}
+    judged = judge_response(
+        exchange.response,
+        exchange.stop,
+        step=stage.step,
+        cwd=stage.cwd,
+        write_scope=stage.fence,
+        outputs=stage.outputs,
+        base=shown,
+        validate=None,
+    )
+    if not isinstance(judged, Proposal):
+        return False
+    for write in judged.writes:
+        tree[write.path] = write.content.encode("utf-8")
+    for path in judged.deletes:
+        tree.pop(path, None)
+    return True

@@ -1,0 +1,264 @@
+"""Predict what a build would do, without running or writing anything."""
+
+from collections.abc import Callable, Mapping
+from typing import assert_never
+
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from orch23.decide.decisions import DecidedStage, StageDecider
+from orch23.decide.ownership import check_left_out
+from orch23.decide.plan_walk import (
+    HeldBack,
+    ItemsAdded,
+    Kept,
+    NextStep,
+    NotExpanded,
+    PassedOver,
+    PlanWalk,
+    Undecided,
+    may_access,
+)
+from orch23.decide.project_state import ProjectState
+from orch23.decide.removals import files_at_stake, removals
+from orch23.decide.session import Session
+from orch23.decide.stage_view import ObsoleteFiles
+from orch23.model.errors import InvalidInputError
+from orch23.model.pipeline import ForeachStage, Stage
+from orch23.model.plan import Blocked, Decision, Edited, Expand, Fresh, Plan, Restore, VerifyOnly
+from orch23.model.record import LockFile, Record
+from orch23.plan.nodes import Node
+from orch23.plan.planner import ALL_STAGES, Selection
+
+
+def walk_through(
+    decider: StageDecider,
+    selection: Selection,
+    blocks: Callable[[str, Node], bool],
+    is_over: Callable[[], bool] = lambda: False,
+    wake: Callable[[], None] = lambda: None,
+) -> PlanWalk:
+    """Return a walk through the plan of a state. With a shared cache, it looks results up before it decides stages.
+
+    `wake` is called from any thread when `step` may have something to do again.
+    """
+    if decider.state.shared is None:
+        return PlanWalk(decider, selection, blocks, is_over)
+    from orch23.decide.shared_walk import SharedWalk  # noqa: PLC0415 - most builds use no shared cache
+
+    return SharedWalk(decider, selection, blocks, is_over, wake)
+
+
+class DryRun(Struct, dict=True):
+    """Predicts a build: a stage that would run keeps its last result, marked as unsettled.
+
+    `decided` are the decided stages as they were resolved. They need more memory than all else of a dry run, so they
+    are kept only if it is a mapping.
+    """
+
+    decider: StageDecider
+    selection: Selection = ALL_STAGES
+    decided: dict[str, DecidedStage] | None = None
+    decisions: dict[str, Decision] = field(default_factory=dict)
+
+    @property
+    def unaffected(self) -> frozenset[str]:
+        """The stages that were not decided, since nothing has affected them."""
+        return self._walk.unaffected
+
+    def run(self) -> Mapping[str, Decision]:
+        """Decide all stages and return the decisions by node, in the order of the plan.
+
+        Raises:
+            InvalidInputError: a foreach over a file that no stage makes cannot be expanded.
+            ConfigurationError: a tool is missing, or a plugin failed.
+
+        """
+        self._walk = walk_through(self.decider, self.selection, self._blocks)
+        for step in self._walk:
+            self._predict(step)
+        wanted = self._walk.wanted
+        return {name: self.decisions[name] for name in self.decider.state.plan.order if name in wanted}
+
+    def _predict(self, step: NextStep) -> None:
+        """Note a decision, and update the state as the build of the node would, as far as that is known."""
+        match step:
+            case Kept(name=name, record=record):
+                self._note(name, Fresh(record))
+            case PassedOver(name=name, record=record):
+                self._note(name, Blocked(()) if record is None else Fresh(record))
+            case HeldBack(name=name, by=by):
+                node = self.decider.state.plan.nodes[name]
+                self._unexpanded(node) if isinstance(node, ForeachStage) else self._note(name, Blocked(by))
+            case Undecided(error=error):
+                raise error
+            case ItemsAdded():
+                pass
+            case NotExpanded(node=node, problems=()):
+                self._unexpanded(node)
+            case NotExpanded(problems=problems):
+                raise InvalidInputError(*problems)
+            case DecidedStage():
+                self._predict_stage(step.resolved.stage.name, step)
+            case never:
+                assert_never(never)
+
+    def _predict_stage(self, name: str, decided: DecidedStage) -> None:
+        state = self.decider.state
+        match decided.decision:
+            case Restore(record=record) | VerifyOnly(record=record, is_final=True):
+                state.settle(name, record)
+                # In the build, these files are on disk when downstream stages are decided.
+                state.expected |= state.target(name, record)
+            # The walk has settled these.
+            case Fresh() | Edited(record=Record()):
+                pass
+            case _:
+                self._keep_last(name)
+        if self.decided is not None:
+            self.decided[name] = decided
+        self._note(name, decided.decision)
+
+    def _blocks(self, up: str, node: Node) -> bool:
+        """Return whether an upstream node is blocked, or edited where the node may read it."""
+        match self.decisions.get(up):
+            case Blocked():
+                return True
+            case Edited(paths=paths, record=record):
+                return record is None or may_access(node, paths)
+            case _:
+                return False
+
+    def _note(self, name: str, decision: Decision) -> None:
+        self.decisions[name] = decision
+        self._walk.release(name)
+
+    def _keep_last(self, name: str) -> None:
+        """Keep the last result of an unsettled stage."""
+        state = self.decider.state
+        if (record := state.lock.records.get(name)) is not None:
+            state.settle(name, record)
+        state.unsettled.add(name)
+
+    def _unexpanded(self, node: ForeachStage) -> None:
+        """Predict the last items of a foreach whose list is not known."""
+        state = self.decider.state
+        upstream = state.plan.upstream[node.name]
+        stuck = tuple(up for up in upstream if self._blocks(up, node))
+        items = [name for name in state.lock.records if name.startswith(f"{node.name}@")]
+        for name in (*items, node.name):
+            self._keep_last(name)
+        waiting = tuple(up for up in upstream if up in state.unsettled)
+        self._note(node.name, Blocked(stuck) if stuck else Expand(waiting, len(items), files_at_stake(state, node)))
+
+
+class Preview(Struct, frozen=True, kw_only=True):
+    """The decisions in the order of the plan, with the resolved stages.
+
+    `obsolete` are the files that a green build would remove: those of ended stages, and those that newer results lack.
+    `uncertain` are those that it removes unless a stage makes them again.
+    `released` are those that stay, with the name of the stage; `skipped` are the stages that are switched off. `state`
+    is that of the project after the decisions.
+    """
+
+    state: ProjectState
+    decisions: Mapping[str, Decision]
+    decided_stages: Mapping[str, DecidedStage]
+    obsolete: tuple[str, ...] = ()
+    uncertain: tuple[str, ...] = ()
+    released: Mapping[str, str] = field(default_factory=dict)
+    skipped: tuple[str, ...] = ()
+
+    @property
+    def plan(self) -> Plan:
+        """The plan, with the items of all lists that are known."""
+        return self.state.plan
+
+    def unsettled(self, name: str) -> list[str]:
+        """Return the stages before this one that may still change a file."""
+        ups = self.plan.upstream.get(name, ())
+        return [up for up in ups if not isinstance(self.decisions.get(up), Fresh | Restore | None)]
+
+
+def check_ownership(session: Session) -> None:
+    """Refuse a pipeline that declares outputs which another pipeline of the project owns.
+
+    Raises:
+        InvalidInputError: with every such output.
+
+    """
+    state, earlier = session.state, session.decider.earlier
+    own = frozenset[str]() if earlier is None else earlier.untouched(state.plan)
+    problems = [
+        replace(problem, location=state.plan.pipeline.locate("stages", stage.family, "outputs"), subject=None)
+        for name, stage in state.plan.nodes.items()
+        if isinstance(stage, Stage) and name not in own
+        for problem in state.ownership_errors(stage.name, stage.literal_outputs)
+    ]
+    if problems:
+        raise InvalidInputError(*problems)
+
+
+def preview(session: Session, selection: Selection = ALL_STAGES) -> Preview:
+    """Return what a build of the same selection would do.
+
+    Raises:
+        NotFoundError: a name is not a stage.
+        InvalidInputError: a foreach over an existing file cannot be expanded.
+
+    """
+    selected = selection.nodes(session.state.plan)
+    check_left_out(session.state.git, session.pipeline, map(session.state.plan.nodes.__getitem__, selected))
+    check_ownership(session)
+    decided: dict[str, DecidedStage] = {}
+    decisions, state = DryRun(session.decider, selection, decided).run(), session.state
+    # With a shared cache, stages are decided as their lookups finish.
+    decided = {name: decided[name] for name in state.plan.order if name in decided}
+    removed, uncertain = removals(session, decisions, decided, is_whole=selection.selects_all)
+    has_all_items = selection.selects_all and not state.plan.unexpanded
+    return Preview(
+        state=state,
+        decisions=decisions,
+        decided_stages=decided,
+        obsolete=removed,
+        uncertain=uncertain,
+        released=ObsoleteFiles(state).released() if has_all_items else {},
+        skipped=selection.skipped(state.plan),
+    )
+
+
+class Replan(Struct, frozen=True):
+    """The decisions of the next build, the state that it decides in, and the stages that were not decided again."""
+
+    decisions: Mapping[str, Decision]
+    state: ProjectState
+    unaffected: frozenset[str]
+
+
+def replan(session: Session, lock: LockFile, selection: Selection) -> Replan:
+    """Return the decisions of the next build of a selection, which keeps user edits.
+
+    `lock` is the lock file that this build wrote. Stages that this build forced are forced again: the
+    result is stored for the same command line.
+    """
+    before = session.decider
+    old = before.state
+    state = ProjectState(
+        old.plan,
+        session.store.for_one_moment(),
+        lock,
+        git=old.git,
+        other_pipelines=old.other_pipelines,
+        trusts_lock=old.trusts_lock,
+    )
+    state.reads.update((node, reads) for node, reads in old.reads.items() if node in old.plan.expansions)
+    decider = StageDecider(
+        state,
+        before.facts_of,
+        before.sources,
+        before.read_yaml,
+        forced=before.forced,
+        earlier=before.earlier and before.earlier.after(session.store.workspace.written_paths),
+    )
+    dry_run = DryRun(decider, selection)
+    return Replan(dry_run.run(), state, dry_run.unaffected)

@@ -1,0 +1,396 @@
+"""Track the state of a project in a build: results so far, bases of chains, and the bytes of files.
+
+Rules 2, 3, 5 and 7 of the staleness rules are here, with the bases of ADR 19. Nothing here writes.
+`decide.stage_view` shows this state as one stage sees it.
+"""
+
+from collections import ChainMap
+from collections.abc import Collection, Iterable, Mapping, MutableMapping
+from copy import copy
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from orch23.decide.ownership import GitFiles, LockIndex, NoGitFiles, OtherPipelines, Ownership, is_proven
+from orch23.model.diagnostic import Diagnostic
+from orch23.model.digest import FileEntry
+from orch23.model.errors import MissingBytesError
+from orch23.model.pipeline import ChainLink, ForeachStage, Stage
+from orch23.model.plan import Plan
+from orch23.model.record import Base, LockFile, Record
+from orch23.plan.nodes import PlanIndex
+from orch23.store.project_store import ProjectStore
+
+if TYPE_CHECKING:
+    from orch23.decide.shared_results import SharedResults
+    from orch23.resolve.resolution import ResolvedStage
+
+
+class ProjectState(Struct, dict=True):
+    """The results of a build so far, over the files on disk.
+
+    `results` has the record of every settled stage and, in a dry run, the predicted record of those that are not;
+    `unsettled` names the latter. `rebuilt` has bytes that were made again from recorded responses, by sha256.
+    `expected` is what will be on disk: in a dry run by restored stages, in a build by withheld ones. `moved_bases` has
+    by stage the bytes that it starts from or sees at a path, instead of the original or of an earlier item's version.
+    `ran` are the stages that ran in this build. `edited` are paths that the user edited and that nothing writes in this
+    build. `reads` is what the decision on a stage or the expansion of a foreach depends on: files by path, listed
+    directories by their whole path (see `tracked`). With `trusts_lock`, results that only the lock file has count as
+    proven. `owners` names by path the settled stages that write or delete it; `known_originals` is version 0 by path.
+    `shared` are the results in a shared cache, if the build uses one.
+    """
+
+    plan: Plan
+    store: ProjectStore
+    lock: LockFile
+    results: MutableMapping[str, Record] = field(default_factory=dict)
+    unsettled: set[str] = field(default_factory=set)
+    rebuilt: dict[str, bytes] = field(default_factory=dict)
+    expected: dict[str, FileEntry | None] = field(default_factory=dict)
+    moved_bases: MutableMapping[str, Mapping[str, FileEntry]] = field(default_factory=dict)
+    edited: set[str] = field(default_factory=set)
+    ran: set[str] = field(default_factory=set)
+    reads: dict[str, set[str]] = field(default_factory=dict)
+    git: GitFiles = field(default_factory=NoGitFiles)
+    other_pipelines: OtherPipelines | None = None
+    trusts_lock: bool = False
+    shared: "SharedResults | None" = None
+    owners: MutableMapping[str, list[str]] = field(default_factory=dict)
+    known_originals: MutableMapping[str, FileEntry | None] = field(default_factory=dict)
+    _declared: PlanIndex | None = None
+    _noted: set[str] | None = None
+
+    def __post_init__(self) -> None:
+        """Take the originals that the lock file fixes."""
+        self.known_originals.update(self.lock.originals())
+
+    def tracked(self, name: str) -> "ProjectState":
+        """Return this state for a decision on a node: each path that is read through it is added to `reads[name]`.
+
+        It shares all data with this one until this one is extended. Reads through this one are not noted: worker
+        threads use it at the same time.
+        """
+        # Indexes are built before the copy, so that both states share them. Each would build its own otherwise.
+        _ = self.locked, self.former, self.ownership, self.declared
+        one = copy(self)
+        vars(one).update(vars(self))
+        one._noted = self.reads.setdefault(name, set())  # noqa: SLF001 - of the same class
+        one.store = self.store.tracked(one._noted)  # noqa: SLF001 - as above
+        return one
+
+    def expecting(self, name: str, expected: Mapping[str, Record]) -> "ProjectState":
+        """Return this state as it is for a stage once its upstream stages have these results. Only for reading.
+
+        What is noted in it while the stage is resolved does not change this one.
+        """
+        before = (*self.plan.upstream[name], *self.plan.earlier_items(name))
+        more = {up: expected[up] for up in before if up in expected and up not in self.results}
+        owners: dict[str, list[str]] = {}
+        for up, record in more.items():
+            for path in written_paths(record):
+                owners.setdefault(path, [*self.owners.get(path, ())]).append(up)
+        _ = self.locked, self.former, self.ownership, self.declared
+        one = copy(self)
+        vars(one).update(vars(self))
+        one.results = ChainMap(more, self.results)
+        one.owners = ChainMap(owners, self.owners)
+        one.moved_bases = ChainMap({}, self.moved_bases)
+        one.known_originals = ChainMap({}, self.known_originals)
+        return one
+
+    def note(self, path: str) -> None:
+        """Note that the decision depends on a path, also if its entry comes from memory."""
+        if self._noted is not None:
+            self._noted.add(path)
+
+    @property
+    def declared(self) -> PlanIndex:
+        """Index of what the stages of the plan declare."""
+        if self._declared is None:
+            self._declared = PlanIndex(self.plan)
+        return self._declared
+
+    @cached_property
+    def locked(self) -> LockIndex:
+        """Records of the lock file, indexed by path."""
+        return LockIndex(self.lock)
+
+    @cached_property
+    def former(self) -> Mapping[str, Record]:
+        """Records of the lock file that own files, by stage."""
+        return self.lock.owner_records()
+
+    @cached_property
+    def ownership(self) -> Ownership:
+        """Who owns the bytes at a path."""
+        return Ownership(self.store, self.plan.pipeline, self.locked, self.git)
+
+    # ---- results --------------------------------------------------------------------------
+
+    def settle(self, name: str, record: Record) -> None:
+        """Set the current result of a stage."""
+        self.unsettle(name)
+        self.results[name] = record
+        for path in written_paths(record):
+            self.owners.setdefault(path, []).append(name)
+
+    def unsettle(self, name: str) -> None:
+        """Remove the current result of a stage."""
+        for path in written_paths(self.results.pop(name, None)):
+            self.owners[path].remove(name)
+
+    def extend(self, plan: Plan) -> None:
+        """Continue with a plan that has more stages."""
+        self.plan = plan
+        self._declared = None
+
+    def stage(self, name: str) -> Stage:
+        """Return a stage or an item of the plan by its name."""
+        node = self.plan.nodes[name]
+        if isinstance(node, ForeachStage):
+            message = f"BUG: {name} is not expanded"
+            raise TypeError(message)
+        return node
+
+    def link(self, name: str) -> ChainLink | None:
+        """Return the place of a stage in its chain; None if it is not in one."""
+        stage = self.plan.nodes.get(name)
+        return stage.chain if isinstance(stage, Stage) else None
+
+    def chain_of(self, name: str) -> str | None:
+        """Return the name of the chain of a stage, or None."""
+        link = self.link(name)
+        return link.chain if link else None
+
+    def position(self, name: str) -> int:
+        """Return the index of a stage in its chain, 0 if it is not in one."""
+        link = self.link(name)
+        return link.index if link else 0
+
+    # ---- paths ----------------------------------------------------------------------------
+
+    def on_disk(self, path: str) -> FileEntry | None:
+        """Return what is at a path, or what will be there once withheld results are promoted."""
+        return self.expected[path] if path in self.expected else self.store.workspace.entry(path)
+
+    def original(self, path: str) -> FileEntry | None:
+        """Return version 0 of a path: the user's file from before any stage of a chain wrote it.
+
+        The lock file fixes it. Without the lock file it is the file on disk, unless a record has these bytes: then it
+        is the original of that record, or nothing if the record is not of a chain.
+        """
+        self.note(path)
+        if path not in self.known_originals:
+            entry = self.store.workspace.entry(path)
+            if entry is not None and self.ownership.is_known(path, entry):
+                makers = (r for r in self.store.records.having(path, entry) if path in r.originals)
+                entry = next((record.originals[path] for record in makers), None)
+            self.known_originals[path] = entry
+        return self.known_originals[path]
+
+    def is_only_result(self, path: str) -> bool:
+        """Return whether the file at a path is the result of a stage, and no bytes of the user were or are there."""
+        entry = self.store.workspace.entry(path)
+        if entry is None or not self.ownership.is_known(path, entry) or self.ownership.is_accepted(path, entry):
+            return False
+        return self.original(path) is None
+
+    def has_declared_owner(self, path: str) -> bool:
+        """Return whether the lock file gives a path to a stage that is declared today."""
+        return any(self.plan.is_declared(record.stage) for record in self.locked.owning(path))
+
+    def is_owner(self, record: Record) -> bool:
+        """Return whether a record is in the lock file itself, not only a claim, and its stage is declared."""
+        return self.former.get(record.stage) is record and self.plan.is_declared(record.stage)
+
+    def was_given_up(self, path: str, entry: FileEntry, *, chained: bool) -> bool:
+        """Return whether recorded bytes belong to the user now: released, or committed after their stage ended."""
+        having = list(self.locked.having(path, entry))
+        if any(map(self.is_owner, having)):
+            return False
+        if self.ownership.is_released(path, entry):
+            return True
+        declared = any(self.plan.is_declared(record.stage) for record in having)
+        return chained and bool(having) and not declared and self.ownership.equals_head(path, entry)
+
+    def ownership_errors(self, name: str, paths: Collection[str], *, only_new: bool = False) -> tuple[Diagnostic, ...]:
+        """Return an error for each path that another pipeline owns and where this one has no file of its own.
+
+        With `only_new`, paths that the lock file gives to a stage are skipped.
+        """
+        if self.other_pipelines is None:
+            return ()
+        foreign = [path for path in sorted(paths) if not self._is_own(path, even_edited=only_new)]
+        return self.other_pipelines.ownership_errors(name, foreign) if foreign else ()
+
+    def _is_own(self, path: str, *, even_edited: bool) -> bool:
+        owning = self.locked.owning(path)
+        if not owning or even_edited:
+            return bool(owning)
+        entry = self.store.workspace.entry(path)
+        return entry is None or any(record.outputs[path] == entry for record in owning)
+
+    def may_remove_by(self, record: Record) -> bool:
+        """Return whether a record of the lock file is enough to remove its files.
+
+        A lock file comes with a clone and anything can be in it, so it is not enough to remove the files of stages
+        that no longer exist.
+        """
+        return self.plan.is_declared(record.stage) or is_proven(record, self.store.records)
+
+    def is_claim(self, record: Record, stage: Stage) -> bool:
+        """Return whether this result of a stage is verified before it counts.
+
+        Only the lock file says that it passed, or a shared cache whose results are verified (ADR 57).
+        """
+        if self.is_shared(record) and self.shared is not None:
+            return self.shared.verifies and bool(stage.verify.steps or stage.ensures)
+        return not self.trusts_lock and not is_proven(record, self.store.records)
+
+    def is_shared(self, record: Record) -> bool:
+        """Return whether a shared cache has this result, and the local store does not."""
+        return self.shared is not None and self.shared.has(record) and not is_proven(record, self.store.records)
+
+    # ---- records --------------------------------------------------------------------------
+
+    def originals(self, resolved: "ResolvedStage", written: Iterable[str]) -> dict[str, FileEntry | None]:
+        """Return version 0 of each path that a chain wrote.
+
+        A file that did not exist when the stage was resolved is not version 0: it appeared while the model wrote.
+        """
+        if resolved.stage.chain is None:
+            return {}
+        return {
+            path: self.original(path) if path in resolved.base or path in self.known_originals else None
+            for path in written
+        }
+
+    def bases(self, name: str) -> dict[str, Base]:
+        """Return the moved bases that a stage starts from, for its record."""
+        starts = sorted(self.moved_bases.get(name, {}).items())
+        return {path: Base(start, self.incoming_version(name, path)) for path, start in starts}
+
+    # ---- versions of a chain --------------------------------------------------------------
+
+    def start_version(self, name: str, path: str) -> FileEntry | None:
+        """Return what a stage starts from at a path: its moved base, else the incoming version."""
+        moved = self.moved_bases.get(name, {})
+        return moved[path] if path in moved else self.incoming_version(name, path)
+
+    def incoming_version(self, name: str, path: str) -> FileEntry | None:
+        """Return the newest version of a path by an earlier item of the stage's chain, else the original."""
+        for earlier in self._earlier_writers(name, path):
+            record = self.results.get(earlier)
+            if record is not None and (path in record.outputs or path in record.deleted):
+                return record.outputs.get(path)
+        return self.original(path)
+
+    def _earlier_writers(self, name: str, path: str) -> Iterable[str]:
+        """Return the earlier items of a chain that may have written a path, the last one first."""
+        link = self.link(name)
+        if link is None:
+            return ()
+        chain, owners = self.plan.chains[link.chain], self.owners.get(path, ())
+        # In a chain of thousands, an item usually has few predecessors that write a path: walk through these alone.
+        if len(owners) >= link.index:
+            return reversed(chain[: link.index])
+        places = sorted((self.position(o) for o in owners if self.chain_of(o) == link.chain), reverse=True)
+        return (chain[place] for place in places if place < link.index)
+
+    def has_later_version(self, name: str, path: str) -> bool:
+        """Return whether a later item of the stage's chain makes a version of a path: the disk has that one."""
+        link = self.link(name)
+        if link is None:
+            return False
+        if self.declared.last_maker(link.chain, path) > link.index:
+            return True
+        former = (record.stage for record in (*self.locked.owning(path), *self.locked.deleting(path)))
+        makers = (*self.owners.get(path, ()), *(o for o in former if o in self.lock.records and o not in self.results))
+        return any(self.chain_of(one) == link.chain and self.position(one) > link.index for one in makers)
+
+    def version_without(self, name: str, path: str) -> FileEntry | None:
+        """Return the version of a path that is left once a stage does not write it any more."""
+        before = self.start_version(name, path) if self.link(name) else None
+        return before if before is not None else self.known_originals.get(path)
+
+    # ---- bytes ----------------------------------------------------------------------------
+
+    def read(self, path: str, entry: FileEntry) -> bytes:
+        """Return the bytes of an entry; those of an unsettled stage's last result read as empty if they are lost.
+
+        Raises:
+            MissingBytesError: no copy of the bytes is left.
+
+        """
+        if entry.digest.sha256 in self.rebuilt:
+            return self.rebuilt[entry.digest.sha256]
+        try:
+            return self.store.sources.read(path, entry)
+        except MissingBytesError:
+            kept = self._kept_original(entry)
+            kept = self.ownership.bytes_from_git(path, entry) if kept is None else kept
+            # A plan downloads no results: it reads only the files that a prompt or a list needs.
+            kept = self.shared.read(entry.digest) if kept is None and self.shared is not None else kept
+            if kept is not None:
+                return kept
+            # In a dry run, lost bytes do not matter if the stage runs anyway.
+            if self.unsettled.intersection(self.owners.get(path, ())):
+                return b""
+            raise
+
+    def _kept_original(self, entry: FileEntry) -> bytes | None:
+        """Return bytes that a run started from: a copy is beside the transcripts, which outlive the store."""
+        started = (base.start for record in self.former.values() for base in record.bases.values())
+        if entry not in self.known_originals.values() and entry not in started:
+            return None
+        folders = self.plan.pipeline.transcript_folders
+        found = (self.store.exchanges.get_original(entry.digest, folder) for folder in (*folders, None))
+        return next((data for data in found if data is not None), None)
+
+    def has_bytes(self, path: str, entry: FileEntry) -> bool:
+        """Return whether a copy of the bytes of an entry exists, so that they need not be rebuilt."""
+        return (
+            entry.digest.sha256 in self.rebuilt
+            or self.store.contents.has(entry.digest)
+            or self.store.workspace.entry(entry.link or path) == replace(entry, link="")
+            or self.ownership.bytes_from_git(path, entry) is not None
+            or (self.shared is not None and self.shared.has_bytes(entry.digest))
+        )
+
+    # ---- promotion ------------------------------------------------------------------------
+
+    def target(self, name: str, record: Record) -> dict[str, FileEntry | None]:
+        """Return the files that the workspace has once a result is promoted, path -> entry or None.
+
+        An item of a chain has only the paths of which no later item makes a version. A path of the stage's last result
+        that this one lacks goes back to its newest remaining version.
+        """
+        written = written_paths(record)
+        wanted = {path: record.outputs.get(path) for path in written if not self.has_later_version(name, path)}
+        for path in written_paths(self.former.get(name)):
+            if path not in written and self._may_revert(name, path):
+                wanted[path] = self.version_without(name, path)
+        # An earlier item left a file to a later one that declares it but may not have written it.
+        chain = self.plan.chains.get(self.chain_of(name) or "", ())
+        if chain and chain[-1] == name:
+            records = (self.results[item] for item in chain[:-1] if item in self.results)
+            finals = {path: record.outputs.get(path) for record in records for path in written_paths(record)}
+            wanted |= {p: e for p, e in finals.items() if p not in wanted and p not in self.edited}
+        return wanted
+
+    def _may_revert(self, name: str, path: str) -> bool:
+        """Return whether a path that the stage no longer writes belongs neither to the user nor to another stage."""
+        if self.has_later_version(name, path):
+            return False
+        there, chain = self.store.workspace.entry(path), self.chain_of(name)
+        if there is not None and self.ownership.is_accepted(path, there):
+            return False
+        others = [owner for owner in self.owners.get(path, ()) if owner != name]
+        return all(chain is not None and self.chain_of(owner) == chain for owner in others)
+
+
+def written_paths(record: Record | None) -> tuple[str, ...]:
+    """Return the paths that a result writes or deletes."""
+    return (*record.outputs, *record.deleted) if record else ()

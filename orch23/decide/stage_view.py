@@ -1,0 +1,278 @@
+"""Show the files of a project as one stage sees them, and find the files that no stage owns any more."""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from orch23.decide.project_state import ProjectState
+from orch23.model.diagnostic import Diagnostic
+from orch23.model.digest import FileEntry
+from orch23.model.errors import SafetyError
+from orch23.model.paths import is_glob, match, match_any, normalize_pattern
+from orch23.model.pipeline import Stage, family_of
+from orch23.model.record import Record
+from orch23.plan.nodes import WriterIndex, writes_of
+
+
+class ObsoleteFiles(Struct, frozen=True):
+    """Files that a stage made which has ended, may not write them now, or has a newer result without them (ADR 19).
+
+    A build removes them. Files that the user has a claim to are released instead: they stay, and are sources from now
+    on.
+    """
+
+    state: ProjectState
+
+    def is_obsolete(self, path: str) -> bool:
+        """Return whether the next green build removes or replaces the file at a path."""
+        state = self.state
+        entry = None if state.owners.get(path) else state.store.workspace.entry(path)
+        if entry is None:
+            return False
+        having = [record for record in self._makers(path, entry) if self._may_remove(record, path)]
+        removable = bool(having) and not state.ownership.is_accepted(path, entry)
+        is_left = any(state.plan.is_declared(record.stage) for record in having)
+        return removable and (is_left or not self._is_released(path, having))
+
+    def _makers(self, path: str, entry: FileEntry) -> Iterable[Record]:
+        """Return the records with a file by a stage that owns its path: also a kept failure, or an earlier version."""
+        locked, known = self.state.locked, self.state.store.records.having
+        owners = {record.stage for record in locked.owning(path)}
+        found = tuple(locked.having(path, entry))
+        return found or tuple(one for one in (known(path, entry) if owners else ()) if one.stage in owners)
+
+    def _may_remove(self, record: Record, path: str) -> bool:
+        """Return whether a file may be removed: the stage of its record has ended, or leaves it out of its next result.
+
+        That is known before this result if neither the stage nor an item of its chain may write the file any more.
+        """
+        state, name = self.state, record.stage
+        node, chain = state.plan.nodes.get(name), state.chain_of(name)
+        if name in state.results or not state.plan.is_declared(name):
+            return state.may_remove_by(record)
+        stays = node is None or (state.declared.in_chain(chain, path) if chain else match_any(writes_of(node), path))
+        return not stays and state.may_remove_by(record)
+
+    def _is_released(self, path: str, having: Sequence[Record]) -> bool:
+        state, owning = self.state, self.state.locked.owning(path)
+        # The file existed before the first run: removing it would delete work of the user (ADR 19).
+        if state.known_originals.get(path) is not None:
+            return True
+        # A file that is still an input stays. If its stage is only switched off, the stage will make it again.
+        names = {name for record in owning for name in (record.stage, family_of(record.stage))}
+        if path in state.declared.sources and names.isdisjoint(state.plan.skipped):
+            return True
+        if any(path in one.bases or one.originals.get(path) for one in (*owning, *having)):  # made from a user's bytes
+            return True
+        if state.other_pipelines is not None and state.other_pipelines.owner(path) is not None:
+            return True
+        # One call of git for all of them: a process for each path would take seconds.
+        state.ownership.prefetch(self._of_ended_stages())
+        return state.ownership.is_committed(path)
+
+    def _of_ended_stages(self) -> tuple[str, ...]:
+        """Return the paths that the lock file gives to ended stages alone, and that no stage has written today."""
+        state = self.state
+        return tuple(
+            path
+            for path in sorted(state.locked.paths())
+            if not state.owners.get(path) and not state.has_declared_owner(path)
+        )
+
+    def has_lasting_file(self, path: str) -> bool:
+        """Return whether a path has a file that this build does not remove."""
+        entry = self.state.store.workspace.input_entry(path)
+        if entry is None or entry.link:
+            return entry is not None
+        return not self.is_obsolete(path) or self.replacement_of(path) is not None
+
+    def replacements(self) -> dict[str, FileEntry | None]:
+        """Return every obsolete file with what replaces it: the base of a newer result, or None."""
+        return {path: self.replacement_of(path) for path in sorted(self.state.locked.paths()) if self.is_obsolete(path)}
+
+    def replacement_of(self, path: str) -> FileEntry | None:
+        """Return the file that replaces an obsolete one, or None."""
+        state, entry = self.state, self.state.store.workspace.entry(path)
+        having = (r for r in state.locked.having(path, entry) if self._may_remove(r, path))
+        owners = (r.stage for r in having if state.plan.is_declared(r.stage))
+        return next((found for name in owners if (found := state.version_without(name, path)) is not None), None)
+
+    def released(self) -> dict[str, str]:
+        """Return every file of an ended stage that stays, with the name of the stage."""
+        owners = {path: self.state.locked.owning(path) for path in self._of_ended_stages()}
+        return {
+            path: owning[0].stage
+            for path, owning in owners.items()
+            if not self.state.declared.written.is_named(path)  # otherwise another stage takes the file over
+            and owning
+            and self.state.store.workspace.entry(path) is not None
+            and not self.is_obsolete(path)
+        }
+
+
+class StageTree(Struct, frozen=True):
+    """The files of a project as one stage sees them: the `Tree` port of `resolve`."""
+
+    state: ProjectState
+    name: str
+
+    def entry(self, path: str) -> FileEntry | None:
+        """Return the file that the stage reads at a path, or None, and note that the decision depends on it."""
+        self.state.note(path)
+        return self.input_of(path)
+
+    def input_of(self, path: str) -> FileEntry | None:
+        """Return the file that the stage reads at a path. Links of the user are followed inside the project.
+
+        Raises:
+            SafetyError: a link leads out of the project or in a circle, or to a file of a stage that may run later.
+
+        """
+        try:
+            # orch23 opens each file from the root downwards and follows no link of the path by itself (docs/safety.md).
+            entry = self.version(path)
+        except SafetyError:  # a directory of the path is a link
+            entry = None
+        real = self.state.store.workspace.resolved_path(path) if entry is None else None
+        if real is None or real == path:
+            return entry
+        self._refuse_later_output(path, real)
+        entry = self.version(real)
+        return None if entry is None else replace(entry, link=real)
+
+    def _refuse_later_output(self, path: str, real: str) -> None:
+        """Refuse a link to an output that the stage does not wait for: the plan cannot see this dependency."""
+        plan = self.state.plan
+        if not self.state.declared.outputs.contains(real):
+            return
+        before = {self.name, *plan.upstream[self.name], *plan.earlier_items(self.name)}
+        makers = [one for one in WriterIndex(plan.all_nodes).writers_of(real) if one not in before]
+        if makers:
+            message = f"input {path!r} of stage `{self.name}` is a link to {real!r}, which stage `{makers[0]}` makes"
+            raise SafetyError(Diagnostic("E691", message, hint=f"name {real!r} in `inputs` instead of the link"))
+
+    def version(self, path: str) -> FileEntry | None:
+        """Return the version of a path that the stage sees, or None. Links are not followed."""
+        state, stage = self.state, self.state.plan.nodes[self.name]
+        owners, link = state.owners.get(path, []), state.link(self.name)
+        if link is None:
+            # Outside of a chain a stage does not see its own outputs: its key must not depend on its last result.
+            if isinstance(stage, Stage) and self._is_own(stage, path):
+                return None
+        elif state.declared.in_chain(link.chain, path) or any(state.chain_of(o) == link.chain for o in owners):
+            return state.start_version(self.name, path)
+        if visible := self._visible_owners(path):
+            return state.results[max(visible, key=state.position)].outputs.get(path)
+        if any(state.declared.in_chain(chain, path) for chain in self._later_chains()):
+            return state.start_version(self.name, path)
+        obsolete = ObsoleteFiles(state)
+        return obsolete.replacement_of(path) if obsolete.is_obsolete(path) else state.store.workspace.entry(path)
+
+    def maker(self, path: str) -> str | None:
+        """Return the stage whose file this one sees at a path, or None if no stage made it."""
+        owners = [owner for owner in self._visible_owners(path) if owner != self.name]
+        return max(owners, key=self.state.position) if owners else None
+
+    def _visible_owners(self, path: str) -> list[str]:
+        above = self._later_chains()
+        return [o for o in self.state.owners.get(path, ()) if (self.state.chain_of(o) or o) not in above]
+
+    def _later_chains(self) -> frozenset[str]:
+        """Return the chains that edit files in place after this stage has read them."""
+        return self.state.plan.upstream_of_chains.get(self.name, frozenset())
+
+    def _is_own(self, stage: Stage, path: str) -> bool:
+        record = self.state.former.get(self.name)
+        return match_any(stage.outputs, path) or (record is not None and path in record.outputs)
+
+    def sees_chain(self, path: str) -> bool:
+        """Return whether the stage starts from a path, or sees it as it was before a later stage edits it in place."""
+        chain = self.state.chain_of(self.name)
+        chains = (*((chain,) if chain else ()), *self._later_chains())
+        return any(self.state.declared.in_chain(one, path) for one in chains)
+
+    def has_started_from(self, path: str, entry: FileEntry) -> bool:
+        """Return whether the stage, or an earlier item of its chain, starts from these bytes as its base."""
+        state, link = self.state, self.state.link(self.name)
+        before = [self.name] if link is None else [*state.plan.earlier_items(self.name), self.name]
+        if any(state.moved_bases.get(one, {}).get(path) == entry for one in before):
+            return True
+        # Version 0 as it was when the stage was resolved: the file may have changed since.
+        return link is not None and state.known_originals.get(path) == entry
+
+    def made_by_chain(self, path: str) -> bool:
+        """Return whether the bytes at a path in the stage's write scope are a version of its chain, not the user's."""
+        entry = self.state.store.workspace.entry(path)
+        return (
+            entry is not None and self.state.link(self.name) is not None and self.state.ownership.is_known(path, entry)
+        )
+
+    def matching(self, pattern: str, exclude: tuple[str, ...] = ()) -> tuple[str, ...]:
+        """Return the sorted paths that a glob matches for the stage, also those that are not on disk yet."""
+        listing = self.state.store.workspace.listing(pattern, self.state.declared.outputs, exclude)
+        return tuple(path for path in self._candidates(pattern, listing) if self.input_of(path) is not None)
+
+    def versions(self) -> dict[str, FileEntry]:
+        """Return the base of the stage in its chain: path -> the version that its outputs start from."""
+        stage = self.state.plan.nodes[self.name]
+        patterns = stage.outputs if isinstance(stage, Stage) else ()
+        files = self.state.store.workspace.writable_files
+        found = {path: self.version(path) for one in patterns for path in self._candidates(one, files(one))}
+        return {path: entry for path, entry in found.items() if entry is not None}
+
+    def links(self, pattern: str) -> tuple[str, ...]:
+        """Return the links on disk, also broken ones, that a pattern matches."""
+        return self.state.store.workspace.links(pattern)
+
+    def _candidates(self, pattern: str, on_disk: Iterable[str]) -> Iterable[str]:
+        state, found = self.state, set(on_disk)
+        bases: Mapping[str, FileEntry] = state.moved_bases.get(self.name, {})
+        if not is_glob(pattern):
+            path = normalize_pattern(pattern)
+            is_known = path in bases or path in state.owners or state.known_originals.get(path) is not None
+            return [path] if is_known or path in found else []
+        originals = (path for path, entry in state.known_originals.items() if entry is not None)
+        found.update(path for paths in (bases, state.owners, originals) for path in paths if match(pattern, path))
+        return sorted(found)
+
+    def listed(self, pattern: str, exclude: tuple[str, ...] = ()) -> tuple[str, ...]:
+        """Return the sorted paths of a listing: without files that the pipeline made, with originals that it edits."""
+        state = self.state
+        listing = state.store.workspace.listing(pattern, state.declared.outputs, exclude)
+        before = {path for path, entry in state.known_originals.items() if entry is not None and match(pattern, path)}
+        before.update(
+            path
+            for path in listing
+            if not self._is_made(path) or (self._has_original(path) and state.original(path) is not None)
+        )
+        return tuple(sorted(before))
+
+    def _is_made(self, path: str) -> bool:
+        """Return whether the file at a path is this pipeline's own.
+
+        The lock file decides. Where it does not have the path, the store does: the lock file can be lost. A file that
+        the lock file gives to an ended stage is the user's, unless this build removes it.
+        """
+        state, written = self.state, self.state.declared.written
+        if state.owners.get(path) or written.is_output(path) or state.has_declared_owner(path):
+            return True
+        entry = state.store.workspace.entry(path)
+        if any(record.outputs[path] == entry for record in state.locked.owning(path)):
+            return written.contains(path) or ObsoleteFiles(state).is_obsolete(path)
+        return entry is not None and bool(state.store.records.having(path, entry)) and written.contains(path)
+
+    def _has_original(self, path: str) -> bool:
+        """Return whether a chain may write a path: only then it has a version 0."""
+        plan = self.state.plan
+        unexpanded = (node.name for node in plan.unexpanded if node.foreach.sequential)
+        return any(self.state.declared.in_chain(chain, path) for chain in (*plan.chains, *unexpanded))
+
+    def read(self, path: str, entry: FileEntry) -> bytes:
+        """Return the bytes of an entry.
+
+        Raises:
+            MissingBytesError: no copy of them is left.
+
+        """
+        return self.state.read(path, entry)

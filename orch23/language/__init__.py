@@ -1,0 +1,1 @@
+"""The language of pipelines: the keys of stages and steps, expressions, items of lists. Pure."""

@@ -1,0 +1,353 @@
+"""Describe what breaks a JSON schema: each broken rule once, at the right node.
+
+This module imports jsonschema, so it is imported only where something is wrong.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final, TypeAlias
+
+from jsonschema import Draft7Validator, ValidationError
+from jsonschema.validators import extend
+from msgspec import Struct
+
+from orch23.language.unknown_keys import hint_of_place, hint_of_secret, meant_key
+from orch23.model.diagnostic import nearest_names, quoted_names
+from orch23.model.digest import Json
+from orch23.model.fields import BOOLEANS, describe_value
+from orch23.model.secret_names import is_secret_name
+
+_KINDS = {
+    "object": "a mapping",
+    "array": "a list",
+    "string": "a string",
+    "integer": "a whole number",
+    "number": "a number",
+    "boolean": "`true` or `false`",
+    "null": "null",
+}
+# jsonschema's ValidationError. In its stubs every field may be unset, which is not so in errors of a validator.
+_Error: TypeAlias = Any
+_BOUNDS = {
+    "minimum": "is {value}; the minimum is {limit}",
+    "maximum": "is {value}; the maximum is {limit}",
+    "exclusiveMinimum": "is {value}; it must be more than {limit}",
+    "exclusiveMaximum": "is {value}; it must be less than {limit}",
+    "multipleOf": "is {value}, which is not a multiple of {limit}",
+    "uniqueItems": "holds the same item twice",
+    "contains": "lacks an item that the schema requires",
+    "dependencies": "has a key that requires another key",
+    "dependentRequired": "has a key that requires another key",
+    "items": "has more items than the schema allows",
+    "unevaluatedItems": "has items that the schema does not allow",
+    "unevaluatedProperties": "has keys that the schema does not allow",
+}
+# Code, message, hint, and what to write in place of the value or key, or an empty text.
+_Words: TypeAlias = tuple[str, str, str | None, str]
+# A hint, and what to write.
+_Way: TypeAlias = tuple[str | None, str]
+
+_NUMBERS = {"once": 1, "one": 1, "twice": 2, "two": 2, "thrice": 3, "three": 3, "four": 4, "five": 5}
+_NUMBER = re.compile(r"(?i)([0-9]{1,3}|[a-z]+)(?: (?:times|attempts|retries|x))?")
+_PLAIN = re.compile(r"[\w./+-][\w./@+*?-]*(?:#[\w./-]+)?")
+_LIKE_A_PATH = re.compile(r"[./*]")
+# Keys whose lists have words that are not paths.
+_OF_WORDS = frozenset({"needs", "pools", "args"})
+
+# Durations as people write them: `5 minutes`, `5min`.
+_DURATION = re.compile(r"([0-9]{1,9})\s*(s|secs?|seconds?|m|mins?|minutes?|h|hrs?|hours?)", re.IGNORECASE)
+
+# Characters. A shorter text is a part of many words.
+_SHORTEST_PART = 4
+_UNITS = {"Length": "characters", "Items": "items", "Properties": "keys"}
+
+
+class SchemaError(Struct, frozen=True):
+    """A broken rule: the path of the node, the key in it that is wrong or missing (if any), code, message and hint.
+
+    `write` is what to write in place of the key, or else of the node; empty if that is not known.
+    """
+
+    path: str
+    key: str | None
+    code: str
+    message: str
+    hint: str | None = None
+    write: str = ""
+
+
+ExtraKeys: TypeAlias = Callable[[Mapping[str, Json], Mapping[str, Any]], Sequence[str]]
+"""Returns the keys of a value that a schema does not declare."""
+
+
+def _const(_validator: object, rule: Json, value: Json, _schema: object) -> Iterator[_Error]:
+    if value != rule or type(value) is not type(rule):
+        yield ValidationError(f"{rule!r} was expected")
+
+
+# jsonschema accepts `1.0` as an integer, msgspec does not. The stricter one decides (ADR 29).
+_INTEGERS: Final = Draft7Validator.TYPE_CHECKER.redefine(
+    "integer", lambda _checker, value: isinstance(value, int) and not isinstance(value, bool)
+)
+_OwnValidator: Final = extend(  # type: ignore[no-untyped-call]  # not in the stubs
+    Draft7Validator, validators={"const": _const}, type_checker=_INTEGERS
+)
+
+
+def language_errors(value: Json, schema: Mapping[str, Any]) -> tuple[SchemaError, ...]:
+    """Return what in a value breaks a schema of the language. Like msgspec, it does not take `1.0` for an integer."""
+    return schema_errors_of(_OwnValidator(schema), value, _undeclared, value)
+
+
+def schema_errors_of(validator: Any, value: Json, extra_keys: ExtraKeys, whole: Json = None) -> tuple[SchemaError, ...]:
+    """Return everything in a value that breaks a schema; for alternatives, what breaks the one of the value's type.
+
+    `whole` is the pipeline; None if the value is not one.
+    """
+    found: dict[SchemaError, None] = {}
+    errors = [meant for error in validator.iter_errors(value) for meant in _meant(error) if not _is_misspelled(meant)]
+    # A value of the wrong type breaks other rules too, such as `minimum`. Only its type is reported.
+    mistyped = {tuple(error.absolute_path) for error in errors if error.validator == "type"}
+    for error in errors:
+        if error.validator == "type" or tuple(error.absolute_path) not in mistyped:
+            found.update(dict.fromkeys(_described(error, extra_keys, whole)))
+    return tuple(found)
+
+
+def _undeclared(value: Mapping[str, Json], schema: Mapping[str, Any]) -> list[str]:
+    return [key for key in value if key not in schema.get("properties", ())]
+
+
+def _meant(error: _Error) -> Iterator[_Error]:
+    """Replace a failed alternative by the errors of the branch that fits the value's type, if only one does."""
+    fitting = _fitting(error)
+    if len(fitting) == 1:
+        for below in fitting[0]:
+            yield from _meant(below)
+    else:
+        yield error
+
+
+def _fitting(error: _Error) -> list[list[_Error]]:
+    branches: dict[int, list[_Error]] = {}
+    if error.validator in ("oneOf", "anyOf"):
+        for below in error.context or ():
+            branches.setdefault(int(below.schema_path[0]), []).append(below)
+    # A branch that is for another type has an error about the value itself, and not about a part of it.
+    return [errors for errors in branches.values() if not any(map(_is_of_another_type, errors))]
+
+
+def _is_of_another_type(error: _Error) -> bool:
+    """Return whether a branch is for values of another type. A mapping or a list is never meant as one of its words."""
+    if error.path:
+        return False
+    is_word = error.validator in ("const", "enum")
+    return error.validator == "type" or (is_word and isinstance(error.instance, Mapping | list))
+
+
+def _described(error: _Error, extra_keys: ExtraKeys, whole: Json) -> Iterator[SchemaError]:
+    path = "/".join(str(part) for part in error.absolute_path)
+    if "propertyNames" in list(error.schema_path)[-2:-1]:
+        name = str(error.instance)
+        yield SchemaError(path, name, "E812", f"`{_short(name)}` may not be a name here", _meaning(error))
+        return
+    match error.validator:
+        case "additionalProperties":
+            for key in extra_keys(error.instance, error.schema):
+                yield SchemaError(path, key, *_unknown(error, key, whole))
+        case "required":
+            for key in error.validator_value:
+                if key not in error.instance:
+                    yield SchemaError(path, key, "E810", f"`{key}` is missing{_in(error)}", _description(error, key))
+        case _:
+            yield SchemaError(path, None, *_words(error))
+
+
+def _words(error: _Error) -> _Words:
+    rule: Any = error.validator_value
+    match error.validator:
+        case "type":
+            return _wrong_type(error, [rule] if isinstance(rule, str) else rule)
+        case "enum" | "const":
+            return _not_allowed(error, rule if error.validator == "enum" else [rule])
+        case "oneOf" | "anyOf":
+            return _no_alternative(error)
+        case "pattern" | "format":
+            return _malformed(error)
+        case None | "not":
+            return "E812", f"{_name(error)} may not be {describe_value(error.instance)}", _meaning(error), ""
+        case _:
+            form = error.schema.get("x-form") if error.validator == "minItems" else None
+            text = f"{_name(error)} {_bound(str(error.validator), rule, error.instance)}"
+            return "E812", text, form or _meaning(error), ""
+
+
+def _malformed(error: _Error) -> _Words:
+    form = error.schema.get("x-form")
+    if error.validator == "pattern" and not error.instance.strip() and form is None:
+        return "E812", f"{_name(error)} is empty", _meaning(error), ""
+    message = f"{_name(error)} is {describe_value(error.instance)}, which is malformed"
+    code = error.schema.get("x-code", "E812")
+    short = _DURATION.fullmatch(error.instance.strip()) if code == "E815" else None
+    write = f"{short[1]}{short[2][0].lower()}" if short else ""
+    return code, message, f"write {write}" if write else form or _meaning(error), write
+
+
+def _unknown(error: _Error, key: str, whole: Json) -> _Words:
+    where = _in(error)
+    if key in error.schema.get("x-later", ()):
+        message = f"this version does not have `{key}`{where} yet"
+        return "E813", message, "remove it; it comes with a later version of orch23", ""
+    known = error.schema.get("properties", {})
+    path = list(error.absolute_path)
+    if whole is not None and is_secret_name(key):
+        way = hint_of_secret(path, error.instance, whole)
+        return "E802", f"a secret may not be in a pipeline: `{_short(key)}`{where}", way, ""
+    if whole is not None and (way := hint_of_place(key, path, error.instance, error.schema)):
+        return "E802", f"unknown key `{_short(key)}`{where}", way, ""
+    meant = meant_key(key, known)
+    hint = f"did you mean `{meant}`?" if meant else f"known here: {quoted_names(known)}" if known else None
+    return "E802", f"unknown key `{_short(key)}`{where}", hint, meant
+
+
+def _wrong_type(error: _Error, kinds: Sequence[str]) -> _Words:
+    wanted = " or ".join(_KINDS.get(kind, kind) for kind in kinds)
+    message = f"{_name(error)} is {describe_value(error.instance)}; it must be {wanted}"
+    form = error.schema.get("x-form")
+    hint, write = _conversion(error.instance, kinds, form, _name(error).strip("`"))
+    if write and "integer" in kinds:
+        name = _name(error)
+        text = f"`{name.strip('`')}: {write}`" if name.startswith("`") else f"`{write}`"
+        hint = ". ".join(filter(None, (f"write {text}", _meaning(error))))
+    return "E811", message, hint or form or _meaning(error), write
+
+
+def _conversion(value: Json, kinds: Sequence[str], form: str | None, name: str) -> _Way:
+    if isinstance(value, str):
+        if "boolean" in kinds and (word := BOOLEANS.get(value.lower())):
+            return f"write `{word}`, without quotes", word
+        if "integer" in kinds:
+            return None, _number(value)
+        return _as_list(value, name) if "array" in kinds else (None, "")
+    if isinstance(value, Mapping) and "array" in kinds:
+        listed = [one for one in value.values() if isinstance(one, str) and _PLAIN.fullmatch(one)]
+        text = f"[{', '.join(listed)}]" if listed and len(listed) == len(value) else ""
+        return (f"write {_short(text)}", text) if text else (None, "")
+    is_number = isinstance(value, bool | int | float)
+    return ("put it in quotes" if "string" in kinds and form is None and is_number else None), ""
+
+
+def _as_list(text: str, name: str) -> _Way:
+    # As in make, where spaces separate the files of a rule.
+    words = [word.removesuffix(",") for word in text.split()]
+    is_list = len(words) > 1 and all(map(_PLAIN.fullmatch, words))
+    if is_list and (name in _OF_WORDS or text.count(",") == len(words) - 1 or all(map(_LIKE_A_PATH.search, words))):
+        listed = f"[{', '.join(words)}]"
+        return f"write {_short(listed)}", listed
+    return f"write [{_short(text)}]", f"[{text}]" if _PLAIN.fullmatch(text) else ""
+
+
+def _number(text: str) -> str:
+    """Return the digits of a number that is written as a text: `twice`, `two`, `2 times`; else an empty text."""
+    found = _NUMBER.fullmatch(text.strip())
+    if found is None:
+        return ""
+    word = found[1].lower()
+    return str(int(word)) if word.isdecimal() else str(_NUMBERS.get(word, ""))
+
+
+def _not_allowed(error: _Error, allowed: Sequence[Json]) -> _Words:
+    value = error.instance
+    texts = [option for option in allowed if isinstance(option, str)]
+    near = nearest_names(value, sorted(texts)) if isinstance(value, str) else []
+    # A word for a group of them: `fail` for `verify_failed` and `acceptance_failed`.
+    if not near and isinstance(value, str) and len(value) >= _SHORTEST_PART:
+        near = [one for one in texts if value.lower() in one.lower()]
+    listed = f"{'is' if len(allowed) == 1 else 'are'} {quoted_names(allowed)}"
+    hint = f"did you mean {' or '.join(f'`{one}`' for one in near)}?"
+    return (
+        "E812",
+        f"{_name(error)} is {describe_value(value)}; allowed {listed}",
+        hint if near else f"write {'it' if len(allowed) == 1 else 'one of them'}",
+        near[0] if len(near) == 1 else "",
+    )
+
+
+def _no_alternative(error: _Error) -> _Words:
+    value, branches = error.instance, [branch for branch in error.validator_value if isinstance(branch, Mapping)]
+    keys = [branch["required"][0] for branch in branches if _is_one_key(branch)]
+    if isinstance(value, Mapping) and len(keys) == len(branches):
+        given = " and ".join(f"`{key}`" for key in keys if key in value)
+        listed = quoted_names(keys)
+        message = f"exactly one of {listed} is needed{_in(error)}; {f'{given} are' if given else 'none is'} given"
+        return "E814", message, "keep one of them" if given else f"add one of {listed}", ""
+    types = [branch.get("type", ()) for branch in branches]
+    kinds = dict.fromkeys(kind for one in types for kind in ([one] if isinstance(one, str) else one))
+    if kinds and error.context and not _fitting(error):
+        return _wrong_type(error, list(kinds))
+    message = f"{_name(error)} is {describe_value(value)}, which fits none of the allowed forms"
+    return "E812", message, _meaning(error), ""
+
+
+def _is_misspelled(error: _Error) -> bool:
+    """Return whether one of several required keys is missing because it is misspelled, which is reported by itself."""
+    if error.validator not in ("oneOf", "anyOf") or not isinstance(error.instance, Mapping):
+        return False
+    keys = [branch["required"][0] for branch in error.validator_value if _is_one_key(branch)]
+    known = error.schema.get("properties", {})
+    if any(key in error.instance for key in keys):
+        return False
+    return not {meant_key(name, known) for name in error.instance if name not in known}.isdisjoint(keys)
+
+
+def _is_one_key(branch: Mapping[str, Any]) -> bool:
+    return branch.keys() == {"required"} and len(branch["required"]) == 1
+
+
+def _bound(rule: str, limit: Json, value: Json) -> str:
+    if rule in _BOUNDS:
+        return _BOUNDS[rule].format(value=describe_value(value), limit=limit)
+    unit = _UNITS.get(rule[3:])
+    if unit is None:
+        return f"is {describe_value(value)}, which breaks the rule `{rule}`"
+    size = len(value) if isinstance(value, str | Sequence | Mapping) else 0
+    edge = "minimum" if rule.startswith("min") else "maximum"
+    return "is empty" if size == 0 else f"has {size} {unit}; the {edge} is {limit}"
+
+
+def _name(error: _Error) -> str:
+    parts = list(error.absolute_path)
+    if not parts:
+        return "the file"
+    if isinstance(parts[-1], int):
+        owner = next((str(part) for part in reversed(parts) if isinstance(part, str)), "the list")
+        return f"item {parts[-1] + 1} of `{owner}`"
+    return f"`{parts[-1]}`"
+
+
+def _in(error: _Error) -> str:
+    parts = list(error.absolute_path)
+    if not parts:
+        return ""
+    if parts[0] == "stages" and len(parts) > 1:
+        inner = ".".join(str(part) for part in parts[2:] if isinstance(part, str))
+        return f" in `{inner}` of stage `{parts[1]}`" if inner else f" in stage `{parts[1]}`"
+    return f" in {_name(error)}"
+
+
+def _meaning(error: _Error) -> str | None:
+    text = error.schema.get("description") if isinstance(error.schema, Mapping) else None
+    return str(text) if text else None
+
+
+def _description(error: _Error, key: str) -> str | None:
+    below = error.schema.get("properties", {}).get(key, {})
+    if not isinstance(below, Mapping):
+        return None
+    # Where an expression is allowed, the rules are in `else`: see `relaxed_schema`.
+    text = below.get("else", below).get("description")
+    return f"add `{key}`: {text}" if text else None
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 60 else f"{text[:57]}..."  # noqa: PLR2004 - a line

@@ -1,0 +1,111 @@
+"""Find what is meant by a key that a mapping of the language does not have: another key, or one of another mapping.
+
+This module is imported only where something is wrong.
+"""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import cache
+from typing import Any, Final
+
+from orch23.language.document import StageDocument
+from orch23.language.schema import document_classes
+from orch23.model.diagnostic import nearest_names
+from orch23.model.digest import Json
+from orch23.model.language import keys_of
+from orch23.model.parsing import json_at
+from orch23.steps.registry import STEP_KINDS
+
+# The least similarity of two spellings, 0 to 1.
+_SURELY: Final = 0.75
+
+KEY_VARIABLES: Final = {
+    "anthropic": "ANTHROPIC_API_KEY",
+    "openai": "OPENAI_API_KEY",
+    "azure": "AZURE_OPENAI_API_KEY",
+}
+"""The environment variable that the key of a provider is read from. A test compares them with the providers' own."""
+
+
+def meant_key(key: str, known: Collection[str]) -> str:
+    """Return the known key that is probably meant, or an empty text."""
+    # Before keys that are spelled alike: `deps` is not meant as `desc`.
+    elsewhere = (one for one in _keys_called(key) if one in known)
+    return next(elsewhere, "") or next(iter(nearest_names(key, sorted(known))), "")
+
+
+def _keys_called(word: str) -> tuple[str, ...]:
+    """Return the keys that make-like tools, Docker Compose, or workflows of GitHub and GitLab call so."""
+    return _keys_by_word().get(word.lower().replace("-", "_"), ())
+
+
+@cache
+def _keys_by_word() -> Mapping[str, tuple[str, ...]]:
+    found: dict[str, dict[str, None]] = {}
+    for kind in document_classes().values():
+        for field, one in kind.declared.items():
+            for word in one.elsewhere.split():
+                found.setdefault(word, {})[one.name or field] = None
+    return {word: tuple(keys) for word, keys in found.items()}
+
+
+def hint_of_secret(path: Sequence[object], value: Mapping[str, Json], whole: Json) -> str:
+    """Return what to do with a secret in the mapping `value` at a path of the pipeline `whole`."""
+    again = "If others can read this file, replace the secret"
+    if "llm" not in path and "llm" not in value:
+        return f"remove it: secrets come only from the environment. {again}"
+    variables = [KEY_VARIABLES.get(name, "") for name in _providers(value, whole)]
+    if named := next(filter(None, variables), ""):
+        way = f"set {named} in the environment"
+    elif variables:
+        way = f"set the variable of the provider `{next(_providers(value, whole))}` in the environment"
+    else:
+        way = "set the variable of the provider in the environment, such as OPENAI_API_KEY"
+    return f"remove it, and {way}, which is the only place that keys are read from. {again}"
+
+
+def _providers(value: Mapping[str, Json], whole: Json) -> Iterator[str]:
+    for one in (value, value.get("llm"), json_at(whole, "defaults", "llm")):
+        if isinstance(name := json_at(one, "provider"), str):
+            yield name
+
+
+def hint_of_place(key: str, path: Sequence[object], value: Mapping[str, Json], schema: Mapping[str, Any]) -> str:
+    """Return a hint if a key of `value` belongs to the stage around it, or to its step; else an empty text."""
+    known = schema.get("properties", {})
+    match path:
+        case ["stages", _] | ["defaults"]:
+            return _hint_of_step(key, value, known)
+        case ["stages", _, str(owner)] | ["defaults", str(owner)]:
+            stage = keys_of(StageDocument)
+            meant = key if key in stage else _surely_meant(key, {*known, *stage})
+            if meant in {*stage} - {*known}:
+                return f"{_asked(key, meant)} is a key of the stage: write it next to `{owner}`"
+    return ""
+
+
+def _hint_of_step(key: str, value: Mapping[str, Json], known: Mapping[str, Any]) -> str:
+    steps = {kind: _keys(known[kind]) for kind in known if kind in STEP_KINDS}
+    here = {kind: keys for kind, keys in steps.items() if kind in value}
+    exact = next((kind for kind, keys in (here or steps).items() if key in keys), "")
+    meant = key if exact else _surely_meant(key, {*known, *(name for keys in here.values() for name in keys)})
+    owner = exact or next((kind for kind, keys in here.items() if meant in keys and meant not in known), "")
+    return f"{_asked(key, meant)} is a key of `{owner}`: write it there" if owner else ""
+
+
+def _surely_meant(key: str, known: Collection[str]) -> str:
+    """Return the key that is meant, if it is written almost like this one: keys of two mappings are many."""
+    from difflib import SequenceMatcher  # noqa: PLC0415 - only for misspelt words
+
+    meant = meant_key(key, known)
+    is_near = SequenceMatcher(None, key, meant).ratio() >= _SURELY
+    return meant if is_near or meant in _keys_called(key) else ""
+
+
+def _asked(key: str, meant: str) -> str:
+    return f"`{key}`" if key == meant else f"did you mean `{meant}`? It"
+
+
+def _keys(node: Mapping[str, Any]) -> Collection[str]:
+    inner = node.get("else", node)
+    branches = (inner, *inner.get("oneOf", ()))
+    return [name for one in branches if isinstance(one, Mapping) for name in one.get("properties", ())]

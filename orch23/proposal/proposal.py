@@ -1,0 +1,319 @@
+"""Judge a model's response: return a proposal, or every error in it.
+
+Pure: it reads and writes no files. The caller passes the texts of the files in the sandbox directory.
+"""
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Set as AbstractSet
+from typing import TYPE_CHECKING, TypeAlias, assert_never
+
+from msgspec.structs import replace
+
+from orch23.model.diagnostic import Diagnostic, errors
+from orch23.model.digest import Json
+from orch23.model.llm import ExchangeOutcome, Judgement, Proposal, ProposedWrite, RefusedResponse, StopReason
+from orch23.model.paths import match_any, unsafe_reason
+from orch23.model.pipeline import FailureKind, WriteScope
+from orch23.proposal import proposal_codes as codes
+from orch23.proposal.edit_blocks import has_search_block
+from orch23.proposal.edit_proposal import EditedFiles, read_edited_files
+from orch23.proposal.omissions import MARKDOWN, has_patch
+from orch23.proposal.proposal_files import (
+    MAX_FILE_BYTES,
+    ProposalScope,
+    base_errors,
+    content_errors,
+    path_errors,
+    size_errors,
+    text_digest,
+)
+from orch23.proposal.proposal_normalization import normalize_envelope, without_fence
+from orch23.proposal.response_parser import (
+    MAX_RESPONSE_BYTES,
+    FilesEnvelope,
+    ProposedFile,
+    code_block_of,
+    is_only_thoughts,
+    parse_json_response,
+    read_blocks,
+    read_files,
+    says_no_change,
+    stated_error,
+    stated_in,
+    without_thoughts,
+)
+from orch23.text.excerpt import escape_text
+from orch23.text.source_syntax import is_source
+
+if TYPE_CHECKING:
+    from orch23.steps.llm.spec import LLMStep
+
+
+# Errors of one response: a longer list does not help a model.
+_SHOWN = 50
+
+_SCOPE = frozenset({codes.OUTSIDE_WRITE_SCOPE, codes.UNSAFE_PATH, codes.PROTECTED, codes.FORBIDDEN_DELETE})
+_STALE = frozenset({codes.STALE_BASE, codes.NOT_SHOWN})
+
+JsonValidator: TypeAlias = Callable[[Json], tuple[Diagnostic, ...]]
+
+
+def judge_response(  # noqa: PLR0913 - all of it decides, and most of it is passed by name
+    text: str,
+    stop: StopReason,
+    *,
+    step: "LLMStep",
+    cwd: str,
+    write_scope: WriteScope,
+    outputs: tuple[str, ...],
+    base: Mapping[str, str | None],
+    validate: JsonValidator | None = None,
+    not_shown: AbstractSet[str] = frozenset(),
+    protected: tuple[str, ...] = (),
+    slices: Mapping[str, tuple[str, ...]] | None = None,
+    kept: AbstractSet[str] = frozenset(),
+) -> Judgement:
+    """Return what a response proposes, or why it is refused.
+
+    `base` maps a path to the text of the file that the model was shown, None if it does not exist. `not_shown` are
+    existing files that the model was not shown. `protected` are patterns of files that are protected besides those
+    with protected names: the pipeline and its prompts. `slices` are the parts that the model was shown of each file
+    that it was not shown as a whole. `kept` are files of the last result that are on disk: if every output is one of
+    them or in the base, a response may say that no change is needed, and is a proposal of no file. `validate` checks
+    the JSON value by the step's schema. Paths in the response are relative to `cwd`, all others to the root.
+    """
+    if not step.only_json:
+        text = without_thoughts(text.removeprefix("\ufeff"), is_text=step.returns == "text")
+    if (size := len(text.encode("utf-8", "surrogatepass"))) > MAX_RESPONSE_BYTES:
+        message = f"the response has {size:,} bytes; the limit is {MAX_RESPONSE_BYTES:,}"
+        return _refuse(codes.TOO_LARGE, message, "respond with less, or divide the work into several stages")
+    if (ended := _judge_stop(text, stop, step, next(iter(outputs), ""))) is not None:
+        return ended
+    scope = ProposalScope(
+        cwd=cwd,
+        write_scope=write_scope,
+        base=base,
+        not_shown=not_shown,
+        protected=protected,
+        slices=slices or {},
+        kept=kept,
+    )
+    return _named_as_patch(_judge_form(text, step, outputs, scope, validate), text, step)
+
+
+def _judge_form(
+    text: str, step: "LLMStep", outputs: tuple[str, ...], scope: ProposalScope, validate: JsonValidator | None
+) -> Judgement:
+    is_file = step.returns in ("json", "text") or (step.returns == "code" and "".join(outputs).endswith(".json"))
+    if not is_file and says_no_change(text, only_json=step.only_json):
+        return _keep(outputs, scope)
+    match step.returns:
+        case "files":
+            return _judge_files(normalize_envelope(read_files(text, only_json=step.only_json), scope), scope)
+        case "blocks":
+            return _judge_files(normalize_envelope(read_blocks(text), scope), scope)
+        case "edits":
+            edited = read_edited_files(text, scope)
+            return _judge_files(edited.envelope, scope, edited)
+        case "json":
+            return _judge_json(parse_json_response(text, only_json=step.only_json), outputs, scope, validate)
+        case "text":
+            output = _only(outputs)
+            reason = None if output.endswith(".json") else stated_in(text)
+            if reason is not None:
+                return _model_error(reason)
+            return _judge_single(without_fence(output, text, scope.base.get(output)), output, scope)
+        case "code":
+            return _judge_code(text, _only(outputs), scope)
+        case _:
+            assert_never(step.returns)
+
+
+_MARKDOWN_BLOCKS = frozenset({"", "md", "markdown", "mdx", "text", "txt", "plain", "plaintext"})
+# Errors of the form of a response, which say little if the response is a patch.
+_FORM = frozenset({codes.NOT_JSON, codes.WRONG_SHAPE, codes.NO_CODE})
+
+
+def _named_as_patch(judgement: Judgement, text: str, step: "LLMStep") -> Judgement:
+    """Return a refusal of the form as that of a patch, if the response is one."""
+    # With edits, the error of a diff in a file would ask for the whole file.
+    of_form = _FORM | {codes.DIFF} if step.returns == "edits" else _FORM
+    if isinstance(judgement, Proposal) or not {d.code for d in judgement.diagnostics} <= of_form:
+        return judgement
+    if text.lstrip().startswith(("{", "[")) or (step.returns == "edits" and has_search_block(text)):
+        return judgement
+    if not has_patch(text):
+        return judgement
+    return _refuse(codes.DIFF, "the response is a diff or a patch", _SOMETHING[step.returns])
+
+
+def _judge_stop(text: str, stop: StopReason, step: "LLMStep", output: str) -> RefusedResponse | None:
+    """Refuse a response by its stop reason. A closed code block is complete, even if text after it was cut off."""
+    if stop == "refusal":
+        message = f"the model refused to answer: {_excerpt(text)}" if text.strip() else "the model refused to answer"
+        hint = "change the prompt or the model"
+        return _refuse(codes.REFUSED, message, hint, outcome="refused", kind="agent_error")
+    if stop == "max_tokens":
+        if _is_whole(text, step, output):
+            return None
+        from orch23.text.repetition import repeated_end  # noqa: PLC0415 - only for responses that are cut off
+
+        if block := repeated_end(text):
+            shown = _excerpt(block) or "white space"
+            message = f"the response repeats itself until it was cut off at {step.max_tokens} tokens: {shown}"
+            hint = "respond once, without repetitions, and end; more tokens do not help, a smaller task may"
+            return _refuse(codes.REPEATS, message, hint, outcome="truncated")
+        hint = f"respond in fewer than {step.max_tokens} tokens, or raise `llm.max_tokens`"
+        message = f"the response was cut off at {step.max_tokens} tokens"
+        return _refuse(codes.TRUNCATED, message, hint, outcome="truncated")
+    if not text.strip():
+        return _refuse(codes.EMPTY, "the response is empty", _SOMETHING[step.returns], outcome="empty")
+    if stop in ("end", "stop_sequence") or _is_whole(text, step, output):
+        return None
+    message, hint = "the response ended without a stop reason", "respond again, to the end"
+    return _refuse(codes.TRUNCATED, message, hint, outcome="truncated")
+
+
+_SOMETHING = {
+    "files": "list each file in `writes`, in full",
+    "edits": "respond with SEARCH/REPLACE blocks, the path of the file in the line before",
+    "blocks": "respond with one fenced block per file, its path in the line before",
+    "json": "respond with one JSON value",
+    "text": "respond with the text of the file",
+    "code": "respond with the whole file in one fenced code block",
+}
+
+
+def _is_whole(text: str, step: "LLMStep", output: str) -> bool:
+    block = code_block_of(output, text) if step.returns == "code" and not is_only_thoughts(text) else None
+    return block is not None and block.is_closed
+
+
+def _judge_json(
+    response: tuple[Json, Diagnostic | None],
+    outputs: tuple[str, ...],
+    scope: ProposalScope,
+    validate: JsonValidator | None,
+) -> Judgement:
+    value, error = response
+    if error is not None:
+        return RefusedResponse("llm_output_invalid", "invalid", (error,))
+    if (reason := stated_error(value)) is not None:
+        return _model_error(reason)
+    found = list(validate(value) if validate else ())
+    output = _only(outputs)
+    content = json.dumps(value, indent=2, ensure_ascii=False) + "\n"
+    return _conclude(_one_file(output, content, scope), [*found, *size_errors((ProposedFile(output, content),))])
+
+
+def _judge_files(envelope: FilesEnvelope, scope: ProposalScope, edits: EditedFiles | None = None) -> Judgement:
+    """Judge files and deletes. With `edits`, only the text that these write counts for the limits of size."""
+    if envelope.stated_error is not None:
+        return _model_error(envelope.stated_error)
+    found = [*envelope.errors]
+    if not any((envelope.files, envelope.deletes, envelope.errors)):
+        empty = Diagnostic(codes.EMPTY, "the response proposes no file", hint=_SOMETHING["files"])
+        return RefusedResponse("llm_output_invalid", "empty", (empty,))
+    found += path_errors(tuple(file.path for file in envelope.files), envelope.deletes, scope)
+    safe = tuple(file for file in envelope.files if unsafe_reason(file.path) is None)
+    found += size_errors(envelope.files if edits is None else edits.written)
+    found += [error for file in safe for error in base_errors(file, scope)]
+    found += content_errors(safe, scope, frozenset() if edits is None else edits.edited)
+    writes = (ProposedWrite(scope.project_path(file.path), file.content, file.base) for file in envelope.files)
+    proposal = Proposal(
+        envelope.summary,
+        tuple(sorted(writes, key=lambda write: write.path)),
+        tuple(sorted(map(scope.project_path, envelope.deletes))),
+    )
+    return _conclude(proposal, found)
+
+
+def _keep(outputs: tuple[str, ...], scope: ProposalScope) -> Judgement:
+    """Return a proposal of no file, if every output is there: the files stay, and are verified."""
+    there = {path for path, text in scope.base.items() if text is not None} | scope.kept
+    absent = next((one for one in outputs if not any(match_any((one,), path) for path in there)), "")
+    if outputs and not absent:
+        return Proposal("", ())
+    message = "the response proposes no file" + (f", and `{absent}` does not exist" if absent else "")
+    return _refuse(codes.EMPTY, message, "respond with each file, in full", outcome="empty")
+
+
+def _judge_code(text: str, output: str, scope: ProposalScope) -> Judgement:
+    # A fence with JSON may be a file in JSON.
+    reason = stated_in(text) if text.lstrip().startswith("{") or not output.endswith(".json") else None
+    if reason is not None:
+        return _model_error(reason)
+    block = None if is_only_thoughts(text) else code_block_of(output, text)
+    if block is None and len(text) <= MAX_FILE_BYTES and not is_source(output, text):
+        return _refuse(codes.NO_CODE, "the response has no code block", _SOMETHING["code"])
+    if block is not None and output.lower().endswith(MARKDOWN) and block.language not in _MARKDOWN_BLOCKS:
+        message = f"the code block is `{escape_text(block.language, 40)}`, and the file is Markdown"
+        return _refuse(codes.NO_CODE, message, "put the whole file in one block: ````markdown, its text, ````")
+    if block is not None and not block.text.strip():
+        return _refuse(codes.EMPTY, "the code block is empty", _SOMETHING["code"], outcome="empty")
+    return _judge_single(text if block is None else block.text, output, scope)
+
+
+def _judge_single(text: str, output: str, scope: ProposalScope) -> Judgement:
+    """Judge the one file of a stage. The pipeline names its path, so only the content is judged."""
+    # It ends with exactly one newline, and has no carriage returns before newlines.
+    content = text.replace("\r\n", "\n").strip("\n").rstrip() + "\n"
+    entry = ProposedFile(output, content)
+    found = [*size_errors((entry,)), *content_errors((entry,), replace(scope, cwd="."))]
+    return _conclude(_one_file(output, content, scope), found)
+
+
+def _one_file(output: str, content: str, scope: ProposalScope) -> Proposal:
+    return Proposal("", (ProposedWrite(output, content, text_digest(scope.base.get(output))),))
+
+
+# ---- conclusions ------------------------------------------------------------------------------
+
+
+def _conclude(proposal: Proposal, found: Iterable[Diagnostic]) -> Judgement:
+    """Return the proposal if it has no error. A violation of the write scope determines the kind of a failure first."""
+    diagnostics = _bounded(tuple(dict.fromkeys(found)))
+    blocking = {d.code for d in errors(diagnostics)}
+    if not blocking:
+        return proposal
+    if blocking & _SCOPE:
+        return RefusedResponse("write_scope_violation", "invalid", diagnostics)
+    return RefusedResponse("stale_context" if blocking <= _STALE else "llm_output_invalid", "invalid", diagnostics)
+
+
+def _bounded(found: tuple[Diagnostic, ...]) -> tuple[Diagnostic, ...]:
+    """Limit the number of errors; at least one of each code is kept."""
+    if len(found) <= _SHOWN:
+        return found
+    first = {d.code: d for d in reversed(found)}
+    kept = set(tuple(dict.fromkeys((*first.values(), *found)))[: max(_SHOWN, len(first))])
+    rest = f"{len(found) - len(kept)} more errors are not listed"
+    return (*(d for d in found if d in kept), Diagnostic(found[-1].code, rest, hint="fix the listed ones first"))
+
+
+def _model_error(reason: str) -> RefusedResponse:
+    hint = "fix the spec, the write scope or the context: the same request gets the same response"
+    return _refuse(codes.MODEL_ERROR, f"the model says: {_excerpt(reason)}", hint, kind="agent_error")
+
+
+def _refuse(
+    code: str,
+    message: str,
+    hint: str | None = None,
+    *,
+    outcome: ExchangeOutcome = "invalid",
+    kind: FailureKind = "llm_output_invalid",
+) -> RefusedResponse:
+    return RefusedResponse(kind, outcome, (Diagnostic(code, message, hint=hint),))
+
+
+def _only(outputs: tuple[str, ...]) -> str:
+    if len(outputs) != 1 or outputs[0].endswith("/"):
+        message = f"BUG: a response that is one file needs one literal output, not {outputs!r}"
+        raise ValueError(message)
+    return outputs[0]
+
+
+def _excerpt(text: str) -> str:
+    return escape_text(" ".join(text.split()), 200)

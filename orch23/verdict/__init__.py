@@ -1,0 +1,1 @@
+"""Judge what a verification printed: passed, or why not. Pure."""

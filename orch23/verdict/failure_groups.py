@@ -1,0 +1,77 @@
+"""Group failed tests by their cause, and describe each group once."""
+
+from collections.abc import Iterable, Sequence
+
+from msgspec import Struct
+
+from orch23.model.patterns import lazy_pattern
+from orch23.model.text import join_first
+from orch23.verdict.pytest_discovery import id_without_parameters, is_test_file
+from orch23.verdict.pytest_report import ReportedFailure
+from orch23.verdict.traceback_frames import error_text, without_library_frames
+
+_NAMED, _NAMED_SUBTESTS = 3, 20
+_ERROR_LINE = "E  "
+_WHERE = lazy_pattern(r"\+ +(?:where|and) ")
+
+
+class FailureGroup(Struct, frozen=True):
+    """Failures with one cause: the ids of their tests, sorted, and the failure that describes them."""
+
+    tests: tuple[str, ...]
+    first: ReportedFailure
+
+    def text(self) -> str:
+        """Return the group as text: its tests, and the text of its first failure."""
+        failure = self.first
+        head = f"{failure.name} ({failure.when}): {failure.error}"
+        shown = without_library_frames(failure.text)
+        if others := self.tests[1:]:
+            named = join_first(others, _NAMED_SUBTESTS if failure.subtest else _NAMED)
+            head = f"{len(self.tests)} tests with this cause: {head}\nlikewise {named}"
+        return f"{head}\n{shown}".rstrip()
+
+    @property
+    def error(self) -> str:
+        """The error of all of its tests in one line: `AssertionError: assert 3 == 2`."""
+        return error_text(self.first.error, self.first.text)
+
+
+def group_failures(failures: Iterable[ReportedFailure]) -> tuple[FailureGroup, ...]:
+    """Return the groups, the largest first, then by the name of their first test.
+
+    Two failures have one cause if they raised the same error with the same message, or with the same last line of its
+    explanation, or at the same line: a line of the tested code, or of one test with other parameters. A line of a test
+    helper does not count.
+    """
+    ordered = sorted(failures, key=lambda one: (one.name, one.when))
+    groups: list[list[ReportedFailure]] = []
+    known: dict[tuple[str, ...], list[ReportedFailure]] = {}
+    for failure in ordered:
+        causes = _causes(failure)
+        mine = next((known[cause] for cause in causes if cause in known), None)
+        if mine is None:
+            mine = []
+            groups.append(mine)
+        mine.append(failure)
+        for cause in causes:
+            known.setdefault(cause, mine)
+    found = [FailureGroup(tuple(dict.fromkeys(one.name for one in group)), group[0]) for group in groups]
+    return tuple(sorted(found, key=lambda group: (-len(group.tests), group.tests[0], group.first.when)))
+
+
+def _causes(failure: ReportedFailure) -> Sequence[tuple[str, ...]]:
+    """Return what two failures with one cause share: the message of an error, its line; else the whole text."""
+    path = failure.place.rpartition(":")[0]
+    lines = [line for line in failure.text.splitlines() if line.startswith(_ERROR_LINE)]
+    causes: list[tuple[str, ...]] = [("message", failure.error, "\n".join(lines))] if lines else []
+    explained = [line[1:].strip() for line in lines]
+    # Where the values come from (`where 3 = count('a b')`), or the last of errors that led to each other.
+    if explained[1:] and all(map(_WHERE.match, explained[1:])):
+        causes.append(("where", failure.error, *explained[1:]))
+    elif explained and explained[-1].partition(":")[0].rpartition(".")[2] == failure.error:
+        causes.append(("last", failure.error, explained[-1]))
+    if path:
+        test = (id_without_parameters(failure.test),) if is_test_file(path) else ()
+        causes.append(("place", failure.error, failure.place, *test))
+    return causes or [("text", failure.error, failure.text)]

@@ -1,0 +1,121 @@
+"""Failed tests are grouped by their cause, and each cause gets a fair share of the feedback."""
+
+import random
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orch23.model.pipeline import BriefLimits
+from orch23.text.excerpt import fit_parts
+from orch23.verdict.failure_groups import group_failures
+from orch23.verdict.pytest_report import ReportedFailure
+
+
+def failed(test: str, text: str = "", *, error: str = "AssertionError", place: str = "") -> ReportedFailure:
+    return ReportedFailure(f"test_a.py::{test}", error, place, text, "call")
+
+
+def names(*failures: ReportedFailure) -> list[list[str]]:
+    return [[name.partition("::")[2] for name in group.tests] for group in group_failures(failures)]
+
+
+def test_one_message_is_one_cause_wherever_it_was_raised() -> None:
+    text = "    import app\nE   ModuleNotFoundError: No module named 'app'"
+    missing = [failed(f"t{n:02}", text, error="ModuleNotFoundError", place=f"test_a.py:{n}") for n in range(62)]
+    other = failed("a", "E   assert 1 == 2", place="test_a.py:99")
+    found = group_failures([other, *missing])
+    assert [len(group.tests) for group in found] == [62, 1], "the largest first"
+    assert found[0].text() == (
+        "62 tests with this cause: test_a.py::t00 (call): ModuleNotFoundError\n"
+        "likewise test_a.py::t01, test_a.py::t02, test_a.py::t03 and 58 more\n"
+        f"{text}"
+    )
+    assert found[1].text() == "test_a.py::a (call): AssertionError\nE   assert 1 == 2"
+
+
+def test_one_line_of_the_tested_code_is_one_cause() -> None:
+    first = failed("t1", "E   KeyError: 'a'", error="KeyError", place="app.py:3")
+    second = failed("t2", "E   KeyError: 'b'", error="KeyError", place="app.py:3")
+    assert names(first, second) == [["t1", "t2"]]
+    assert names(first, failed("t2", "E   ValueError: 'b'", error="ValueError", place="app.py:3")) == [["t1"], ["t2"]]
+
+
+def test_a_line_of_the_tests_is_a_cause_only_for_parameters_of_one_test() -> None:
+    one = [failed(f"t[{n}]", f"E   assert {n} == 2", place="test_a.py:3") for n in range(2)]
+    assert names(*one) == [["t[0]", "t[1]"]]
+    helper = [failed(f"t{n}", f"E   assert {n} == 2", place="test_a.py:3") for n in range(2)]
+    assert names(*helper) == [["t0"], ["t1"]], "each has another difference"
+
+
+def test_values_of_one_origin_are_one_cause() -> None:
+    where = "E    +  where 3 = count('a b')"
+    first = failed("t1", f"E   assert 3 == 2\n{where}", place="test_a.py:3")
+    assert names(first, failed("t2", f"E   assert 3 == 9\n{where}", place="test_a.py:7")) == [["t1", "t2"]]
+    more = f"E    +  where 3 = max([3])\n{where}"
+    assert names(first, failed("t2", f"E   assert 3 == 9\n{more}", place="test_a.py:7")) == [["t1"], ["t2"]]
+    mark = "E     ? ^"
+    texts = [f"E   assert '{word}' == 'x'\n{mark}" for word in ("a", "b")]
+    assert names(*(failed(f"t{n}", text) for n, text in enumerate(texts))) == [["t0"], ["t1"]]
+
+
+def test_the_last_of_errors_that_led_to_each_other_is_the_cause() -> None:
+    texts = [f"E   KeyError: {n}\n\nThe above exception was the cause\n\nE   app.Lost: no table" for n in range(2)]
+    lost = [failed(f"t{n}", text, error="Lost", place=f"test_a.py:{n}") for n, text in enumerate(texts)]
+    assert names(*lost) == [["t0", "t1"]]
+    assert group_failures(lost)[0].error == "Lost: no table"
+
+
+def test_a_test_that_failed_twice_counts_once() -> None:
+    again = ReportedFailure("test_a.py::t", "AssertionError", "", "E   assert 0", "teardown")
+    assert names(failed("t", "E   assert 0"), again) == [["t"]]
+
+
+def test_groups_do_not_depend_on_the_order_of_the_report() -> None:
+    made = [failed(f"t{n}", f"E   assert {n % 5} == 9", place=f"app.py:{n % 3}") for n in range(30)]
+    shuffled = made.copy()
+    random.Random(1).shuffle(shuffled)
+    assert [one.text() for one in group_failures(made)] == [one.text() for one in group_failures(shuffled)]
+
+
+def test_each_part_has_a_fair_share() -> None:
+    parts = ["3 failed", "first\n" + "a" * 5000, "second\n" + "b" * 5000, "third\nshort"]
+    text = fit_parts(parts, BriefLimits())
+    assert len(text) <= 4000
+    assert text.startswith("3 failed\n\nfirst\naaa")
+    assert text.endswith("\n\nthird\nshort")
+    assert abs(text.count("a") - text.count("b")) < 30
+
+
+def test_a_part_that_is_too_long_keeps_its_error() -> None:
+    source = "\n".join(f"    line {n} of the test that says nothing" for n in range(200))
+    end = ">       assert f() == 2\nE       assert 1 == 2\n\ntest_a.py:3: AssertionError"
+    text = fit_parts(["1 failed", f"test_a.py::t (call): AssertionError\n{source}\n{end}"], BriefLimits())
+    assert text == (
+        "1 failed\n\ntest_a.py::t (call): AssertionError\n"
+        ">       assert f() == 2\nE       assert 1 == 2\ntest_a.py:3: AssertionError"
+    )
+
+
+def test_a_giant_line_does_not_push_the_others_out() -> None:
+    text = fit_parts(["1 failed", f"t\n>   assert a == b\nE   {'x' * 9000}\nE   At index 7 diff"], BriefLimits())
+    assert "At index 7 diff" in text
+    assert len(text) < 500
+
+
+def test_causes_without_a_share_are_named() -> None:
+    text = fit_parts([f"cause {n}\n{'x' * 900}" for n in range(30)], BriefLimits())
+    assert len(text) <= 4000
+    assert "21 more" in text or "20 more" in text
+    assert "cause 9" in text
+
+
+@given(
+    st.lists(st.text("ab >E\n", max_size=900), min_size=1, max_size=30),
+    st.builds(BriefLimits, st.integers(1, 5000), st.integers(1, 500), st.integers(0, 99)),
+)
+def test_the_limit_holds_for_all_parts(parts: list[str], limits: BriefLimits) -> None:
+    assert len(fit_parts(parts, limits)) <= max(limits.limit, limits.head + limits.tail + 5)
+
+
+def test_parts_within_the_limit_are_unchanged() -> None:
+    assert fit_parts(["a", "b"], BriefLimits(4, 1, 1)) == "a\n\nb"
