@@ -1,1 +1,1 @@
-"""Decide the stages of a plan, run their attempts, and publish their results."""
+"""The build loop: start ready stages, run them in threads, promote their results."""

@@ -1,1 +1,1 @@
-"""Resolve stages: read their documents, render expressions and prompts, compute manifests."""
+"""Resolve stages: inputs to digests, prompts and templates to texts, and all of it to a manifest and its key."""
