@@ -1,5 +1,6 @@
 """What orch23 starts as another Python, as a fork of this one, in which the modules are loaded already."""
 
+import importlib
 import os
 import runpy
 import signal
@@ -59,6 +60,30 @@ def _be_a_process(work: Callable[[], int | None], cwd: str | Path, env: Mapping[
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code or 0)
+
+
+# ---- the command line ------------------------------------------------------------------------------
+
+_LIBRARIES = ("copy", "email.parser", "jinja2.sandbox", "jsonschema", "msgspec", "networkx", "yaml")
+"""What a build loads that is not of orch23: loaded here once, before the first fork."""
+
+
+def run_program(
+    program: Path, argv: Sequence[str], *, cwd: Path, env: Mapping[str, str]
+) -> "subprocess.CompletedProcess[str]":
+    """Run the command line of the orch23 in another folder, of which nothing is loaded here."""
+    for name in _LIBRARIES:
+        importlib.import_module(name)
+    done = run_forked(lambda: _run_program(program, argv), cwd=cwd, env=env)
+    return subprocess.CompletedProcess(argv, done.returncode, done.stdout.decode(), done.stderr.decode())
+
+
+def _run_program(program: Path, argv: Sequence[str]) -> None:
+    for name in [name for name in sys.modules if name.partition(".")[0] in {"orch23", "orch23_checks"}]:
+        del sys.modules[name]
+    sys.path.insert(0, str(program))
+    sys.argv = ["orch23", *argv]
+    importlib.import_module("orch23.entry").run()
 
 
 # ---- copier ----------------------------------------------------------------------------------------
