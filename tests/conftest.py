@@ -3,6 +3,7 @@
 import gc
 import os
 import subprocess
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from functools import cache
@@ -97,6 +98,12 @@ def pytest_collection_finish() -> None:
     patch = pytest.MonkeyPatch()
     patch.setattr(gc, "freeze", lambda: None)
     patch.setattr(gc, "unfreeze", lambda: None)
+
+
+def pytest_unconfigure() -> None:
+    """End the supervisors that tests left for the next ones, and what these started."""
+    if (supervisor := sys.modules.get("orch23.execute.supervisor")) is not None:
+        supervisor.close_idle_supervisors()
 
 
 @pytest.fixture(scope="session", autouse=True)
