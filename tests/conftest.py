@@ -27,7 +27,7 @@ settings.register_profile("dev", _ANY_MACHINE, max_examples=50)
 settings.register_profile("quick", _ANY_MACHINE, max_examples=20)  # of `make check`, where coverage slows each example
 # CI tells the example that it found and does not shrink it, which may take minutes: HYPOTHESIS_PROFILE=dev does.
 _FOUND = (Phase.explicit, Phase.reuse, Phase.generate)
-settings.register_profile("ci", _ANY_MACHINE, max_examples=100, derandomize=True, phases=_FOUND)
+settings.register_profile("ci", _ANY_MACHINE, max_examples=50, derandomize=True, phases=_FOUND)
 settings.register_profile("thorough", _ANY_MACHINE, max_examples=5000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else "dev"))
 
