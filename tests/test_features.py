@@ -58,7 +58,7 @@ def runner(program: Path, tmp_path: Path) -> tuple[Callable[..., subprocess.Comp
 
     def run(*words: str) -> subprocess.CompletedProcess[str]:
         environ = {**os.environ, "ORCH23_ALLOW_UNSANDBOXED": "1"}
-        return run_program(program, words, cwd=project, env=environ)
+        return run_program(words, cwd=project, env=environ, program=program)
 
     return run, project
 
