@@ -102,6 +102,8 @@ def pytest_collection_finish() -> None:
 
 def pytest_unconfigure() -> None:
     """End the supervisors that tests left for the next ones, and what these started."""
+    if (prepared := sys.modules.get("tests.prepared_pytest")) is not None:
+        prepared.end()
     if (supervisor := sys.modules.get("orch23.execute.supervisor")) is not None:
         supervisor.close_idle_supervisors()
 
@@ -129,6 +131,15 @@ def steps_reach_outside(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setenv("ORCH23_ALLOW_UNSANDBOXED", "1")  # also for a build in a process of its own
     monkeypatch.setattr(build_run, "best_tier_once", lambda: TierChoice(None))
+
+
+@pytest.fixture(scope="module")
+def prepared_pytest() -> Iterator[None]:
+    """Let the pytest of steps run in processes that have loaded it: for stories that are not about its process."""
+    from tests.prepared_pytest import prepared  # noqa: PLC0415  a test of one folder must not load the whole tool
+
+    with prepared():
+        yield
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import pytest
 from tests.e2e.pipelines import calls, ends, green, pipeline, prompt, proposing
 from tests.project import Project
 
-pytestmark = pytest.mark.slow  # whole builds: `make test` runs them, `make check` does not
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("prepared_pytest")]
 
 # What a model writes: a function that fails until the feedback names a test of it.
 BAD, GOOD = "def value():\\n    raise ValueError\\n", "def value():\\n    return 1\\n"
