@@ -73,6 +73,7 @@ unit: $(VENV)/.orch23-test ## run the quick unit tests: under 15 seconds
 
 thorough: $(VENV)/.orch23-test ## run every case of every test with very many examples, and the mutants of docs/seeds.md: hours
 	HYPOTHESIS_PROFILE=thorough $(PYTEST) -m "" --timeout 3600
+	$(BIN)/python scripts/without_features.py
 
 cover: $(VENV)/.orch23-test ## run all tests, and check the minimum of branch coverage: about ten minutes
 	$(BIN)/coverage erase

@@ -3,6 +3,7 @@
 import gc
 import os
 import subprocess
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from functools import cache
@@ -26,7 +27,7 @@ settings.register_profile("dev", _ANY_MACHINE, max_examples=50)
 settings.register_profile("quick", _ANY_MACHINE, max_examples=20)  # of `make check`, where coverage slows each example
 # CI tells the example that it found and does not shrink it, which may take minutes: HYPOTHESIS_PROFILE=dev does.
 _FOUND = (Phase.explicit, Phase.reuse, Phase.generate)
-settings.register_profile("ci", _ANY_MACHINE, max_examples=100, derandomize=True, phases=_FOUND)
+settings.register_profile("ci", _ANY_MACHINE, max_examples=50, derandomize=True, phases=_FOUND)
 settings.register_profile("thorough", _ANY_MACHINE, max_examples=5000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else "dev"))
 
@@ -99,6 +100,14 @@ def pytest_collection_finish() -> None:
     patch.setattr(gc, "unfreeze", lambda: None)
 
 
+def pytest_unconfigure() -> None:
+    """End the supervisors that tests left for the next ones, and what these started."""
+    if (prepared := sys.modules.get("tests.prepared_pytest")) is not None:
+        prepared.end()
+    if (supervisor := sys.modules.get("orch23.execute.supervisor")) is not None:
+        supervisor.close_idle_supervisors()
+
+
 @pytest.fixture(scope="session", autouse=True)
 def state_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Keep what orch23 registers out of the home of the user who runs the tests."""
@@ -122,6 +131,15 @@ def steps_reach_outside(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setenv("ORCH23_ALLOW_UNSANDBOXED", "1")  # also for a build in a process of its own
     monkeypatch.setattr(build_run, "best_tier_once", lambda: TierChoice(None))
+
+
+@pytest.fixture(scope="module")
+def prepared_pytest() -> Iterator[None]:
+    """Let the pytest of steps run in processes that have loaded it: for stories that are not about its process."""
+    from tests.prepared_pytest import prepared  # noqa: PLC0415  a test of one folder must not load the whole tool
+
+    with prepared():
+        yield
 
 
 @pytest.fixture

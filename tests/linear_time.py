@@ -72,8 +72,11 @@ def product_modules() -> Iterator[ModuleType]:
 def used_patterns(modules: list[ModuleType]) -> tuple[list[UsedPattern], list[str]]:
     """Return each pattern with each of its uses, and the places of patterns whose text is not known."""
     trees = {module: ast.parse(inspect.getsource(module)) for module in modules}
-    uses = {module: _uses([tree]) for module, tree in trees.items()}
-    public = _uses(trees.values())
+    uses = {module: _uses(tree) for module, tree in trees.items()}
+    public: defaultdict[str, set[str]] = defaultdict(set)
+    for of_module in uses.values():
+        for name, methods in of_module.items():
+            public[name] |= methods
     found: dict[tuple[str | bytes, int, str], str] = {}
     unknown: list[str] = []
     for module, tree in trees.items():
@@ -91,17 +94,14 @@ def used_patterns(modules: list[ModuleType]) -> tuple[list[UsedPattern], list[st
     return [UsedPattern(place, *key) for key, place in found.items()], unknown
 
 
-def _uses(trees: Any) -> Mapping[str, set[str]]:
+def _uses(tree: ast.Module) -> Mapping[str, set[str]]:
     """Return the methods that are called on each name: `_NAME.search(text)`, `self._name.sub(...)`."""
     uses: defaultdict[str, set[str]] = defaultdict(set)
-    for tree in trees:
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Attribute) and node.attr in _METHODS:
-                owner = node.value.value if isinstance(node.value, ast.Subscript) else node.value
-                name = (
-                    owner.id if isinstance(owner, ast.Name) else owner.attr if isinstance(owner, ast.Attribute) else ""
-                )
-                uses[name].add(node.attr)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and node.attr in _METHODS:
+            owner = node.value.value if isinstance(node.value, ast.Subscript) else node.value
+            name = owner.id if isinstance(owner, ast.Name) else owner.attr if isinstance(owner, ast.Attribute) else ""
+            uses[name].add(node.attr)
     return uses
 
 

@@ -4,7 +4,6 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from orch23.model.features import COMMANDS, DOCUMENTS, EXECUTORS, FORMATS, PROVIDERS, SHARED_CACHE, SPANS, USES
+from tests.forks import run_program
 
 ROOT = Path(__file__).parent.parent
 FEATURES = sorted(path.parent.name for path in (ROOT / "orch23" / "features").glob("*/__init__.py"))
@@ -43,8 +43,7 @@ def without(feature: str, tmp_path: Path) -> Path:
     """Copy the program without a feature, and return the folder that it is in."""
     program = tmp_path / "program"
     program.mkdir()
-    left_out = shutil.ignore_patterns("__pycache__")
-    shutil.copytree(ROOT / "orch23", program / "orch23", ignore=left_out)
+    shutil.copytree(ROOT / "orch23", program / "orch23")  # with what is compiled, which takes longer than all the rest
     (program / "orch23_checks").symlink_to(ROOT / "orch23_checks")
     (program / "docs").symlink_to(ROOT / "docs")
     shutil.rmtree(program / "orch23" / "features" / feature)
@@ -58,14 +57,8 @@ def runner(program: Path, tmp_path: Path) -> tuple[Callable[..., subprocess.Comp
     (project / "pipeline.yaml").write_text(PIPELINE)
 
     def run(*words: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-c", "import orch23.entry as e; e.run()", *words],
-            cwd=project,
-            env={**os.environ, "PYTHONPATH": str(program), "ORCH23_ALLOW_UNSANDBOXED": "1"},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        environ = {**os.environ, "ORCH23_ALLOW_UNSANDBOXED": "1"}
+        return run_program(words, cwd=project, env=environ, program=program)
 
     return run, project
 

@@ -6,7 +6,9 @@ one test that measures time: it compares the CPU time of texts of growing sizes 
 
 import functools
 import json
+import os
 from collections.abc import Callable
+from types import ModuleType
 
 import pytest
 from msgspec import Struct
@@ -40,8 +42,33 @@ from orch23.verdict.unfixable_tests import MissingImport
 from orch23.verdict.verdict import judge_pytest
 from tests import linear_time as linear
 
-MODULES = list(linear.product_modules())
-PATTERNS, UNKNOWN = linear.used_patterns(MODULES)
+
+@functools.cache
+def modules() -> tuple[ModuleType, ...]:
+    """Return all modules: each process collects the tests, and only those that run them load and walk the modules."""
+    return tuple(linear.product_modules())
+
+
+@functools.cache
+def found_patterns() -> tuple[list[linear.UsedPattern], list[str]]:
+    return linear.used_patterns(list(modules()))
+
+
+@functools.cache
+def used_patterns() -> list[linear.UsedPattern]:
+    keys = [linear.UsedPattern(f"KEY_FORMATS {one.name}", one.pattern, 0, "finditer") for one in KEY_FORMATS]
+    return [one for one in (*found_patterns()[0], *keys) if linear.repeats_without_bound(one)]
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Give the long tests, which `make thorough` alone runs, each pattern and each function as a case."""
+    is_thorough = os.environ.get("HYPOTHESIS_PROFILE") == "thorough"
+    if "used" in metafunc.fixturenames:
+        patterns = used_patterns() if is_thorough else []
+        metafunc.parametrize("used", patterns, ids=lambda used: f"{used.place}-{used.method}")
+    if "name_of_function" in metafunc.fixturenames:
+        metafunc.parametrize("name_of_function", names_of_functions() if is_thorough else [])
+
 
 # Patterns that are made when they are used: why each takes linear time.
 MADE = {
@@ -93,12 +120,9 @@ BOUNDED = {
 
 
 def test_each_pattern_is_known_or_has_an_entry() -> None:
-    assert sorted(set(UNKNOWN)) == sorted(MADE)
-    assert len({one.text for one in PATTERNS}) > 200, "the walk finds them"
-
-
-KEYS = [linear.UsedPattern(f"KEY_FORMATS {one.name}", one.pattern, 0, "finditer") for one in KEY_FORMATS]
-USED = [one for one in (*PATTERNS, *KEYS) if linear.repeats_without_bound(one)]
+    patterns, unknown = found_patterns()
+    assert sorted(set(unknown)) == sorted(MADE)
+    assert len({one.text for one in patterns}) > 200, "the walk finds them"
 
 
 def too_slow(used: linear.UsedPattern, growth: Callable[..., float]) -> str:
@@ -108,11 +132,10 @@ def too_slow(used: linear.UsedPattern, growth: Callable[..., float]) -> str:
 
 @pytest.mark.slow
 def test_no_pattern_takes_quadratic_time() -> None:
-    assert [found for used in USED if (found := too_slow(used, linear.quick_growth))] == []
+    assert [found for used in used_patterns() if (found := too_slow(used, linear.quick_growth))] == []
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("used", USED, ids=lambda used: f"{used.place}-{used.method}")
 def test_a_pattern_takes_at_most_two_and_a_half_times_for_a_doubling(used: linear.UsedPattern) -> None:
     assert too_slow(used, linear.growth) == ""
 
@@ -201,7 +224,7 @@ FUNCTIONS: dict[str, linear.Function] = {
 
 
 def names_of_functions() -> dict[str, linear.Function]:
-    found = dict(linear.functions_of_a_text(MODULES, PACKAGES))
+    found = dict(linear.functions_of_a_text(modules(), PACKAGES))
     assert {name for name in BOUNDED if not name.startswith("orch23.features.")} <= found.keys()
     return {**{name: one for name, one in found.items() if name not in BOUNDED}, **FUNCTIONS}
 
@@ -220,15 +243,14 @@ def test_no_function_of_a_text_takes_quadratic_time() -> None:
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("name", names_of_functions())
-def test_a_function_takes_at_most_two_and_a_half_times_for_a_doubling(name: str) -> None:
-    assert grows(names_of_functions()[name], linear.growth) == ""
+def test_a_function_takes_at_most_two_and_a_half_times_for_a_doubling(name_of_function: str) -> None:
+    assert grows(names_of_functions()[name_of_function], linear.growth) == ""
 
 
 def test_every_cause_of_a_failure_is_fed() -> None:
     causes = {
         name
-        for module in MODULES
+        for module in modules()
         if module.__name__.startswith("orch23.decide.")
         for name, one in vars(module).items()
         if name.endswith("_cause") and getattr(one, "__module__", "") == module.__name__ and not name.startswith("_")

@@ -8,27 +8,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from tests.model_program import PROGRAM
 from tests.project import Outcome, Project
-
-ROOT = 'os.getcwd().partition("/.orch23/rooms/")[0]'
-"""What a program that answers calls the root of its project, where it is not confined."""
-
-MODEL = f'''\
-"""Answer with all but the first line of the question; note the first line, so that calls are counted from outside.
-
-The feedback that orch23 appends to a prompt without any is no part of the answer.
-"""
-import json
-import os
-import sys
-
-question = json.load(sys.stdin)["messages"][-1]["content"]
-name, _, answer = question.partition("\\n")
-with open({ROOT} + "-calls.log", "a") as log:
-    log.write(name.strip() + "\\n")
-answer = answer.partition("\\n\\nThe last response to this prompt failed: ")[0]
-sys.stdout.write(answer)
-'''
 
 DEFAULTS = """\
 version: 1
@@ -50,7 +31,7 @@ build_run.best_tier_once = lambda: TierChoice(None)
 
 def pipeline(stages: str, files: Mapping[str, str] | None = None, *, head: str = "") -> dict[str, str]:
     """Return the files of a pipeline whose models are `model.py`. `head` are further keys of its top level."""
-    return {"pipeline.yaml": f"{DEFAULTS}{head}stages:\n{stages}", "model.py": MODEL, **(files or {})}
+    return {"pipeline.yaml": f"{DEFAULTS}{head}stages:\n{stages}", "model.py": PROGRAM, **(files or {})}
 
 
 def shell(stages: str, files: Mapping[str, str] | None = None, *, head: str = "") -> dict[str, str]:

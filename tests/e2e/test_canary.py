@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from orch23.engine.build import Build
-from tests.e2e.pipelines import ROOT, green, pipeline, shell
+from tests.e2e.pipelines import green, pipeline, shell
+from tests.model_program import ROOT
 from tests.project import Outcome, Project
 
 CANARY = "sk-ant-api03-c4nARy+/9d8F7g6H5j4K3l2M1n0P_Zz"

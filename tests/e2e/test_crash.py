@@ -35,7 +35,7 @@ _STEPS = (
 
 pytestmark = pytest.mark.usefixtures("steps_reach_outside")  # they note outside of their sandbox that they ran
 _KILLED = 137
-_STRIDE = 1 if os.environ.get("HYPOTHESIS_PROFILE") == "thorough" else 53  # of all steps; a prime meets all kinds
+_STRIDE = 1 if os.environ.get("HYPOTHESIS_PROFILE") == "thorough" else 97  # of all steps; a prime meets all kinds
 
 
 def story(project: Project) -> None:

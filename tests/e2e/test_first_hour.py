@@ -2,7 +2,6 @@
 
 import os
 import re
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +10,7 @@ import pytest
 
 from tests.e2e.first_hour import MISTAKES, VARIANTS, Mistake, reply
 from tests.e2e.pipelines import of_any_tier
+from tests.forks import run_program
 from tests.gold import Golden
 from tests.openai_server import OpenAIServer
 from tests.project import Project
@@ -18,7 +18,6 @@ from tests.project import Project
 pytestmark = pytest.mark.needs("vendors")
 
 _REPOSITORY = Path(__file__).parents[2]
-_PROGRAM = "import sys; sys.argv[0] = 'orch23'; from orch23.entry import run; sys.exit(run())"
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +27,7 @@ def server() -> Iterator[str]:
 
 
 def run(mistake: Mistake, root: Path, home: Path, server: str) -> str:
-    """Run the command of a mistake as a user does, in a process of its own, and return what it printed."""
+    """Run the command of a mistake as a user's process does, and return what it printed."""
     root.mkdir()
     variables = mistake.prepare(root, home, server)
     environ = {
@@ -39,8 +38,7 @@ def run(mistake: Mistake, root: Path, home: Path, server: str) -> str:
         "PYTHONPATH": str(_REPOSITORY),
         **variables,
     }
-    argv = [sys.executable, "-c", _PROGRAM, *mistake.argv]
-    done = subprocess.run(argv, cwd=root / mistake.folder, env=environ, capture_output=True, text=True, check=False)
+    done = run_program(mistake.argv, cwd=root / mistake.folder, env=environ)
     printed = masked(f"{done.stdout}{done.stderr}", root, home, server)
     return f"$ orch23 {' '.join(mistake.argv)}\n{printed}exit {done.returncode}\n"
 
@@ -64,7 +62,7 @@ ALL = (*MISTAKES, *VARIANTS)
 
 
 @pytest.mark.slow
-@pytest.mark.stride(5)
+@pytest.mark.stride(11)
 @pytest.mark.parametrize("mistake", ALL, ids=[one.id for one in ALL])
 def test_a_mistake_is_answered_with_place_cause_and_way_out(
     mistake: Mistake, tmp_path: Path, server: str, golden: Golden

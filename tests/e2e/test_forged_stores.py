@@ -5,7 +5,6 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -23,6 +22,7 @@ from orch23.store.json_text import add_checksum, checked_line
 from orch23.store.lock_file import read_lock, write_lock
 from orch23.store.records import Records
 from orch23.store.store_key import TRUSTED, mac_of
+from tests.forks import run_program
 from tests.project import Outcome, Project
 from tests.repository import green, up_to_date
 
@@ -178,17 +178,10 @@ def test_a_record_that_others_added_removes_no_file(tmp_path, stage, proven):
 
 
 def program(root: Path, *argv: str, home: Path, **env: str) -> subprocess.CompletedProcess[str]:
-    """Run orch23 in a process of its own, with its snapshots."""
-    code = "import sys; from orch23.entry import run; sys.exit(run())"
+    """Run orch23 as a process of its own does, with its snapshots."""
     kept = {name: os.environ[name] for name in ("PATH", "ORCH23_ALLOW_UNSANDBOXED") if name in os.environ}
-    return subprocess.run(
-        [sys.executable, "-c", code, *argv],
-        cwd=root,
-        env={**kept, "HOME": str(home), "XDG_STATE_HOME": registered_stores().removesuffix("/orch23/stores"), **env},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    state = registered_stores().removesuffix("/orch23/stores")
+    return run_program(argv, cwd=root, env={**kept, "HOME": str(home), "XDG_STATE_HOME": state, **env})
 
 
 def idle(root: Path, home: Path) -> Path:

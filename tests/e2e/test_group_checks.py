@@ -7,7 +7,7 @@ import pytest
 from tests.e2e.pipelines import calls, ends, green, pipeline, prompt, proposing
 from tests.project import Project
 
-pytestmark = pytest.mark.slow  # whole builds: `make test` runs them, `make check` does not
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("prepared_pytest")]
 
 # What a model writes: a function that fails until the feedback names a test of it.
 BAD, GOOD = "def value():\\n    raise ValueError\\n", "def value():\\n    return 1\\n"
@@ -278,6 +278,7 @@ def test_items_that_stand_on_one_another_are_tried_again_in_order(project: Proje
     assert set(project.plan().values()) == {"fresh"}
 
 
+@pytest.mark.stride(3)
 @pytest.mark.parametrize("more", ["llm: {prompt: c.md.j2, returns: text}", "shell: 'echo 1 > src/c.py'"])
 @pytest.mark.parametrize("reads", ["needs: [a]", "verify: {inputs: [src/a.py], steps: [{shell: 'true'}]}"])
 def test_a_result_that_stays_as_it_is_in_the_next_round_was_built_in_this_run(

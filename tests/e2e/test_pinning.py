@@ -15,7 +15,8 @@ from msgspec.structs import replace
 
 from orch23.model.llm import Exchange
 from orch23.store.exchanges import Exchanges, exchange_text
-from tests.e2e.pipelines import ROOT, calls, ends, green, pipeline, prompt
+from tests.e2e.pipelines import calls, ends, green, pipeline, prompt
+from tests.model_program import ROOT
 from tests.project import Outcome, Project, files_answer, scripted
 
 pytestmark = pytest.mark.slow  # whole builds, many of them: `make test` runs them, `make check` does not

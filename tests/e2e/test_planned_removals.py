@@ -129,6 +129,7 @@ CASES: dict[str, tuple[Mapping[str, str], Edit]] = {
 }
 
 
+@pytest.mark.stride(5)
 @pytest.mark.parametrize("name", CASES)
 def test_a_build_removes_no_file_that_its_plan_does_not_list(project: Project, name: str) -> None:
     files, edit = CASES[name]

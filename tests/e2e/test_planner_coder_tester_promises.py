@@ -29,7 +29,11 @@ from tests.e2e.planner_coder_tester import (
 from tests.project import Project
 from tests.repository import Repository
 
-pytestmark = [pytest.mark.slow, pytest.mark.needs("templates")]  # whole builds with pytest in them
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.needs("templates"),
+    pytest.mark.usefixtures("prepared_pytest"),
+]  # whole builds with pytest in them
 
 ONE = "def one():\n    return 1\n"
 PASSING = {"test_a.py": "from a import one\n\n\ndef test_one():\n    assert one() == 1\n"}

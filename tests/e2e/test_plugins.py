@@ -12,6 +12,7 @@ import pytest
 from orch23.checks.registry import available_checks, check_revision
 from orch23.model.errors import ConfigurationError
 from orch23.model.plugins import missing_plugins
+from tests.forks import run_program
 from tests.installed import CODE, ENTRIES, Install, searched
 from tests.project import Project, decisions
 
@@ -68,12 +69,9 @@ class Installed:
     def run(self, *argv: str, sites: tuple[Path, ...] | None = None, ahead: bool = False) -> tuple[int, str]:
         """Run a command. `ahead` sets the clock so that no file is too young for a snapshot."""
         env = {"PATH": "/usr/bin:/bin", "HOME": str(self.project.home), "ORCH23_TRUST": "1"}
-        program = [sys.executable, "-c", f"{AHEAD if ahead else ''}\nfrom orch23.entry import run; run()"]
         path = (*((self.site,) if sites is None else sites), Path(__file__).parents[2])
         env |= {"PYTHONPATH": ":".join(map(str, path))}
-        done = subprocess.run(
-            [*program, *argv], cwd=self.project.root, env=env, capture_output=True, text=True, check=False
-        )
+        done = run_program(argv, cwd=self.project.root, env=env, before=AHEAD if ahead else "")
         return done.returncode, done.stdout + done.stderr
 
 

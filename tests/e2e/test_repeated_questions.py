@@ -2,7 +2,8 @@
 
 import pytest
 
-from tests.e2e.pipelines import ROOT, calls
+from tests.e2e.pipelines import calls
+from tests.model_program import ROOT
 from tests.project import Project
 
 

@@ -135,7 +135,7 @@ def test_the_pipeline(two: Moments, moment: str, idle: bool) -> None:
     check_nothing_is_missed(two, "pipeline.yaml")
 
 
-@pytest.mark.stride(3)
+@pytest.mark.stride(7)
 @pytest.mark.parametrize("moment", DURING_A_BUILD)
 @pytest.mark.parametrize("idle", [True, False], ids=["nothing to do", "one stage to build"])
 @pytest.mark.parametrize(

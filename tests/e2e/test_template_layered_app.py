@@ -33,6 +33,7 @@ from tests.project import Project
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.needs("templates"),
+    pytest.mark.usefixtures("prepared_pytest"),
 ]  # whole builds: `make test` runs them, `make check` does not
 
 MODELS = ("intent", "architecture", *(f"layers@{name}" for name in LAYERS))

@@ -28,6 +28,7 @@ from tests.project import Project
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.needs("templates"),
+    pytest.mark.usefixtures("prepared_pytest"),
 ]  # whole builds: `make test` runs them, `make check` does not
 
 INTENT, ARCHITECTURE = f"{APP}/spec/intent.json", f"{APP}/spec/architecture.json"

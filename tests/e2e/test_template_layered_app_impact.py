@@ -27,6 +27,7 @@ from tests.project import Project
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.needs("templates"),
+    pytest.mark.usefixtures("prepared_pytest"),
 ]  # whole builds: `make test` runs them, `make check` does not
 
 MODELS, SERVICES, ROUTES, APP_, UI = LAYERS

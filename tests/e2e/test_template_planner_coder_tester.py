@@ -24,7 +24,11 @@ from tests.e2e.planner_coder_tester import (
 from tests.project import Project
 
 SKIPPED = {"tester": "skipped"}
-pytestmark = [pytest.mark.slow, pytest.mark.needs("templates")]  # whole builds with pytest in them
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.needs("templates"),
+    pytest.mark.usefixtures("prepared_pytest"),
+]  # whole builds with pytest in them
 
 ONE = "def one():\n    return 1\n"
 NUMBERS = {

@@ -18,6 +18,7 @@ from tests.project import Project
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.needs("templates"),
+    pytest.mark.usefixtures("prepared_pytest"),
 ]  # whole builds: `make test` runs them, `make check` does not
 
 ORDER = "The words come in lower case, in the order of the text."

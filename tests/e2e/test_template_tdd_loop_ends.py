@@ -31,6 +31,7 @@ pytestmark = [
     pytest.mark.needs("templates"),
     pytest.mark.slow,
     pytest.mark.needs("vendors"),
+    pytest.mark.usefixtures("prepared_pytest"),
 ]  # whole builds: `make test` runs them, `make check` does not
 
 _PROGRAM = f"{REACHING_OUTSIDE}\nfrom orch23.entry import run; run()"

@@ -21,6 +21,7 @@ from tests.project import Project
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.needs("templates"),
+    pytest.mark.usefixtures("prepared_pytest"),
 ]  # whole builds: `make test` runs them, `make check` does not
 
 # The tables of the documents, as they stand there.

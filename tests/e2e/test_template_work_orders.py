@@ -34,6 +34,7 @@ from tests.unit.checks.orders import exists, manifest, order
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.needs("templates"),
+    pytest.mark.usefixtures("prepared_pytest"),
 ]  # whole builds, some of which run a test suite of their own
 
 BUILT = ["repository", "plan", "orders", "factory@WO-01", "factory@WO-02", "factory@WO-03", "summary"]

@@ -25,7 +25,11 @@ from tests.e2e.work_order_template import (
 from tests.project import Project, files_answer
 from tests.unit.checks.orders import absent, exists, manifest, order
 
-pytestmark = [pytest.mark.slow, pytest.mark.needs("templates")]  # whole builds, many of them
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.needs("templates"),
+    pytest.mark.usefixtures("prepared_pytest"),
+]  # whole builds, many of them
 
 VERIFY_SH = {"scripts/verify.sh": "exit 0\n"}
 

@@ -7,7 +7,10 @@ import pytest
 
 from tests.project import Outcome, Project, scripted
 
-pytestmark = pytest.mark.slow  # whole builds, many of them: `make test` runs them, `make check` does not
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.usefixtures("prepared_pytest"),
+]  # whole builds, many of them: `make test` runs them, `make check` does not
 
 CODE = "```python\ndef first():\n    return 1\n```"
 # Different ones: the same proposal would end the attempts.

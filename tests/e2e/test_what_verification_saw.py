@@ -76,32 +76,35 @@ def built(project: Project, last: str) -> None:
     assert project.ran() == []
 
 
+KINDS = [
+    ("shell", "", "git"),
+    ("shell", ", promote: together", ""),
+    ("shell", ", order: sequential", ""),
+    ("shell", ", order: sequential, promote: together", "git"),
+    ("render", ", order: sequential", "the user"),
+    ("llm", ", order: sequential", ""),
+]
+# Items of which two make one file are sequential.
+CASES = [(number, *kind) for number in range(len(MOVES)) for kind in KINDS if kind[1].startswith(", o") or number < 11]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("step", "order", "owner"),
-    [
-        ("shell", "", "git"),
-        ("shell", ", promote: together", ""),
-        ("shell", ", order: sequential", ""),
-        ("shell", ", order: sequential, promote: together", "git"),
-        ("render", ", order: sequential", "the user"),
-        ("llm", ", order: sequential", ""),
-    ],
-)
-def test_the_files_of_items_move(tmp_path: Path, step: str, order: str, owner: str) -> None:
+@pytest.mark.stride(5)
+@pytest.mark.parametrize(("number", "step", "order", "owner"), CASES)
+def test_the_files_of_items_move(tmp_path: Path, number: int, step: str, order: str, owner: str) -> None:
+    before, after = MOVES[number]
     is_sequential = "sequential" in order
-    for number, (before, after) in enumerate(MOVES[: None if is_sequential else -1]):
-        reader = "" if is_sequential and number % 3 else READER
-        project = Repository(tmp_path / str(number))
-        project.init()
-        project.write(pipeline(stage(order, step) + reader, {**FILES, "list.json": items(before)}))
-        project.write({"out/a": "mine\n"} if owner == "the user" else {})
+    reader = "" if is_sequential and number % 3 else READER
+    project = Repository(tmp_path / "project")
+    project.init()
+    project.write(pipeline(stage(order, step) + reader, {**FILES, "list.json": items(before)}))
+    project.write({"out/a": "mine\n"} if owner == "the user" else {})
+    project.commit()
+    green(project.build())
+    if owner == "git":
         project.commit()
-        green(project.build())
-        if owner == "git":
-            project.commit()
-        project.write({"list.json": items(after)})
-        built(project, "reader" if reader else f"one@T{after.split()[-1][0]}")
+    project.write({"list.json": items(after)})
+    built(project, "reader" if reader else f"one@T{after.split()[-1][0]}")
 
 
 @pytest.mark.parametrize("order", ["", ", order: sequential"])

@@ -309,7 +309,7 @@ def venv(tmp_path_factory: pytest.TempPathFactory) -> Path:
     own = Path(pytest.__file__).parents[1]
     site = next(made.glob("lib/python*/site-packages"))
     for name in PACKAGES:
-        shutil.copytree(own / name, site / name, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(own / name, site / name)
         for info in own.glob(f"{name}-*.dist-info"):
             shutil.copytree(info, site / info.name)
     shutil.copy(own / "py.py", site / "py.py")
@@ -323,7 +323,7 @@ def users(request: pytest.FixtureRequest, tmp_path: Path, venv: Path) -> Users:
     return Users(tmp_path, venv, request.param)
 
 
-@pytest.mark.stride(9)
+@pytest.mark.stride(13)
 @pytest.mark.parametrize("users", ROWS.values(), ids=ROWS, indirect=True)
 def test_a_difference_is_seen_or_has_no_effect_or_is_documented(users: Users) -> None:
     row, cache, of_none = users.row, str(users.folder / "cache"), str(users.folder / "cache-of-none")

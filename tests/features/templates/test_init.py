@@ -282,6 +282,7 @@ def test_a_command_that_responds_has_to_be_named(project: Project) -> None:
     assert init(project, "blank", "--data", "command=ask.py").code == 64
 
 
+@pytest.mark.stride(2)
 @pytest.mark.parametrize(
     ("name", "answer", "place"),
     [
@@ -321,6 +322,7 @@ def test_a_command_is_a_program_with_its_arguments_and_may_cost_nothing(
     assert "up to date" in project.run("template", "update", name).err
 
 
+@pytest.mark.stride(3)
 @pytest.mark.parametrize("answer", ["say 'a b'", "-x", '["a" "b"]', "[a]", "a\\b", "a\nb", " ", '["]'])
 def test_a_command_that_would_be_read_otherwise_is_refused(project: Project, answer: str) -> None:
     refused = init(project, "blank", "--data", "provider=command", "--data", f"command={answer}")
