@@ -79,7 +79,6 @@ def builds(stages: int, project: tuple[str, float], delay_s: float, root: Path, 
 
     Raises:
         RuntimeError: a build failed, or restored or stored another number of results than the number of stages.
-
     """
     order, work_s = project
     environ = {

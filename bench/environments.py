@@ -103,7 +103,6 @@ def full_commit(name: str) -> str:
 
     Raises:
         InstallError: there is none of that name.
-
     """
     return _run(["git", "-C", str(TREE), "rev-parse", "--verify", "--quiet", f"{name}^{{commit}}"]).strip()
 

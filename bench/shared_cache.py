@@ -141,7 +141,6 @@ def measure_blobs(name: str, url: str, server: Server | None, blobs: Mapping[Dig
 
     Raises:
         RuntimeError: the cache did not do what it should.
-
     """
     cache = open_shared_cache(url)
     counted = CountedCache(cache)

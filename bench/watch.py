@@ -57,7 +57,6 @@ def measure(root: Path, size: int, edits: int) -> list[tuple[float, float, float
 
     Raises:
         TimeoutError: one was not built.
-
     """
     log = root.parent / "watch.log"
     environ = {**os.environ, "ORCH23_ALLOW_UNSANDBOXED": "1", "HOME": str(root.parent)}

@@ -109,7 +109,6 @@ def describe(root: Path, name: str) -> Description:
 
     Raises:
         TemplateError: it lacks a key or has one too many.
-
     """
     reported = yaml.safe_load((root / "pipelines" / f"{name}{SUFFIX}").read_text(encoding="utf-8"))
     if not isinstance(reported, dict) or reported.keys() - _KEYS or not {"summary", "files", "next"} <= reported.keys():
@@ -144,7 +143,6 @@ def template_files(root: Path, description: Description) -> dict[str, Blob]:
 
     Raises:
         TemplateError: a replacement fits no place or several, or a file cannot be distinguished from a template.
-
     """
     made = {"copier.yml": Blob(_json(_settings(description)))}
     files = project_files(root, description)

@@ -64,7 +64,6 @@ def with_requests(answers: str, seen: Sequence[tuple[str, str, str]]) -> str:
 
     Raises:
         TemplateError: a case responded to none, so no example needs it.
-
     """
     found = []
     for stage, cases in yaml.safe_load(answers).items():

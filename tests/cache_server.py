@@ -30,7 +30,6 @@ def named_blobs(entry: bytes) -> Iterable[Digest]:
 
     Raises:
         ValueError: it is not such an entry.
-
     """
     _, *lines = entry.decode().split("\n")
     if not all(_BLOB.fullmatch(line) for line in lines):

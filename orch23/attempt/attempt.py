@@ -399,7 +399,6 @@ class StepRunner:
             MissingBytesError: the store lost the bytes of an input.
             ConfigurationError: it could not be started at all.
             ProviderError: the provider failed.
-
         """
         raise NotImplementedError
 

@@ -202,7 +202,6 @@ class RecordedConversation(Struct, frozen=True, kw_only=True):
         Raises:
             ProviderError: the provider failed, or a call is forbidden and nothing is recorded.
             LimitError: a limit of the run or the stage is reached; nothing was sent.
-
         """
         more = truncation_policy(self.call.step)
         response = self._once(request, deadline_s, listener)

@@ -55,7 +55,6 @@ class FallbackConversation(RecordedConversation, Struct, frozen=True, kw_only=Tr
         Raises:
             ProviderError: there is no response, or a call is forbidden and nothing is recorded.
             LimitError: a limit of the run or the stage is reached.
-
         """
         failed: list[Diagnostic] = []
         skipped: list[str] = []

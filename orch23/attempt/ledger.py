@@ -142,7 +142,6 @@ class Ledger(Struct, kw_only=True):
             StageLimitError: it exceeds a limit of the stage, or the wall time of the stage is over.
             ConfigurationError: its price is not known, and there is a limit of cost.
             CancelledBuildError: the build stops.
-
         """
         tariff = self.prices.tariff_of(request.provider, request.model, request.pace)
         worst = worst_case(request, tariff)
@@ -399,7 +398,6 @@ class Ledger(Struct, kw_only=True):
 
         Raises:
             StageLimitError: its wall time is over.
-
         """
         with self._changed:
             self._left_s(stage)
@@ -409,7 +407,6 @@ class Ledger(Struct, kw_only=True):
 
         Raises:
             StageLimitError: the wall time is over.
-
         """
         with self._changed:
             left_s = self._left_s(stage)

@@ -181,7 +181,6 @@ class ProcessRunner(Struct, frozen=True, kw_only=True):
             CancelledBuildError: the build was interrupted.
             MissingBytesError: the store lost the bytes of an input.
             ConfigurationError: the process could not be started at all.
-
         """
         # By name, so that a build of shell stages does not import pytest steps (ADR 18).
         how: ProcessHooks = load_object(step.run)

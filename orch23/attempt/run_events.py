@@ -70,7 +70,6 @@ class RunEvents(Struct):
 
         Raises:
             TypeError: a build cannot have this decision.
-
         """
         if not isinstance(decision, Fresh | Run | Restore | VerifyOnly | Edited):
             message = f"BUG: {type(decision).__name__} in a build"

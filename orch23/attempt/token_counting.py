@@ -28,7 +28,6 @@ class TokenCounter(Protocol):
         Raises:
             TransportError: the server did not count them.
             ProviderError: the build has ended.
-
         """
 
 
@@ -50,7 +49,6 @@ class CountingProvider(Struct, frozen=True, kw_only=True):
         Raises:
             LimitError: it does not fit into the budget, even as the vendor counts it; nothing was sent.
             TransportError: it does not fit into the context of the model, as the vendor counts it; nothing was sent.
-
         """
         context = self.facts.context_tokens if self.facts is not None else None
         if context is not None and worst_case(request, None).tokens > context:

@@ -108,7 +108,6 @@ class Worker(Struct, frozen=True, kw_only=True):
             InputsChangedError: a source input changed since it was resolved; nothing was started.
             MissingBytesError: the bytes of an input are lost.
             ProviderError, LimitError, ConfigurationError: an error that stops more than this stage.
-
         """
         if isinstance(verify, VerifyOnly) and verify.claim and is_llm(resolved.stage.step):
             # A new model call would cost money and give another result: the files are verified as they are (ADR 21).
@@ -270,7 +269,6 @@ class Worker(Struct, frozen=True, kw_only=True):
         Raises:
             InputsChangedError: a source input changed since it was resolved; nothing was started.
             MissingBytesError: the bytes of an input or output are lost.
-
         """
         self._store_inputs(resolved, outputs)
         self._store_outputs(outputs)

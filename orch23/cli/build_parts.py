@@ -227,7 +227,6 @@ class BuildParts(Struct, frozen=True, kw_only=True):
 
         Raises:
             ConfigurationError: an earlier run left some, and the feature that collects them is not there.
-
         """
         has_files = any(self.project.store.batches.glob("*.json"))
         if not has_files and not any(map(_may_batch, self.project.pipeline.stages)):

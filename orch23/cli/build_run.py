@@ -181,7 +181,6 @@ def prepared_build(project: Project, request: BuildRequest, screen: Observer) ->
         ConsentError: the user has not consented to something that will certainly run or be sent.
         ConfigurationError, ProviderError: a model that will certainly be called cannot be, or a process that will
             certainly run cannot be sandboxed.
-
     """
     store, settings, pipeline = project.store, project.settings, project.pipeline
     with ExitStack() as stack:

@@ -66,7 +66,6 @@ class LastBuild(Struct, frozen=True):
 
         Raises:
             OutdatedIndexError: another build ran.
-
         """
         # The snapshot and the index were read before the lock was taken.
         if not self.stale_snapshot.is_current(str(store.root)) or not store.local.records.is_indexed():
@@ -112,7 +111,6 @@ def _edited(index: DependencyIndex, text: str, read_stages: StageReader) -> Mapp
 
     Raises:
         OutdatedIndexError: one of them has no row, such as a foreach.
-
     """
     from orch23.load.stage_texts import are_valid_alone, edit_between  # noqa: PLC0415 - loads the YAML reader
 

@@ -117,7 +117,6 @@ def plan_file_of(project: Project, seen: Preview, options: PlanOptions, secrets:
 
     Raises:
         UsageError: an option has a secret: a build of the file could not use the option without it.
-
     """
     for one in options.sets:
         if secrets.redact(one) != one:
@@ -178,7 +177,6 @@ def save_plan(
     Raises:
         UsageError: an option has a secret.
         OSError: the file cannot be written.
-
     """
     secrets = secrets_from(project.settings.environ)
     plan = plan_file_of(project, seen, plan_options(console, args, given), secrets)
@@ -192,7 +190,6 @@ def read_plan_file(path: Path, named: str) -> PlanFile:
     Raises:
         NotFoundError: there is no such file.
         InvalidInputError: it is not a plan file, damaged, or of a newer version.
-
     """
     try:
         with path.open("rb") as stream:
@@ -232,7 +229,6 @@ def approved_build(
 
     Raises:
         UsageError: an option contradicts the plan.
-
     """
     check_options(plan_options(console, args, given), plan, given.resample)
 
@@ -248,7 +244,6 @@ def arguments_of(console: Console, plan: PlanFile, args: PipelineArguments) -> P
 
     Raises:
         UsageError: the command line names another pipeline.
-
     """
     options = plan.options
     named = find_project(console.here, args.arguments)
@@ -278,7 +273,6 @@ def check_options(given: PlanOptions, plan: PlanFile, resample: Sequence[str]) -
 
     Raises:
         UsageError: one does.
-
     """
     if resample:
         given_option = f"`--resample {resample[0]}`"
@@ -324,7 +318,6 @@ def check_plan(then: PlanFile, now: PlanFile) -> None:
 
     Raises:
         OutdatedPlanError: something differs; with each difference, then and now.
-
     """
     found = list(dict.fromkeys(_differences(then, now)))
     if not found:

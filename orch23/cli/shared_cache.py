@@ -99,7 +99,6 @@ def open_cache(
 
     Raises:
         ConfigurationError: the cache is named wrongly, or something that it needs is missing.
-
     """
     events = HeldEvents()
     options = CacheOptions(url=url, write=write)
@@ -149,7 +148,6 @@ def granted_settings(
 
     Raises:
         ConfigurationError: the cache is named wrongly.
-
     """
     grant = cache_grant(declared, environ, options)
     is_trusted = grant is None or consent.is_granted(grant)

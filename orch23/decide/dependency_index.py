@@ -79,7 +79,6 @@ class DependencyIndex:
 
     Raises:
         OutdatedIndexError: the table lacks the row or cannot be read. All methods raise it.
-
     """
 
     def __init__(self, index: StoreIndex, table: str) -> None:
@@ -236,7 +235,6 @@ def changed_rows(
 
     Raises:
         OutdatedIndexError: the rows from before cannot be read.
-
     """
     rows: dict[bytes, bytes | None] = {_HEAD: _encode(head)}
     if text is not None:

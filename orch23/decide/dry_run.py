@@ -72,7 +72,6 @@ class DryRun(Struct, dict=True):
         Raises:
             InvalidInputError: a foreach over a file that no stage makes cannot be expanded.
             ConfigurationError: a tool is missing, or a plugin failed.
-
         """
         self._walk = walk_through(self.decider, self.selection, self._blocks)
         for step in self._walk:
@@ -185,7 +184,6 @@ def check_ownership(session: Session) -> None:
 
     Raises:
         InvalidInputError: with every such output.
-
     """
     state, earlier = session.state, session.decider.earlier
     own = frozenset[str]() if earlier is None else earlier.untouched(state.plan)
@@ -205,7 +203,6 @@ def preview(session: Session, selection: Selection = ALL_STAGES) -> Preview:
     Raises:
         NotFoundError: a name is not a stage.
         InvalidInputError: a foreach over an existing file cannot be expanded.
-
     """
     selected = selection.nodes(session.state.plan)
     check_left_out(session.state.git, session.pipeline, map(session.state.plan.nodes.__getitem__, selected))

@@ -49,7 +49,6 @@ class FactFinder(Struct):
 
         Raises:
             ConfigurationError: an interpreter or a declared tool is missing.
-
         """
         step = stage.step.of_attempt(stage.retry, 1) if is_llm(stage.step) else stage.step
         # A past pipeline may name a check that does not exist now.
@@ -74,7 +73,6 @@ class FactFinder(Struct):
 
         Raises:
             ConfigurationError: it is missing, or of another version.
-
         """
         known = (one for one in self._interpreters if Interpreter.of(one).declared == wanted.declared)
         path, version, pytest = self._interpreter(next(known, wanted.declared))

@@ -306,7 +306,6 @@ def check_left_out(git: GitFiles, pipeline: Pipeline, nodes: Iterable[Node]) -> 
 
     Raises:
         InvalidInputError: with an error for each pattern.
-
     """
     if left_out := git.left_out:
         from orch23.decide.left_out import left_out_errors  # noqa: PLC0415 - few projects lack content

@@ -76,7 +76,6 @@ def index_of(since: Since, store: ProjectStore) -> DependencyIndex:
 
     Raises:
         OutdatedIndexError: it is not of that build, or belongs to a foreign store.
-
     """
     if store.is_foreign:
         raise OutdatedIndexError
@@ -117,7 +116,6 @@ def _edited(rows: DependencyIndex, found: Mapping[str, Stage] | None) -> dict[st
 
     Raises:
         OutdatedIndexError: more than stages differ, or one reads, writes or waits for something else.
-
     """
     if found is None or any(_plan_facts(rows.row(name).node) != _plan_facts(stage) for name, stage in found.items()):
         raise OutdatedIndexError
@@ -169,7 +167,6 @@ def reached_stages(
 
     Raises:
         OutdatedIndexError: that is not known, or these are more than half of all stages.
-
     """
     found = set(edited)
     for path in changed:
@@ -197,7 +194,6 @@ def readers_of(
 
     Raises:
         OutdatedIndexError: that does not show what the change affects.
-
     """
     readers = rows.readers(path)
     # A path without readers is new, and one that is not there was deleted: only a full decision shows what it affects.

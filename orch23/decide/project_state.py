@@ -322,7 +322,6 @@ class ProjectState(Struct, dict=True):
 
         Raises:
             MissingBytesError: no copy of the bytes is left.
-
         """
         if entry.digest.sha256 in self.rebuilt:
             return self.rebuilt[entry.digest.sha256]

@@ -58,7 +58,6 @@ class DeclaredByPlan(Struct, dict=True):
 
         Raises:
             SafetyError: the path leads through a link.
-
         """
         return self.session.store.promoter.refusal(path, self._by_names)
 

@@ -52,7 +52,6 @@ class Lookup:
 
         Raises:
             InvalidResultError: the stage could not have made this.
-
         """
         found = self._verify(claim)
         if not self._is_isolated(found):

@@ -76,7 +76,6 @@ class WholePriorState(Struct):
 
         Raises:
             CorruptStateError: the lock file or the journal is damaged.
-
         """
         place = lock_path(self.root, self.pipeline_file)
         self._known = read_known_lock(place, self.sha256) if self.sha256 else None
@@ -94,7 +93,6 @@ class WholePriorState(Struct):
 
         Raises:
             SafetyError: a directory of its path is a link.
-
         """
         path = lock_path(Path(), self.pipeline_file).as_posix()
         return write_lock(self.root, path, lock, pipeline_name, self._known)
@@ -121,7 +119,6 @@ class PartialPriorState(Struct):
 
         Raises:
             CorruptStateError: the lock file is not the one that the build before left.
-
         """
         place = lock_path(self.root, self.pipeline_file)
         # Read before the change time is checked: that shows a change between the two.
@@ -141,7 +138,6 @@ class PartialPriorState(Struct):
 
         Raises:
             SafetyError: a directory of its path is a link.
-
         """
         place = lock_path(Path(), self.pipeline_file).as_posix()
         changed = LockFile({name: one for name, one in lock.records.items() if one != self._records.get(name)})
@@ -218,7 +214,6 @@ def open_session(  # noqa: PLR0913 - what a build knows, each with its own name
     Raises:
         InvalidInputError: the graph has errors, no stage makes an input, a provider or check is unknown.
         CorruptStateError: the lock file or the journal is damaged.
-
     """
     # A part of a plan comes from the dependency index (ADR 31): its lists are expanded already.
     part = plan
@@ -265,7 +260,6 @@ def check_plan(
 
     Raises:
         InvalidInputError: with all errors.
-
     """
     former: FormerItems = (lambda _: {}) if earlier is None else partial(earlier.items_of, variables=pipeline.vars)
     read, is_folder = store.workspace.read, store.workspace.is_folder
@@ -290,7 +284,6 @@ def check_items(plan: Plan, store: ProjectStore, tools: PlanningTools) -> StageD
 
     Raises:
         InvalidInputError: with all errors of lists and items.
-
     """
     decider = StageDecider(ProjectState(plan, store, LockFile()), tools.facts_of, tools.sources, tools.read_yaml)
     _check_lists(decider, tools.check_provider)

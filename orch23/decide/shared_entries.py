@@ -76,7 +76,6 @@ def claim_of(record: Record, about: ResultOrigin, tier: Tier) -> Claim:
 
     Raises:
         ValueError: a name is not valid Unicode.
-
     """
     form = RecordForm(
         stage=record.stage,
@@ -95,7 +94,6 @@ def found_result(resolved: ResolvedStage, claim: Claim) -> FoundResult:
 
     Raises:
         InvalidResultError: it is damaged or forged.
-
     """
     form = record_form(claim.text)
     record = Record(
@@ -118,7 +116,6 @@ def record_form(text: bytes) -> RecordForm:
 
     Raises:
         InvalidResultError: it is damaged or forged.
-
     """
     try:
         return to_struct(parse_json(text.decode("utf-8"), max_bytes=MAX_RECORD_BYTES), RecordForm)

@@ -134,7 +134,6 @@ class SharedResults:
 
         Raises:
             PendingLookupError: that is not known yet.
-
         """
         lookup = self.look_up(resolved)
         if lookup is None:

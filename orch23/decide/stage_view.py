@@ -127,7 +127,6 @@ class StageTree(Struct, frozen=True):
 
         Raises:
             SafetyError: a link leads out of the project or in a circle, or to a file of a stage that may run later.
-
         """
         try:
             # orch23 opens each file from the root downwards and follows no link of the path by itself (docs/safety.md).
@@ -273,6 +272,5 @@ class StageTree(Struct, frozen=True):
 
         Raises:
             MissingBytesError: no copy of them is left.
-
         """
         return self.state.read(path, entry)

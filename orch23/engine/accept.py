@@ -41,7 +41,6 @@ def accept(build: Build, stages: Collection[str]) -> int:
         NotFoundError: no stage has one of these names, or it is not known yet.
         SafetyError: its result would change a protected path that no stage declares.
         UsageError: a stage has no edited output, or an upstream stage has to run first.
-
     """
     decisions = DryRun(build.session.decider).run()
     Selection(only=tuple(stages)).nodes(build.session.state.plan)
@@ -169,7 +168,6 @@ def _rest(build: Build, resolved: ResolvedStage, paths: tuple[str, ...], recorde
 
     Raises:
         UsageError: a model would make the other files, so those on disk are of earlier inputs.
-
     """
     decider, stage = build.session.decider, resolved.stage
     record = recorded or next(iter(decider.todays(resolved)), None) or build.session.state.former.get(stage.name)

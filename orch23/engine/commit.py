@@ -115,7 +115,6 @@ class Committer(Struct, dict=True):
 
         Raises:
             MissingBytesError: no copy of them is left.
-
         """
         state = self.session.state
         target = state.target(name, record)
@@ -132,7 +131,6 @@ class Committer(Struct, dict=True):
 
         Raises:
             MissingBytesError: no copy of their bytes is left.
-
         """
         contents = self.session.store.contents
         for path, entry in target.items():

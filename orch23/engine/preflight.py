@@ -68,7 +68,6 @@ class SandboxPreflight(Struct, frozen=True, kw_only=True):
 
         Raises:
             ConfigurationError: with every such stage.
-
         """
         nodes = list(filter(self._is_concerned, plan.nodes.values()))
         # A worker refuses an action that it has no sandbox for.
@@ -159,7 +158,6 @@ class CallPreflight(Struct, frozen=True, kw_only=True):
             ConfigurationError: with everything that is missing.
             ConsentError: with every grant that is missing.
             ProviderError: with every stage that would call beyond this machine, offline.
-
         """
         others = [node for node in plan.nodes.values() if isinstance(node, Stage) and self._may_be_refused(node)]
         of_others = (grant for stage in others for grant in self._not_granted(stage.step.grants))

@@ -47,7 +47,6 @@ class AtomicGroups(Struct):
 
         Raises:
             MissingBytesError: its bytes are lost; nothing was changed.
-
         """
         if len(group) == 1:
             members = {name: success}
@@ -260,7 +259,6 @@ class StageResults(Struct, kw_only=True, dict=True):
 
         Raises:
             MissingBytesError: their bytes are lost; nothing was changed.
-
         """
         state = self.committer.session.state
         text = "restored from the store"

@@ -76,7 +76,6 @@ def temporary_folder(purpose: Literal["sandbox", "template", "worker"], top: Pat
 
     Raises:
         OSError: no folder can be created.
-
     """
     if top is None:
         import tempfile  # noqa: PLC0415 - loads `random` and `shutil`; an ordinary build does not need it

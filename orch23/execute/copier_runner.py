@@ -53,7 +53,6 @@ def find_git(environ: Mapping[str, str]) -> str:
 
     Raises:
         ConfigurationError: it is not there.
-
     """
     program = shutil.which("git", path=environ.get("PATH", ""))
     if program is None:
@@ -83,7 +82,6 @@ def render_templates(
 
     Raises:
         KeyboardInterrupt: the user pressed Ctrl-C at a question.
-
     """
     requests, results = folder / "calls.json", folder / "results.json"
     requests.write_text(json.dumps([asdict(call) for call in calls]), encoding="utf-8")

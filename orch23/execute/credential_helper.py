@@ -88,7 +88,6 @@ class CredentialHelper(Struct, kw_only=True):
 
         Raises:
             ConfigurationError: the helper fails. It is called again only after `forget`.
-
         """
         if url_fault(_web(url)) is not None or url_origin(_web(url)) != url_origin(self.url):
             return ()
@@ -170,7 +169,6 @@ def credential_helper(url: str, root: Path, environ: Mapping[str, str]) -> Crede
 
     Raises:
         ConfigurationError: there is no such program.
-
     """
     named = environ.get(HELPER_VARIABLE)
     if not named or url_fault(_web(url)) is not None:

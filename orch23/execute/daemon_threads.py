@@ -58,7 +58,6 @@ def filtered(is_kept: Callable[[_Item], bool], items: Collection[_Item], count: 
 
     Raises:
         BaseException: what the first failed call raised. The calls of further items may run on.
-
     """
     if len(items) <= 1:
         return [*filter(is_kept, items)]

@@ -83,7 +83,6 @@ class GitRepository:
 
         Raises:
             InvalidInputError: it is a pointer of Git LFS.
-
         """
         data = os.pread(descriptor, _HEAD_BYTES, 0)
         if len(data) < _POINTER_BYTES and lfs_digest(data) is not None:

@@ -85,7 +85,6 @@ class GitRevision(Struct, kw_only=True):
 
         Raises:
             NotFoundError: the repository lacks the object, as a partial clone may.
-
         """
         blob = self._blobs.get(path)
         if blob is None:
@@ -109,7 +108,6 @@ class GitRevision(Struct, kw_only=True):
 
         Raises:
             SafetyError: as for `resolved_path`.
-
         """
         return find_input(self, path)
 
@@ -118,7 +116,6 @@ class GitRevision(Struct, kw_only=True):
 
         Raises:
             SafetyError: as for `resolved_path`.
-
         """
         return list_files(self, pattern, exclude=exclude)
 
@@ -131,7 +128,6 @@ class GitRevision(Struct, kw_only=True):
 
         Raises:
             SafetyError: a link leads out of the project, or links lead in a circle.
-
         """
         return resolve_links(path, _NO_ROOT, self._link)
 
@@ -187,7 +183,6 @@ def open_revision(root: Path, name: str) -> GitRevision:
     Raises:
         NotFoundError: the project is not in a git repository, or the repository does not have the revision.
         ConfigurationError: git is not installed.
-
     """
     git = git_command(root)
     if git is None:

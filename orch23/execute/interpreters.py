@@ -36,7 +36,6 @@ def find_interpreter(declared: str | None, root: Path, environ: Mapping[str, str
 
     Raises:
         ConfigurationError: the declared interpreter, or that of the active environment, does not exist.
-
     """
     if declared is not None:
         return _declared(declared, root, environ)
@@ -54,7 +53,6 @@ def matching_interpreter(wanted: Interpreter, root: Path, environ: Mapping[str, 
 
     Raises:
         ConfigurationError: there is none, or it has another version.
-
     """
     try:
         path = find_interpreter(None if wanted.is_by_path else wanted.declared, root, environ)
@@ -71,7 +69,6 @@ def check_interpreter(wanted: Interpreter, path: Path, facts: InterpreterFacts) 
 
     Raises:
         ConfigurationError: it has others.
-
     """
     pytest = facts.pytest_major or ""
     if wanted.version in ("", facts.version) and wanted.pytest in ("", pytest):
@@ -89,7 +86,6 @@ def interpreter_facts(path: Path) -> InterpreterFacts:
 
     Raises:
         ConfigurationError: its version cannot be read from its files.
-
     """
     config = read_pyvenv_config(path.parent.parent / "pyvenv.cfg")
     version = _version(path, config)
@@ -130,7 +126,6 @@ def sha256_of(path: Path) -> str:
 
     Raises:
         OSError: it cannot be read.
-
     """
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

@@ -134,7 +134,6 @@ def run_launch(launch: Launch, *, timeout_s: float, cancel: Event) -> ProcessOut
     Raises:
         LaunchRefusedError: the sandbox could not be made.
         OSError: the process could not be started.
-
     """
     is_confined = launch.confinement is not None or bool(launch.tmpfs)
     monitor = ResourceMonitor(launch.sandbox_dir.root, launch.limits, tmpfs=launch.tmpfs, is_confined=is_confined)
@@ -164,7 +163,6 @@ class Launcher(Protocol):
         Raises:
             LaunchRefusedError: it cannot, or must not, be run.
             OSError: its program is missing, or no memory or descriptor is left.
-
         """
 
 
@@ -179,7 +177,6 @@ class PlainLauncher(Struct, frozen=True):
 
         Raises:
             LaunchRefusedError: there is a `refusal`.
-
         """
         if self.refusal is not None:
             raise LaunchRefusedError(self.refusal)

@@ -10,6 +10,5 @@ def loopback_listener(port: int) -> socket.socket:
 
     Raises:
         OSError: the port is in use.
-
     """
     return socket.create_server((LOOPBACK, port))

@@ -34,7 +34,6 @@ class Connects(Protocol):
 
         Raises:
             ConfigurationError: it cannot be reached.
-
         """
 
 
@@ -59,7 +58,6 @@ class PlacedExecutors:
 
         Raises:
             ConfigurationError: it cannot be made.
-
         """
         with self._lock:
             if name not in self._made:
@@ -73,7 +71,6 @@ class PlacedExecutors:
 
         Raises:
             ConfigurationError: it cannot be made.
-
         """
         executor, resources = self.named(self._name_of(stage)), self._resources_of(stage)
         return executor.with_resources(resources) if resources and isinstance(executor, TakesResources) else executor

@@ -133,7 +133,6 @@ def run_process(
 
     Raises:
         OSError: the process could not be started.
-
     """
     capture = _Capture(output, log, on_output)
     error_capture = None if errors is None else _Capture(errors, None, None)

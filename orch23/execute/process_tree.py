@@ -432,7 +432,6 @@ def read_proc(pid: int, name: str) -> bytes:
 
     Raises:
         OSError: it is missing or cannot be read.
-
     """
     with closing(os.open(f"/proc/{pid}/{name}", os.O_RDONLY | os.O_CLOEXEC)) as descriptor:
         whole = piece = os.read(descriptor, _READ_BYTES)

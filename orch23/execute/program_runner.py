@@ -101,7 +101,6 @@ class LocalProgramRunner(Struct, kw_only=True):
             OSError: it cannot be started, its files changed meanwhile, or the build has ended.
             ConfigurationError: there is no sandbox to run it in.
             SafetyError: a file of the project changed meanwhile, and it may have been the program.
-
         """
         with self._idle:
             if self._stop.is_set():

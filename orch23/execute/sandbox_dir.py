@@ -95,7 +95,6 @@ class SandboxDirs:
 
         Raises:
             OSError: the disk is full or not writable.
-
         """
         marker = os.urandom(8).hex()
         folders = _parent_folders(inputs, (working_directory, *output_folders))

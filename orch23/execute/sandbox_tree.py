@@ -153,7 +153,6 @@ class OpenTree(Struct, frozen=True):
 
         Raises:
             OSError: the file is not regular, has several names, or is behind a link.
-
         """
         *above, name = path.split("/")
         with open_below(self.top, above) as folder:
@@ -166,7 +165,6 @@ def open_tree(sandbox_dir: SandboxDir) -> Iterator[OpenTree]:
 
     Raises:
         OSError: the tree was replaced or removed.
-
     """
     with closing(_open_top(sandbox_dir)) as top:
         yield OpenTree(top)

@@ -77,7 +77,6 @@ class Supervisor:
 
         Raises:
             OSError: it could not be started.
-
         """
         import socket  # noqa: PLC0415 - steps without a sandbox have no supervisor
 
@@ -105,7 +104,6 @@ class Supervisor:
         Raises:
             IsolationError: its sandbox could not be made.
             OSError: it could not be started.
-
         """
         confinement = process.confinement
         assert confinement is not None
@@ -164,7 +162,6 @@ def acquire_supervisor(confinement: Confinement) -> Supervisor:
 
     Raises:
         OSError: a new one could not be started.
-
     """
     purpose = confinement.program, confinement.setup
     with _LOCK:

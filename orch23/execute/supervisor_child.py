@@ -66,7 +66,6 @@ class Isolation:
         Raises:
             IsolationError: the sandbox could not be made.
             OSError: there are too many processes, or no memory is left.
-
         """
         return os.fork()
 
@@ -76,7 +75,6 @@ class Isolation:
         Raises:
             IsolationError: the sandbox could not be made.
             OSError: the kernel does not support a restriction.
-
         """
         raise NotImplementedError
 
@@ -102,7 +100,6 @@ def send_message(control: _socket.socket, message: Message, descriptors: Sequenc
 
     Raises:
         OSError: the other side has ended.
-
     """
     data = marshal.dumps(message)
     rights = (_socket.SOL_SOCKET, _socket.SCM_RIGHTS, struct.pack(f"{len(descriptors)}i", *descriptors))
@@ -115,7 +112,6 @@ def receive_message(control: _socket.socket) -> tuple[Message, list[int]] | None
 
     Raises:
         OSError: it took too long.
-
     """
     try:
         # Not socket.recv_fds, which ignores its flags: the step would inherit the descriptors.
@@ -133,7 +129,6 @@ def raise_loopback() -> None:
 
     Raises:
         OSError: the kernel refuses it.
-
     """
     any_socket = _socket.socket(_socket.AF_INET, _socket.SOCK_DGRAM)
     name = struct.pack("16sH14x", b"lo", 0)
@@ -147,7 +142,6 @@ def drop_capabilities() -> None:
 
     Raises:
         OSError: the kernel refuses it.
-
     """
     header = ctypes.create_string_buffer(struct.pack("=Ii", _CAPABILITY_VERSION, 0), 8)
     check_result("capset", libc.capset(header, ctypes.create_string_buffer(24)))
@@ -158,7 +152,6 @@ def install_filter(filter_program: bytes) -> None:
 
     Raises:
         OSError: the kernel has no seccomp filters.
-
     """
     check_result("no_new_privs", libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
     buffer = ctypes.create_string_buffer(filter_program, len(filter_program))
@@ -171,7 +164,6 @@ def check_result(name: str, result: int) -> int:
 
     Raises:
         OSError: it is -1.
-
     """
     if result < 0:
         code = ctypes.get_errno()

@@ -40,7 +40,6 @@ class Batches(Protocol):
         ConfigurationError: there is no key, or no library.
         TransportError: the call failed. If `charged`, a batch may have been submitted all the same.
         ProviderError: the build has ended.
-
     """
 
     def submit(self, label: str, requests: Mapping[str, Request]) -> str:

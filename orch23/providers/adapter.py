@@ -101,7 +101,6 @@ class ProgramRunner(Protocol):
             OSError: it cannot be started.
             ConfigurationError: there is no sandbox to run it in.
             SafetyError: a file of the project changed meanwhile, and the program may have changed it.
-
         """
 
     def close(self) -> None:

@@ -104,7 +104,6 @@ class AnthropicMessages(Struct, frozen=True, kw_only=True):
             ConfigurationError: there is no key, or no library.
             TransportError: there is no usable response.
             ProviderError: the build has ended.
-
         """
         missing = self.missing()
         if missing:
@@ -134,7 +133,6 @@ class AnthropicMessages(Struct, frozen=True, kw_only=True):
         Raises:
             TransportError: it did not count them.
             ProviderError: the build has ended.
-
         """
         if missing := self.missing():
             raise ConfigurationError(*missing)
@@ -296,7 +294,6 @@ def read_message(
 
     Raises:
         TransportError: it has no stop reason, or an unknown one.
-
     """
     import anthropic  # noqa: PLC0415 - heavy
 

@@ -143,7 +143,6 @@ def json_message(url: str, response: Any) -> "Message":
 
     Raises:
         TransportError: it is something else; a retry would return the same page.
-
     """
     kind = response.headers.get("content-type", "no content type")
     body = response.read()

@@ -67,7 +67,6 @@ class CommandProvider(Struct, frozen=True, kw_only=True):
             ConfigurationError: there is no sandbox to run it in.
             SafetyError: a file of the project changed meanwhile, and the program may have changed it.
             ProviderError: it could not be started, failed, printed too much or not UTF-8, or took too long.
-
         """
         started = self.clock()
         end = self._run(request_stdin(request), deadline_s, on_text)
@@ -147,7 +146,6 @@ def resolve_program(step: LLMStep, environ: Mapping[str, str], root: Path, files
 
     Raises:
         OSError: it cannot be read.
-
     """
     name, *arguments = step.command
     given = {one: entry for one in step.program_files(files.listing) if (entry := _entry(one, files)) is not None}

@@ -131,7 +131,6 @@ class OpenCalls(Struct):
 
         Raises:
             ProviderError: the build has ended, before the call or during it.
-
         """
         sockets = CallSockets(self._deadlines)
         with self._lock:
@@ -154,7 +153,6 @@ class OpenCalls(Struct):
 
         Raises:
             ProviderError: the build has ended.
-
         """
         if self._ended.wait(seconds):
             raise build_ended_error()

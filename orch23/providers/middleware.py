@@ -25,7 +25,6 @@ class RedactingProvider(Struct, frozen=True):
 
         Raises:
             ProviderError: the provider failed. Its message is redacted too: it may repeat a header.
-
         """
         try:
             with redacted_messages(self.redact):
@@ -66,7 +65,6 @@ class CheckedProvider(Struct, frozen=True):
         Raises:
             ConfigurationError: something is missing; nothing was reserved or sent.
             ConsentError: the user has not consented; nothing was reserved or sent.
-
         """
         check_call(self.setting, self.asking.step)
         return self.inner.complete(request, deadline_s, on_text)
@@ -81,7 +79,6 @@ class CallMeter(Protocol):
         Raises:
             LimitError: it does not fit, and no other request is open.
             ConfigurationError: it has no price, and there is a limit of cost.
-
         """
 
     def deadline_s(self, stage: str, asked_s: float, /) -> float:
@@ -89,7 +86,6 @@ class CallMeter(Protocol):
 
         Raises:
             LimitError: no time is left.
-
         """
 
     def might_fit(self, stage: str, request: Request, /) -> bool:
@@ -123,7 +119,6 @@ class MeteredProvider(Struct, frozen=True, kw_only=True):
 
         Raises:
             LimitError: it does not fit, and nothing was sent; or the stage's wall time ended during the call.
-
         """
         try:
             return self._call(request, deadline_s, on_text)
@@ -178,7 +173,6 @@ class HoldingProvider(Struct, frozen=True):
 
         Raises:
             AwaitsResponseError: always.
-
         """
         del request, deadline_s, on_text
         raise AwaitsResponseError

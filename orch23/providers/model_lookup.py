@@ -33,7 +33,6 @@ def look_up_at_anthropic(url: str, key: str, model: str, timeout_s: float) -> ob
 
     Raises:
         TransportError: the server does not have it, or cannot be reached.
-
     """
     import anthropic  # noqa: PLC0415 - heavy
 

@@ -176,7 +176,6 @@ class RateLimiter(Struct, kw_only=True):
 
         Raises:
             ProviderError: the build has ended.
-
         """
         with self._lock:
             until = self.clock() + seconds

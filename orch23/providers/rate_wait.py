@@ -51,7 +51,6 @@ class RateWait(Struct, kw_only=True):
         Raises:
             ProviderError: it takes too long, or the build has ended.
             LimitError: the wall time of the stage ended.
-
         """
         while True:
             left_s = self.require_soon()
@@ -70,7 +69,6 @@ class RateWait(Struct, kw_only=True):
         Raises:
             ProviderError: it would take too long.
             LimitError: the wall time of the stage ended.
-
         """
         self.limiter.refuse(self.permit, fault.retry_after_s, fault.diagnostic)
         self.require_soon()
@@ -86,7 +84,6 @@ class RateWait(Struct, kw_only=True):
         Raises:
             ProviderError: it certainly takes longer, or it has taken as long as it may.
             LimitError: the wall time of the stage ended.
-
         """
         left_s, has_wall = self._left()
         certain_s, label = self.limiter.certain_s(self.permit)

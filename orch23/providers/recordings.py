@@ -88,7 +88,6 @@ class RecordingProvider(Struct, frozen=True, kw_only=True):
 
         Raises:
             ProviderError: the provider failed, or may not be called.
-
         """
         fingerprint = request.fingerprint()
         # Only one response can be recorded for a fingerprint: equal requests of several stages cause one call (ADR 7).
@@ -186,7 +185,6 @@ class ReplayOnlyProvider(Struct, frozen=True, kw_only=True):
 
         Raises:
             ProviderError: always, with the first difference from the nearest recording.
-
         """
         del deadline_s, on_text
         near = self.store.nearest(self.stage, request.parts(), self.transcripts)

@@ -90,7 +90,6 @@ def adapter_for(step: "LLMStep") -> Adapter:
 
     Raises:
         KeyError: the provider is unknown; `step_errors` reports that before any stage starts.
-
     """
     found = adapter_of(step)
     if found is None:
@@ -103,7 +102,6 @@ def make_provider(setting: ProviderContext, asking: CallContext) -> Provider:
 
     Raises:
         KeyError: the provider is unknown; `step_errors` reports that before any stage starts.
-
     """
     return adapter_for(asking.step).make(setting, asking)
 
@@ -158,7 +156,6 @@ def unsupported_fields(provider: str, plugins: Callable[[], tuple[str, ...]]) ->
 
     Raises:
         InvalidInputError: there is no such provider.
-
     """
     named = () if provider in ADAPTERS else plugins()
     adapter = adapter_named(provider, named)
@@ -213,7 +210,6 @@ def batches_of(setting: ProviderContext, step: "LLMStep") -> "Batches":
         ConfigurationError: a key or a library is missing.
         ConsentError: the user has not consented to the server.
         KeyError: the provider has none; `step_errors` reports that before any stage starts.
-
     """
     check_call(setting, step)
     batches = adapter_for(step).batches
@@ -323,7 +319,6 @@ def check_call(setting: ProviderContext, step: "LLMStep") -> None:
     Raises:
         ConfigurationError: a key, a library or weights are missing.
         ConsentError: the user has not consented.
-
     """
     if missing := readiness_errors(step, setting.environ, setting.root):
         raise ConfigurationError(*missing)

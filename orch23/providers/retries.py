@@ -46,7 +46,6 @@ class RetryingProvider(Struct, frozen=True, kw_only=True):
         Raises:
             ProviderError: the last error, the first that is not transient, or a wait that is too long.
             LimitError: another try does not fit into the budget, or the wall time ended during a wait.
-
         """
         permit = self.limiter.enter(request, counts_cached=self.counts_cached)
         try:

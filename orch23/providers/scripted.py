@@ -28,7 +28,6 @@ class ScriptedProvider(Struct, frozen=True):
 
         Raises:
             ProviderError: no case matches the request, or its list is too short.
-
         """
         del deadline_s
         cases = _cases(self.answers, self.stage)

@@ -56,7 +56,6 @@ def require_event_names(pieces: Iterable[bytes]) -> Iterator[bytes]:
 
     Raises:
         ValueError: an event has none. Its name was lost, and the library would drop a part of the response.
-
     """
     rest, named, filled = b"", False, False
     for piece in pieces:
@@ -80,7 +79,6 @@ def join_text(texts: Iterable[str]) -> str:
 
     Raises:
         ValueError: half of a character is missing: such a text cannot be stored.
-
     """
     text = "".join(texts)
     return text if text.isascii() else text.encode("utf-16-le", "surrogatepass").decode("utf-16-le")
@@ -121,7 +119,6 @@ def limit_reply(response: Any, url: str, sockets: CallSockets) -> None:
 
     Raises:
         TransportError: the reply has too many headers, or is compressed.
-
     """
     status, headers = response.status_code, response.headers
     report_reply(status, headers)
@@ -153,7 +150,6 @@ def split_events(pieces: Iterable[bytes], url: str) -> Iterator[bytes]:
 
     Raises:
         TransportError: an event is too long, or nested too deeply.
-
     """
     buffered = bytearray()
     for piece in pieces:

@@ -28,7 +28,6 @@ class CachedPrefixes(Struct):
 
         Raises:
             ProviderError: the build has ended.
-
         """
         until = self.clock() + most_s
         with self._changed:
@@ -77,7 +76,6 @@ class WarmingProvider(Struct, frozen=True, kw_only=True):
 
         Raises:
             ProviderError: the provider failed, or the build has ended.
-
         """
         prefix = shared_prefix(request, facts_of(request.provider, request.model))
         if prefix is None or request.cache is None:

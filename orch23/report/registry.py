@@ -26,7 +26,6 @@ def own_format(name: str) -> "Format | None":
 
     Raises:
         ConfigurationError: it is of a feature that is not a part of this installation.
-
     """
     if name in FORMATS:
         return FORMATS[name]
@@ -52,7 +51,6 @@ def format_of(name: str, plugins: tuple[str, ...]) -> "Format":
     Raises:
         UsageError: there is no such format.
         ConfigurationError: the object that a plugin has under the name is not a format.
-
     """
     from orch23.model import features  # noqa: PLC0415 - for pipelines with plugins alone
     from orch23.report.formats import Format  # noqa: PLC0415 - as above

@@ -89,7 +89,6 @@ class DownloadWatch:
 
         Raises:
             FetchError: the build was stopped, or the deadline has passed.
-
         """
         if self.outside.is_closed:
             raise download_error(self._url, "the build was interrupted")

@@ -54,7 +54,6 @@ def read_page(url: str, outside: NetworkAccess, timeout_s: float, *, headers: Ma
 
     Raises:
         FetchError: the page could not be read, or is too large.
-
     """
     watch = DownloadWatch(url, outside, timeout_s)
     step = FetchStep(url=url, sha256="", max_bytes=_PAGE_BYTES)
@@ -91,7 +90,6 @@ def download(
 
     Raises:
         FetchError: the file could not be fetched.
-
     """
     named = {grant.name for grant in step.grants}
     asked = _Asked(headers or {}, is_allowed or named.__contains__)

@@ -94,7 +94,6 @@ def register_store(folder: Path, key: bytes, *, renew: bool = False) -> None:
 
     Raises:
         ConfigurationError: the user's state directory cannot be written.
-
     """
     known = None if renew else store_id(str(folder))
     found = known or os.urandom(_ID_BYTES).hex()
@@ -121,7 +120,6 @@ def trust_store(folder: Path) -> None:
     Raises:
         UsageError: it belongs to another user.
         ConfigurationError: the user's state directory cannot be written.
-
     """
     # The lock file is not trusted with it: a later pull can change that (ADR 21).
     if os.stat(folder).st_uid != os.geteuid():
@@ -210,7 +208,6 @@ def hold_build_lock(path: Path, store_key: StoreKey = TRUSTED) -> Iterator[None]
         CorruptStateError: there is something at its path that is not a file.
         FileNotFoundError: the block raised an error, and the store was removed, which is its likely cause.
         ForeignStoreError: the store is not this user's.
-
     """
     store = path.parent
     require_store(store)
@@ -276,7 +273,6 @@ def require_folder(path: Path) -> None:
     Raises:
         CorruptStateError: there is something else.
         SafetyError: it is a link: orch23 would write and delete files outside of the project.
-
     """
     try:
         check_no_link(path)

@@ -103,7 +103,6 @@ class DiskContentStore:
 
         Raises:
             MissingBytesError: they are missing or damaged. Damaged bytes count as missing until they are put again.
-
         """
         data = read_and_close(self._open(digest))
         self._verify(digest, hashlib.sha256(data).hexdigest())
@@ -127,7 +126,6 @@ class DiskContentStore:
 
         Raises:
             MissingBytesError: they are missing or damaged. The caller must delete the file, whose bytes are wrong.
-
         """
         with closing(self._open(digest)) as source:
             found, _ = copy_and_hash(source, descriptor, self._meter("copying", name, digest.size_bytes))
@@ -138,7 +136,6 @@ class DiskContentStore:
 
         Raises:
             MissingBytesError: they are missing or damaged.
-
         """
         with closing(self._open(digest)) as source:
             found, _ = hash_file(source, self._meter("checking", digest.sha256[:12], digest.size_bytes))

@@ -94,7 +94,6 @@ class Exchanges:
 
         Raises:
             CorruptStateError: a committed transcript is damaged.
-
         """
         later = self._later.get(fingerprint)
         if later is not None:
@@ -154,7 +153,6 @@ class Exchanges:
 
         Raises:
             CorruptStateError: a committed transcript is damaged.
-
         """
         named = [(path, committed, self._stage_of(path, committed)) for path, committed in self._paths(transcripts)]
         own = [(path, committed) for path, committed, name in named if name in (stage, None)]
@@ -183,7 +181,6 @@ class Exchanges:
 
         Raises:
             CorruptStateError: a committed transcript is damaged.
-
         """
         found: dict[str, list[Usage]] = {}
         for exchange in self._all(self._paths(transcripts)):
@@ -202,7 +199,6 @@ class Exchanges:
 
         Raises:
             CorruptStateError: the committed file is damaged.
-
         """
         for place in (transcripts, None) if transcripts else (None,):
             path = self._original(digest, place)
@@ -246,7 +242,6 @@ class Exchanges:
 
         Raises:
             CorruptStateError: a transcript is damaged.
-
         """
         folder = self._root / transcripts
         # Not the exchanges: together they may be large.
@@ -368,7 +363,6 @@ def parse_exchange(data: bytes, read_text: Callable[[str], bytes | None] | None 
 
     Raises:
         ValueError: the bytes are not those that `exchange_text` returned.
-
     """
     body = without_sum(parse_stored(data))
     version = body.get("orch23_exchange")

@@ -56,7 +56,6 @@ class Grants(Struct, frozen=True):
 
         Raises:
             ValueError: there is no `path`.
-
         """
         if self.path is None:
             message = "BUG: there is no state directory"

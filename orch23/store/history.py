@@ -91,7 +91,6 @@ def read_history(logs: Path, pipeline_file: str, lock: str = "") -> RunHistory:
 
     Raises:
         CorruptStateError: a journal that is needed is damaged.
-
     """
     runs = latest_runs(logs, pipeline_file)
     newest = runs[0][1] if runs else ()

@@ -107,7 +107,6 @@ class StoreIndex:
 
         Raises:
             IndexFaultError: the table is missing, or the index cannot be read.
-
         """
         with self._lock, _faults():
             whole = self._whole.get(table)
@@ -124,7 +123,6 @@ class StoreIndex:
 
         Raises:
             IndexFaultError: the table is missing, or the index cannot be read.
-
         """
         with self._lock, _faults():
             count = self._count(table)

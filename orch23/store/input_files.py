@@ -44,7 +44,6 @@ class InputFiles:
 
         Raises:
             MissingBytesError: neither source has them.
-
         """
         if self._contents.has(entry.digest):
             with contextlib.suppress(MissingBytesError):

@@ -15,7 +15,6 @@ def indented_json(value: Json, *, sort_keys: bool = False) -> str:
 
     Raises:
         ValueError: it holds NaN, an infinity or a lone surrogate.
-
     """
     return format_json((_SORTED if sort_keys else _AS_GIVEN).encode(value), indent=1)
 
@@ -25,7 +24,6 @@ def compact_json(value: Json) -> str:
 
     Raises:
         ValueError: it holds NaN or an infinity.
-
     """
     return _AS_GIVEN.encode(value)
 
@@ -63,7 +61,6 @@ def checked_line(data: bytes) -> tuple[bytes, bytes]:
 
     Raises:
         ValueError: a byte of the line has changed.
-
     """
     inner, mac = data[len(_HEAD) : -_END_BYTES], b""
     # A JSON object ends with a brace.
@@ -86,7 +83,6 @@ def without_sum(value: Json) -> JsonObject:
 
     Raises:
         ValueError: the value is not an object, or has changed.
-
     """
     body = to_struct(value, JsonObject)
     if body.pop("sum", None) != digest_json(body):

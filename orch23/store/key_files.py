@@ -30,7 +30,6 @@ def key_file(name: str, root: Path, environ: Mapping[str, str]) -> Path:
 
     Raises:
         ConfigurationError: there is no such directory, or it is in the project at `root`.
-
     """
     config = user_folder(environ, "XDG_CONFIG_HOME", ".config")
     hint = "set HOME or XDG_CONFIG_HOME to a directory outside of the project"
@@ -48,7 +47,6 @@ def create_key_file(path: Path, data: bytes) -> None:
     Raises:
         ConfigurationError: the file exists.
         OSError: it cannot be written.
-
     """
     # The folder of the user may be a link.
     make_folder(path.parent.resolve(), PRIVATE_FOLDER_MODE)
@@ -73,7 +71,6 @@ def read_key_file(path: Path) -> bytes:
 
     Raises:
         ConfigurationError: the file does not exist, is not a regular file of this user, or others may read it.
-
     """
     if not os.path.lexists(path):
         hint = "create a key with `orch23 cache key new NAME`"

@@ -57,7 +57,6 @@ class FileTree(Protocol):
 
         Raises:
             SafetyError: a link leads out of the project or into a folder without inputs, or links form a cycle.
-
         """
 
     def is_folder(self, path: str) -> bool:
@@ -142,7 +141,6 @@ class Listing:
 
         Raises:
             SafetyError: a link leads out of the project, or links form a cycle.
-
         """
         self._pending = [_Folder(folder, real, self._rules_above(real))]
         while self._pending:
@@ -230,7 +228,6 @@ def resolve_links(path: str, base: str, text_of: Callable[[str], str | None]) ->
 
     Raises:
         SafetyError: a link leads out of the root or into a folder that holds no inputs, or links form a cycle.
-
     """
     # As text, and the result is opened without following links: one that is changed meanwhile is not followed (ADR 27).
     waiting, done, followed = path.split("/"), list[str](), 0

@@ -78,7 +78,6 @@ def is_lock_of_pipeline(root: Path, path: str) -> bool:
 
     Raises:
         SafetyError: a directory of the path is a link.
-
     """
     if not path.casefold().endswith(".lock"):
         return False
@@ -157,7 +156,6 @@ def read_lock(path: Path) -> LockFile:
 
     Raises:
         CorruptStateError: it has conflict markers or is damaged; the errors name all damaged records.
-
     """
     if (data := read_regular(path)) is not None:
         return decode_lock(data, str(path))
@@ -206,7 +204,6 @@ def write_lock(root: Path, path: str, lock: LockFile, pipeline_name: str, known:
 
     Raises:
         SafetyError: a directory of its path is a link.
-
     """
     texts = {} if known is None else _texts_in(known, lock, path)
     data = b"".join(piece.encode("utf-8") for piece in _pieces(lock, pipeline_name, texts))
@@ -307,7 +304,6 @@ def read_lock_records(path: Path, stages: Collection[str], data: bytes, *, is_kn
 
     Raises:
         CorruptStateError: the file does not have each of these records once, in the form that orch23 writes.
-
     """
     spans = _spans(data, stages, str(path), is_known=is_known)
     return decode_lock(_EMPTY % b"".join(data[start:end] for start, end in spans.values()), str(path))
@@ -324,7 +320,6 @@ def write_lock_records(
     Raises:
         CorruptStateError: the file does not have each of these records once, in the form that orch23 writes.
         SafetyError: a directory of its path is a link.
-
     """
     before = read if is_unchanged else read_file(root, path) or b""
     text = encode_lock(lock, pipeline_name).encode("utf-8")

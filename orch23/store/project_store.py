@@ -122,7 +122,6 @@ class ProjectStore(Struct, frozen=True, kw_only=True):
         Raises:
             FileNotFoundError: the file does not exist.
             SafetyError: it is a link or not a regular file, or a directory of its path is a link.
-
         """
         source = open_file(self.root, path)
         if source is None:
@@ -229,7 +228,6 @@ def open_store(root: Path, meter: FileProgress = no_progress) -> ProjectStore:
     Raises:
         CorruptStateError: the store has an unknown version, or there is something at its path that is not a folder.
         SafetyError: it, or the logs, are a link: orch23 would write and delete files outside of the project.
-
     """
     folder = root / STORE_NAME
     require_store(folder)

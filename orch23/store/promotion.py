@@ -83,7 +83,6 @@ class Promoter:
 
         Raises:
             SafetyError: the path leads through a link.
-
         """
         reason = refusal(path)
         # A stage that writes a lock file could claim results for itself, such as tests that pass.
@@ -104,7 +103,6 @@ class Promoter:
         Raises:
             SafetyError: a path leads through a link, or is protected and not declared. Nothing was written.
             MissingBytesError: the store does not have the bytes of a file. Nothing was written.
-
         """
         wanted = {path: entry for path, entry in new.items() if entry != old.get(path) or self._current(path) != entry}
         if not wanted:
@@ -139,7 +137,6 @@ class Promoter:
 
         Raises:
             SafetyError: there is a link where a directory was. Nothing was written.
-
         """
         data = read_regular(self._redo)
         if data is None:

@@ -92,7 +92,6 @@ def record_from_json(value: Json) -> Record:
 
     Raises:
         ValueError: a field is missing, unknown or of the wrong type.
-
     """
     found = to_struct(value, _Form)
     return Record(

@@ -107,7 +107,6 @@ class Journal:
 
         Raises:
             OSError: the write failed. The journal then ends with the event before. Or `sync` failed.
-
         """
         with self._synced:
             if self._descriptor == _CLOSED:
@@ -125,7 +124,6 @@ class Journal:
         Raises:
             OSError: this sync failed, or an earlier one. The kernel may have dropped what it could not write: then the
                 next `fsync` succeeds without it.
-
         """
         with self._synced:
             number = self._number
@@ -194,7 +192,6 @@ def read_journal(path: Path) -> tuple[JournalLine, ...]:
     Raises:
         NotFoundError: the journal does not exist.
         CorruptStateError: a line before the end is damaged.
-
     """
     try:
         with open_stream(path) as stream:
@@ -234,7 +231,6 @@ def latest_runs(logs: Path, pipeline_file: str) -> tuple[tuple[str, tuple[Journa
 
     Raises:
         CorruptStateError: one of these journals is damaged.
-
     """
     found: list[tuple[str, tuple[JournalLine, ...]]] = []
     for path in journal_paths(logs):
@@ -258,7 +254,6 @@ def journal_paths(logs: Path) -> list[Path]:
 
     Raises:
         SafetyError: the folder is a link.
-
     """
     with contextlib.suppress(FileNotFoundError, NotADirectoryError):
         check_no_link(logs)

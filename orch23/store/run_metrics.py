@@ -74,7 +74,6 @@ def stored_metrics(contents: ContentStore, sha256: str) -> bytes:
 
     Raises:
         MetricsError: they are not there, or too many.
-
     """
     data = b""
     try:

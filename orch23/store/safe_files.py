@@ -211,7 +211,6 @@ def split_path(path: str) -> tuple[tuple[str, ...], str]:
 
     Raises:
         SafetyError: it is absolute, or has a segment that is empty, `.` or `..`.
-
     """
     names = tuple(path.split("/"))
     if not _REFUSED_SEGMENTS.isdisjoint(names) or "\0" in path:
@@ -227,7 +226,6 @@ def open_directory(root: Path, names: Sequence[str]) -> Iterator[int]:
         FileNotFoundError: it, or a directory above it, does not exist.
         NotADirectoryError: it, or one above it, is a file.
         SafetyError: it, or one above it, is a link.
-
     """
     descriptor = os.open(root, FOLDER_FLAGS)
     try:
@@ -246,7 +244,6 @@ def make_directories(root: Path, names: Sequence[str], mode: int = 0o777) -> Non
     Raises:
         SafetyError: it, or one above it, is a link.
         NotADirectoryError: it, or one above it, is a file.
-
     """
     with contextlib.suppress(FileNotFoundError), open_directory(root, names):
         return
@@ -289,7 +286,6 @@ def open_file(root: Path, path: str) -> int | None:
 
     Raises:
         SafetyError: the path has a bad segment, or a directory of it is a link.
-
     """
     names, name = split_path(path)
     try:
@@ -309,7 +305,6 @@ def replace_file(root: Path, path: str, data: bytes | Sequence[memoryview], mode
     Raises:
         SafetyError: the path has a bad segment, or a directory of it is a link.
         NotADirectoryError: a directory of it is a file.
-
     """
     names, name = split_path(path)
     make_directories(root, names, folder_mode(mode))

@@ -44,7 +44,6 @@ class StoreKey:
 
         Raises:
             LookupError: the index must not be used.
-
         """
         if self._keys.sealing is None:
             raise LookupError
@@ -67,7 +66,6 @@ class StoreKey:
 
         Raises:
             ValueError: a byte of it has changed, or no build of this user wrote it.
-
         """
         inner, mac = checked_line(data)
         if not self.proves(inner, mac):

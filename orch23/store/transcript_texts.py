@@ -46,7 +46,6 @@ def complete(exchange: Exchange, read: Callable[[str], bytes | None]) -> Exchang
 
     Raises:
         ValueError: a text is missing or damaged, or they are too long.
-
     """
     left = _MOST_CHARACTERS
 

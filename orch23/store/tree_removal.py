@@ -66,7 +66,6 @@ def remove_path(path: Path) -> None:
 
     Raises:
         PermissionError: a part of it cannot be removed.
-
     """
     remove_tree(path)
     # Errors of single entries are ignored above, so that everything else is removed first.
@@ -138,7 +137,6 @@ def make_accessible(name: str, folder: int) -> None:
 
     Raises:
         OSError: it is not a directory, or not ours.
-
     """
     # O_PATH needs no right to read. chmod of /proc/self/fd changes what was opened, whatever has the name by now.
     flags = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC

@@ -127,7 +127,6 @@ class Workspace:
 
         Raises:
             SafetyError: the path has a bad segment, or a directory of it is a link.
-
         """
         stamp = self._stamp(path)
         if stamp is None:
@@ -161,7 +160,6 @@ class Workspace:
 
         Raises:
             SafetyError: a link leads out of the project or into a folder without inputs, or links form a cycle.
-
         """
         return resolve_links(path, self._base, self._link)
 

@@ -94,7 +94,6 @@ class Mistake:
 
         Raises:
             AssertionError: a text to replace is not in its file, or is in it twice.
-
         """
         texts = {path: text.replace("SERVER", server) for path, text in FILES.items()} if self.has_project else {}
         for path, old, new in self.changes:

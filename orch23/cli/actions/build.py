@@ -258,7 +258,6 @@ def _check_model_flags(*, replay: bool, offline: bool, resample: tuple[str, ...]
 
     Raises:
         UsageError: two of them contradict each other, or one has no effect.
-
     """
     if replay and resample:
         hint = "drop --replay to call the model again, or --resample to use recorded responses"

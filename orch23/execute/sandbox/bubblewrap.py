@@ -79,7 +79,6 @@ class BubblewrapLauncher(Struct, frozen=True):
 
         Raises:
             OSError: the program is missing, or no descriptor is left.
-
         """
         seen = launch.sandbox_dir.seen_from_inside(self.tier)
         inside = seen.work / launch.cwd.relative_to(launch.sandbox_dir.work)
@@ -133,7 +132,6 @@ class NamespacesLauncher(Struct, frozen=True):
         Raises:
             LaunchRefusedError: the sandbox could not be made.
             OSError: the program cannot be run.
-
         """
         seen = launch.sandbox_dir.seen_from_inside(self.tier)
         prefixes = _prefixes(launch, self.closed)

@@ -46,7 +46,6 @@ def ruleset(rules: Iterable[tuple[str, int]]) -> Iterator[int]:
 
     Raises:
         OSError: the kernel has no Landlock.
-
     """
     version = abi()
     handled = _ALL_RIGHTS.get(min(version, max(_ALL_RIGHTS)), 0)

@@ -27,7 +27,6 @@ class LandlockIsolation(Isolation):
 
         Raises:
             OSError: the kernel has no Landlock or no seccomp filters.
-
         """
         (network,), (rules,) = request, descriptors
         # Without a network namespace a step may have no sockets at all: Landlock cannot keep it from this machine's

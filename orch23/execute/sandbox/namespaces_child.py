@@ -102,7 +102,6 @@ class Namespaces(Isolation):
         Raises:
             IsolationError: the namespaces or the file system could not be made.
             OSError: no descriptor is left.
-
         """
         reports, reporting = os.pipe2(os.O_CLOEXEC)
         waiting, ready = os.pipe2(os.O_CLOEXEC)
@@ -130,7 +129,6 @@ class Namespaces(Isolation):
 
         Raises:
             IsolationError: that failed.
-
         """
         del descriptors
         try:

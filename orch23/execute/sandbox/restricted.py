@@ -39,7 +39,6 @@ class LandlockLauncher(Struct, frozen=True):
 
         Raises:
             OSError: the kernel has no Landlock, or no descriptor is left.
-
         """
         # A ruleset for each launch: it contains the sandbox directory, and rules cannot be removed.
         with landlock.ruleset(self._rules(launch)) as rules:

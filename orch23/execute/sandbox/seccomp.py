@@ -109,7 +109,6 @@ def build_filter(sockets: AllowedSockets, machine: str, *, alone: bool = True) -
 
     Raises:
         ValueError: the machine is not known.
-
     """
     architecture = AUDIT_ARCHITECTURES.get(machine)
     if architecture is None:

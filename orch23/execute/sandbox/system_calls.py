@@ -153,7 +153,6 @@ def system_call(name: str, *arguments: object) -> int:
 
     Raises:
         OSError: it failed, or this machine does not have the call.
-
     """
     this = call_number(name)
     if this is None:

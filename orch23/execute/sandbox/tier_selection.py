@@ -65,7 +65,6 @@ def tier_fault(launcher: Launcher) -> str | None:
 
     Raises:
         OSError: the machine refused what the test needs: a file, a descriptor.
-
     """
     try:
         with temporary_folder("sandbox") as folder:
@@ -232,7 +231,6 @@ class SandboxLauncher:
 
         Raises:
             LaunchRefusedError: no tier works on this machine, and steps without a sandbox are not allowed.
-
         """
         if self.choice.launcher is not None:
             return replace(self.choice.launcher, closed=self._closed).prepare(launch)

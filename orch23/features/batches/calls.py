@@ -108,7 +108,6 @@ class BatchCalls(Struct, kw_only=True):
         Raises:
             AwaitsResponseError: its batch has not ended.
             ProviderError: its batch could not be submitted or collected.
-
         """
         with self._lock:
             self._asked.add(fingerprint)
@@ -128,7 +127,6 @@ class BatchCalls(Struct, kw_only=True):
 
         Raises:
             LimitError: it does not fit into the budget.
-
         """
         fingerprint = request.fingerprint()
         self.ledger.reserve(stage, request)
@@ -182,7 +180,6 @@ class BatchCalls(Struct, kw_only=True):
 
         Raises:
             ProviderError: a vendor could not be asked.
-
         """
         for batch in list(self._open.values()):
             self._stop(batch)

@@ -27,7 +27,6 @@ class BatchingProvider(Struct, frozen=True, kw_only=True):
         Raises:
             AwaitsResponseError: it is not there yet.
             ProviderError: the vendor refused the request, or the batch could not be submitted.
-
         """
         result = self.calls.take(request.fingerprint())
         if result is not None:

@@ -21,7 +21,6 @@ class GivenResult(Struct, frozen=True):
 
         Raises:
             TransportError: there is none.
-
         """
         del request, deadline_s
         result = self.result

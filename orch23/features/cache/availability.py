@@ -115,7 +115,6 @@ class Availability:
         Raises:
             CacheFault: it failed for good: the cache is switched off. Or it was switched off meanwhile.
             BlobFault: only one blob failed; the cache is switched off after some of these, unless it is a FileFault.
-
         """
         until_s = self._clock() + self._limits.patience_s
         for number in range(len(self._limits.delays_s) + 1):

@@ -48,7 +48,6 @@ def read_each(cache: SharedCache, group: Sequence[Digest]) -> Iterator[tuple[Dig
 
     Raises:
         CacheFault: as the cache does.
-
     """
     found: dict[Digest, bytes | None] = {}
     if len(group) > 1 and isinstance(cache, BlobBatches):
@@ -67,7 +66,6 @@ def put_from(cache: SharedCache, digest: Digest, source: ChunkSource) -> None:
     Raises:
         CacheFault: as the cache does.
         Exception: as the source does, or WrongBytesError: the cache works.
-
     """
     failed_here: list[Exception] = []
 
@@ -91,7 +89,6 @@ def put_together(cache: SharedCache, blobs: Mapping[Digest, bytes]) -> Collectio
 
     Raises:
         CacheFault: as the cache does.
-
     """
     if len(blobs) <= 1 or not isinstance(cache, BlobBatches):
         return blobs.keys()

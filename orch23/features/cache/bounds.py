@@ -41,7 +41,6 @@ def whole_entry(chunks: Iterable[bytes]) -> bytes:
 
     Raises:
         BlobFault: it is too large.
-
     """
     data = bytearray()
     for chunk in chunks:
@@ -66,7 +65,6 @@ def checked_sha256(digest: Digest) -> str:
 
     Raises:
         CacheFault: it is not one.
-
     """
     if not is_valid(digest):
         message = f"{digest.sha256[:80]!r} is not a SHA-256"
@@ -79,7 +77,6 @@ def guarded(call: Callable[[], _Result]) -> _Result:
 
     Raises:
         CacheFault: it raised one, or any other exception.
-
     """
     try:
         return call()
@@ -133,7 +130,6 @@ def verified(chunks: Iterable[bytes], digest: Digest) -> Iterator[bytes]:
 
     Raises:
         WrongBytesError: they do not have it, or are more bytes or fewer.
-
     """
     hasher, size_bytes = hashlib.sha256(), 0
     for chunk in chunks:

@@ -137,7 +137,6 @@ class CacheClient:
 
         Raises:
             OSError: the content store cannot store them.
-
         """
         wanted = set(digests)
         if not all(map(is_valid, wanted)) or sum(digest.size_bytes for digest in wanted) > limit_bytes:

@@ -43,7 +43,6 @@ class ClientCertificate(Struct, frozen=True):
 
         Raises:
             ConfigurationError: they cannot be used. The message never contains a key.
-
         """
         # `ssl` has no public function for the dates of a certificate in a file. This one decodes as `getpeercert` does.
         import ssl  # noqa: PLC0415 - few servers demand a certificate
@@ -77,7 +76,6 @@ class ClientCertificate(Struct, frozen=True):
         Raises:
             ConfigurationError: as `read`.
             CacheFault: it has expired, or is not valid yet.
-
         """
         files = self.read()
         if (fault := validity_fault(self.certificate, files)) is not None:
@@ -90,7 +88,6 @@ def client_certificate(environ: Mapping[str, str]) -> ClientCertificate | None:
 
     Raises:
         ConfigurationError: only one of the two variables is set.
-
     """
     certificate, key = environ.get(CERTIFICATE_VARIABLE, ""), environ.get(KEY_VARIABLE, "")
     if not certificate and not key:
@@ -135,7 +132,6 @@ def read_tls_file(what: str, path: str) -> bytes:
 
     Raises:
         ConfigurationError: it cannot be read.
-
     """
     try:
         return Path(path).read_bytes()

@@ -40,7 +40,6 @@ class StampedFiles(Struct, frozen=True):
 
         Raises:
             OSError: there is no such file, or it cannot be read.
-
         """
         key, stamp = (kind, str(path)), stamp_of(path.stat())
         known = self._known.get(key)
@@ -53,7 +52,6 @@ class StampedFiles(Struct, frozen=True):
 
         Raises:
             OSError: as `get`.
-
         """
         return self.get("sha256", path, sha256_of)
 

@@ -69,7 +69,6 @@ def read_batch(
 
     Raises:
         UnusableBatchesError, CacheFault: the call failed, or the reply makes no sense.
-
     """
     asked = {digest_proto(digest): digest for digest in digests}
     compressors = (ZSTD,) if accepts_compressed else ()
@@ -101,7 +100,6 @@ def put_batch(server: Instance, blobs: Mapping[Digest, bytes], *, is_compressed:
 
     Raises:
         UnusableBatchesError, CacheFault: the call failed, or the reply makes no sense.
-
     """
     sent = {digest_proto(digest): digest for digest in blobs}
     updates = tuple(_update(proto, blobs[digest], is_compressed=is_compressed) for proto, digest in sent.items())

@@ -95,7 +95,6 @@ class GrpcCalls:
 
         Raises:
             AbsentError, TooLargeError, CacheFault: there is none, or it makes no sense.
-
         """
         return _decoded(method, reply, self.unary_bytes(method, request, headers, limit_s))
 
@@ -132,7 +131,6 @@ class GrpcCalls:
         Raises:
             AbsentError, TooLargeError, CacheFault: as for `unary`.
             Exception: the requests raised it. The server gets no end of the requests.
-
         """
         call: Any = None
         failed: list[Exception] = []
@@ -203,7 +201,6 @@ class Instance:
 
         Raises:
             TooLargeError, CacheFault: as for `GrpcCalls.unary`. An instance that is not there is a fault.
-
         """
         try:
             return self.calls.unary(method, request, reply, self.headers(), deadline_s(size_bytes))

@@ -48,7 +48,6 @@ def write(server: Instance, digest: Digest, chunks: ChunkSource, *, is_compresse
     Raises:
         CacheFault: the server does not take it.
         Exception: the chunks raised it.
-
     """
     name = f"{server.prefix}uploads/{uuid.uuid4()}/{_name(digest, is_compressed=is_compressed)}"
     # The size of a compressed upload is known at its end; -1 says that the server had the blob.

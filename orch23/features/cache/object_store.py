@@ -42,7 +42,6 @@ def open_object_store(url: str, _credentials: object) -> "ObjectStoreCache":
 
     Raises:
         ConfigurationError: the URL has another option.
-
     """
     from obstore.exceptions import BaseError  # noqa: PLC0415 - an extra
     from obstore.store import from_url  # noqa: PLC0415 - likewise

@@ -40,7 +40,6 @@ def open_source(
 
     Raises:
         ConfigurationError: the cache is named wrongly, or something that it needs is missing.
-
     """
     unsigned = ""
     try:
@@ -91,7 +90,6 @@ def signatures_of(settings: CacheSettings, root: Path, environ: Mapping[str, str
 
     Raises:
         ConfigurationError: all private keys that there are cannot be used, or the library is missing.
-
     """
     if not settings.signed_by:
         return Signatures()

@@ -53,7 +53,6 @@ def open_shared_cache(
     Raises:
         CacheFault: the certificate has expired.
         ConfigurationError: the URL cannot be used, or the library of an extra is not installed.
-
     """
     scheme, separator, rest = url.partition("://")
     scheme = scheme.lower()

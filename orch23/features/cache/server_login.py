@@ -74,7 +74,6 @@ def credentials_of(url: str, root: Path, environ: Mapping[str, str]) -> Callable
 
     Raises:
         ConfigurationError: there is no such program.
-
     """
     helper = credential_helper(url, root, environ)
 

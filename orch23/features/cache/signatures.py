@@ -35,7 +35,6 @@ class Signatures(Struct, frozen=True):
 
         Raises:
             ValueError: these cannot be the files of an entry.
-
         """
         if self.pair is None:
             return dict(files)

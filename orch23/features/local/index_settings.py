@@ -44,7 +44,6 @@ def index_settings(environ: Mapping[str, str], prefix: str = sys.prefix) -> Inde
 
     Raises:
         ConfigurationError: a file of settings is invalid.
-
     """
     sources = [_uv_environment(environ), _pip_environment(environ), *_uv_files(environ), *_pip_files(environ, prefix)]
     index = next((one.index for one in sources if one.index), PYPI)

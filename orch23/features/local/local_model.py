@@ -89,7 +89,6 @@ def install_model(name: str, data: Path, report: Callable[[str], None], *, fetch
     Raises:
         NotFoundError: there is no model of that name.
         ConfigurationError: it could not be fetched, or its digest is wrong.
-
     """
     model = _find(name)
     if model is None:

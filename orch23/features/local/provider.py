@@ -57,7 +57,6 @@ def server_argv(model: str, environ: Mapping[str, str]) -> tuple[str, ...]:
 
     Raises:
         ConfigurationError: llama.cpp or the weights are missing.
-
     """
     weights = local_model.installed_weights(model, local_model.user_data_dir(environ))
     missing = _missing(model, environ)
@@ -83,7 +82,6 @@ class LocalServer(Struct):
         Raises:
             ConfigurationError: llama.cpp or the weights are missing.
             ProviderError: it does not start.
-
         """
         with self._lock:
             known = self._running.get(model)
@@ -114,7 +112,6 @@ class LocalProvider(Struct, frozen=True):
         Raises:
             ConfigurationError: llama.cpp or the weights are missing.
             ProviderError: the server failed, or did not respond in time.
-
         """
         until = time.monotonic() + deadline_s
         running = self.server.running(request.model)

@@ -17,7 +17,6 @@ def declared_metrics(
 
     Raises:
         InvalidInputError: the graph has errors.
-
     """
     if not any("metrics" in one.body if isinstance(one, ForeachStage) else one.metrics for one in pipeline.stages):
         return {}

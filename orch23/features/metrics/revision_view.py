@@ -222,7 +222,6 @@ class ManifestReader(Struct, frozen=True, kw_only=True):
         Raises:
             InvalidInputError: the graph has errors, or the items of a list that no stage makes.
             ConfigurationError: an interpreter or a declared tool is missing.
-
         """
         plan = self._expanded(pipeline, view_of)
         view = view_of(plan)

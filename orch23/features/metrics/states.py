@@ -32,7 +32,6 @@ class MetricsState(Struct, frozen=True, kw_only=True):
 
         Raises:
             MetricsError: the file cannot be read.
-
         """
         data = self.read(path)
         return None if data is None else read_metrics(data, path, read_yaml)
@@ -43,7 +42,6 @@ def workspace_metrics(project: Project) -> MetricsState:
 
     Raises:
         InvalidInputError: the graph of the pipeline has errors.
-
     """
     workspace = project.store.workspace
 

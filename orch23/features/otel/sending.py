@@ -42,7 +42,6 @@ def open_spans(console: Console) -> Document | None:
 
     Raises:
         ConfigurationError: a library is not installed, or an environment variable has a value that cannot be used.
-
     """
     export = _start_export(console)
     if export is None:
@@ -58,7 +57,6 @@ def send_run(console: Console, journal: Path, redact: Callable[[Event], Event]) 
     Raises:
         ConfigurationError: as `open_spans`.
         NotFoundError, CorruptStateError: the journal cannot be read.
-
     """
     lines = read_journal(journal)
     export = _start_export(console)

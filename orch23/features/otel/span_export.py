@@ -48,7 +48,6 @@ class SpanExport:
 
         Raises:
             ValueError, RuntimeError, OSError: a variable has a value that cannot be used.
-
         """
         self._log = _Messages()
         logger = logging.getLogger(_LIBRARY)

@@ -57,7 +57,6 @@ class FollowedPage:
 
         Raises:
             NotFoundError: there is no such run.
-
         """
         self._console, self._root, self._logs = console, root, root / LOGS_FOLDER
         newest = select_run(run_ids(self._logs), run)

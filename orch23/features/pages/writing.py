@@ -51,7 +51,6 @@ def write_report(console: Console, *, run: str | None, out: str) -> None:
     Raises:
         NotFoundError: there is no such run, or its journal has no event.
         CorruptStateError: its journal is damaged before its end.
-
     """
     root = project_root(console)
     logs = root / LOGS_FOLDER

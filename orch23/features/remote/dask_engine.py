@@ -48,7 +48,6 @@ def make_executor(surroundings: Surroundings) -> RemoteExecutor:
 
     Raises:
         ConfigurationError: the scheduler or the cache is not named, or must not be used, or a library is missing.
-
     """
     check_scheduler(surroundings.scheduler)
     if not surroundings.cache:
@@ -71,7 +70,6 @@ def count_slots(address: str) -> int:
     Raises:
         ConfigurationError: the certificates for it are not set, or cannot be read.
         EngineFault: it cannot be reached.
-
     """
     engine = DaskEngine(address)
     try:

@@ -20,7 +20,6 @@ def check_scheduler(address: str) -> None:
 
     Raises:
         ConfigurationError: the address cannot, or must not, be used, or the library is missing.
-
     """
     if importlib.util.find_spec("distributed") is None:
         from orch23.providers.installation import install_command  # noqa: PLC0415 - as above
@@ -58,7 +57,6 @@ def security_of(address: str, role: Literal["client", "worker"]) -> "Security":
 
     Raises:
         ConfigurationError: the address needs some, and they are not set or cannot be read.
-
     """
     from distributed import Security  # noqa: PLC0415 - only builds with a cluster need it
 

@@ -49,7 +49,6 @@ class Submission(Protocol):
             TimeoutError: there is none yet.
             EngineFault: there will be none.
             concurrent.futures.CancelledError: it was cancelled.
-
         """
 
 
@@ -67,7 +66,6 @@ class Engine(Protocol):
 
         Raises:
             UnreachableEngineError: it cannot be reached, or runs no actions.
-
         """
 
     def submit(self, work: Work, hear: LineListener | None) -> Submission:
@@ -77,7 +75,6 @@ class Engine(Protocol):
 
         Raises:
             EngineFault: the engine cannot be reached.
-
         """
 
     def cancel(self, submission: Submission) -> None:
@@ -94,7 +91,6 @@ class Engine(Protocol):
 
         Raises:
             EngineFault: the engine cannot be reached.
-
         """
 
     def lacking(self, resources: Mapping[str, float]) -> str:
@@ -102,7 +98,6 @@ class Engine(Protocol):
 
         Raises:
             EngineFault: the engine cannot be reached.
-
         """
 
     def known(self, submission: Submission) -> str:
@@ -132,7 +127,6 @@ def parse_digest(text: str) -> Digest:
 
     Raises:
         ValueError: the text is not one.
-
     """
     sha256, _, size = text.partition("/")
     return Digest(sha256, int(size))

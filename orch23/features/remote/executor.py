@@ -118,7 +118,6 @@ class RemoteExecutor:
 
         Raises:
             ConfigurationError: it cannot be reached.
-
         """
         try:
             self._engine.connect()
@@ -301,7 +300,6 @@ class RemoteExecutor:
 
         Raises:
             GivenUpError: there were too many of this kind.
-
         """
         if place:
             faults.places.add(place)

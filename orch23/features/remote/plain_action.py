@@ -59,7 +59,6 @@ def plain_action(action: Action, address: ReapiAddress) -> Messages:
     Raises:
         ValueError: a path leads out of the tree, a text is not valid Unicode, or the timeout is not a number of at
             least 0.
-
     """
     action.check_paths()
     inputs = {
@@ -94,7 +93,6 @@ def plain_outcome(
 
     Raises:
         EngineFault: the result cannot be read.
-
     """
     printed = b""
     for raw, proto in (

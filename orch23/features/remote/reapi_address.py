@@ -47,7 +47,6 @@ def reapi_address(scheduler: str) -> ReapiAddress:
 
     Raises:
         ConfigurationError: the address cannot, or must not, be used.
-
     """
     try:
         parts = urlsplit(scheduler)

@@ -65,7 +65,6 @@ def make_executor(surroundings: Surroundings) -> RemoteExecutor:
 
     Raises:
         ConfigurationError: the server is not named, or must not be used, or a library is missing.
-
     """
     address = reapi_address(surroundings.scheduler)
     server = surroundings.open_cache(address.url)
@@ -94,7 +93,6 @@ def check_server(scheduler: str, contents: ContentStore, open_cache: Callable[[s
     Raises:
         ConfigurationError: the server is not named, or must not be used, or a library is missing.
         UnreachableEngineError: it cannot be reached, or runs no actions.
-
     """
     address = reapi_address(scheduler)
     server = open_cache(address.url)

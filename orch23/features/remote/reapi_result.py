@@ -35,7 +35,6 @@ class Finished(Struct, frozen=True):
 
         Raises:
             EngineFault: it has no result that can be read.
-
         """
         if operation.error is not None:
             return cls(operation.error)

@@ -35,6 +35,5 @@ class Reply(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
         Raises:
             ValueError: these are not the bytes of a reply.
-
         """
         return msgspec.json.decode(data, type=cls, strict=True)

@@ -46,7 +46,6 @@ def single_action(digest: Digest, action: Action, address: ReapiAddress) -> Mess
 
     Raises:
         ValueError: a text is not valid Unicode, or the timeout is not a number of at least 0.
-
     """
     inputs = frozenset(one for one in (digest, *input_digests(action)) if one.size_bytes)
     root = tree_of({f"{_IN}/cas/{one.sha256[:2]}/{one.sha256}": FileEntry(one) for one in inputs})
@@ -143,7 +142,6 @@ def run_single_action(folder: Path, digest: str, top: Path | None, stdout: TextI
 
     Raises:
         OSError: a folder or the reply cannot be written.
-
     """
     # A server need not set it; a sandbox hides this folder. In a container, the user may have none.
     environ = {"HOME": os.path.expanduser("~"), **os.environ}

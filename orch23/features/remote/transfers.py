@@ -35,7 +35,6 @@ class Transfers:
         Raises:
             CacheFault: the cache cannot be reached, or refuses a blob.
             MissingBytesError: the content store does not have the bytes.
-
         """
         with self._lock:
             wanted = sorted(set(digests) - self._known)
@@ -50,7 +49,6 @@ class Transfers:
 
         Raises:
             CacheFault, MissingBytesError: as for `upload`.
-
         """
         for group in batches_of(self._cache, sorted(digests)):
             left: Iterable[Digest] = group
@@ -66,7 +64,6 @@ class Transfers:
         Raises:
             CacheFault: the cache cannot be reached.
             OSError: the content store cannot store them.
-
         """
         absent = {digest for digest in digests if not self._contents.has(digest)}
         lost = {digest for digest in absent if not is_valid(digest)}

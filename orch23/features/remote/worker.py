@@ -112,7 +112,6 @@ class RemoteWorker:
 
         Raises:
             OSError: the folder cannot be created.
-
         """
         top.mkdir(parents=True, exist_ok=True)
         self._stack = ExitStack()

@@ -50,7 +50,6 @@ def parse_data(data: tuple[str, ...]) -> dict[str, str]:
 
     Raises:
         click.UsageError: one has no `=`.
-
     """
     found = {}
     for one in data:

@@ -170,7 +170,6 @@ def read_rendered(folder: Path) -> Mapping[str, TemplateFile]:
 
     Raises:
         SafetyError: one of them is not a regular file, or has a path that a template may not write.
-
     """
     files: dict[str, TemplateFile] = {}
     errors: list[Diagnostic] = []

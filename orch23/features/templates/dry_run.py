@@ -60,7 +60,6 @@ def dry_run_init(
 
     Raises:
         Orch23Error: as `fetched_template` and `render_versions`; or a question has no answer.
-
     """
     with fetched_template(source, environ) as folder:
         (rendered,) = render_versions(source, (wanted,), folder, root, environ)
@@ -77,7 +76,6 @@ def dry_run_update(
 
     Raises:
         Orch23Error: as `fetched_template` and `render_versions`; or the project does not have the template.
-
     """
     last = _read_answers(root, name)
     address, former = (_copier_line(last, key) for key in ("_src_path", "_commit"))

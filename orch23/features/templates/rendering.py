@@ -50,7 +50,6 @@ def fetched_template(source: TemplateSource, environ: Mapping[str, str]) -> Iter
     Raises:
         NotFoundError: git cannot read the repository.
         ConfigurationError: git is not installed.
-
     """
     with temporary_folder("template") as folder:
         mirror = folder / "mirror"
@@ -70,7 +69,6 @@ def render_versions(
 
     Raises:
         Orch23Error: a version does not exist, an answer is invalid, or the template has an error.
-
     """
     for one in wanted:
         _refuse_newer(source, one.ref)

@@ -77,7 +77,6 @@ def find_source(named: str, here: Path) -> TemplateSource:
 
     Raises:
         NotFoundError: there is no such template, or the URL contains a password.
-
     """
     ours = builtin_templates()
     plain = named.removeprefix(BUILTIN_URL).removesuffix(".git") if named.startswith(BUILTIN_URL) else named

@@ -53,7 +53,6 @@ class BedrockMessages(AnthropicMessages, frozen=True, kw_only=True):
 
         Raises:
             ConfigurationError: there are no credentials, no region, or no library.
-
         """
         if missing := self.missing():
             raise ConfigurationError(*missing)
@@ -67,7 +66,6 @@ class BedrockMessages(AnthropicMessages, frozen=True, kw_only=True):
 
         Raises:
             TransportError: always.
-
         """
         del request, deadline_s
         raise TransportError(Diagnostic("E401", "`bedrock` counts no tokens", hint="raise the limit"))
@@ -106,7 +104,6 @@ def aws_login(environ: Mapping[str, str]) -> AwsLogin:
 
     Raises:
         ConfigurationError: there are none.
-
     """
     region = next((environ[name].strip() for name in _REGIONS if environ.get(name, "").strip()), "")
     bearer = environ.get(BEARER_TOKEN, "").strip()

@@ -51,7 +51,6 @@ class ChatCompletions(Struct, frozen=True, kw_only=True):
         Raises:
             TransportError: there was no complete response.
             ProviderError: the build has ended.
-
         """
         began = self.connection.clock()
         until = began + deadline_s

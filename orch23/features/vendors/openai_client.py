@@ -166,7 +166,6 @@ class ServerConnection(Struct, frozen=True, kw_only=True):
         Raises:
             TransportError: the library raised an exception.
             ProviderError: the build has ended.
-
         """
         import httpx2  # noqa: PLC0415 - heavy
         import openai  # noqa: PLC0415 - heavy
@@ -308,7 +307,6 @@ def parse_reply(text: str | bytes, url: str) -> Mapping[str, Json]:
 
     Raises:
         TransportError: it is not a JSON object, but for example a web page.
-
     """
     try:
         value = parse_json(text, max_bytes=MAX_REPLY_BYTES)
@@ -343,7 +341,6 @@ def post_body(client: "OpenAI", path: str, body: Mapping[str, Json], url: str) -
 
     Raises:
         TransportError: the reply is neither that stream nor JSON.
-
     """
     import httpx2  # noqa: PLC0415 - heavy
     import openai  # noqa: PLC0415 - heavy
@@ -365,7 +362,6 @@ def stream_objects(stream: "Stream[object]", url: str) -> Iterator[Mapping[str, 
 
     Raises:
         TransportError: a part is something else.
-
     """
     for one in stream:
         if not isinstance(one, Mapping):

@@ -99,7 +99,6 @@ class ResponsesProvider(Struct, frozen=True, kw_only=True):
         Raises:
             TransportError: it did not count them.
             ProviderError: the build has ended.
-
         """
         body = responses_request_body(request)
         sent = {name: body[name] for name in ("model", "input", "instructions", "reasoning", "text") if name in body}
@@ -125,7 +124,6 @@ class ResponsesApi(ResponsesProvider, frozen=True, kw_only=True):
             TransportError: it could not be submitted, or it failed at the server. A retry may submit it again.
             NotCollectedError: the server does not have the response of the earlier run. A second call submits it again.
             ProviderError: it was submitted and could not be collected. A later build tries again.
-
         """
         began = self.connection.clock()
         until = began + deadline_s
@@ -236,7 +234,6 @@ def read_response(reply: Json, request: Request, url: str, duration_s: float) ->
 
     Raises:
         TransportError: it failed, or has another form. The error has the usage, if the server reported one.
-
     """
     usage = token_usage(json_at(reply, "usage"), "input", "output")
     try:

@@ -35,7 +35,6 @@ class StreamedResponses(ResponsesProvider, frozen=True, kw_only=True):
         Raises:
             TransportError: there was no complete response.
             ProviderError: the build has ended.
-
         """
         began = self.connection.clock()
         heard, known = list[str](), [Usage()]

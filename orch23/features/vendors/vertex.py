@@ -46,7 +46,6 @@ class GoogleLogin(Struct):
 
         Raises:
             ConfigurationError: there are no credentials, or they are refused.
-
         """
         import google.auth  # noqa: PLC0415 - heavy, and an extra
         import google.auth.transport.requests  # noqa: PLC0415 - as above
@@ -83,7 +82,6 @@ class VertexMessages(AnthropicMessages, frozen=True, kw_only=True):
 
         Raises:
             ConfigurationError: there are no credentials, no project, or no library.
-
         """
         return AnthropicMessages.complete(self._logged_in(), request, deadline_s, on_text)
 
@@ -92,7 +90,6 @@ class VertexMessages(AnthropicMessages, frozen=True, kw_only=True):
 
         Raises:
             ConfigurationError: there are no credentials, no project, or no library.
-
         """
         return AnthropicMessages.count_tokens(self._logged_in(), request, deadline_s)
 

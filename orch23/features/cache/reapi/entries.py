@@ -58,7 +58,6 @@ def encode_result(files: Mapping[str, FileEntry | bytes]) -> bytes:
     Raises:
         ValueError: there are more than MAX_ENTRY_FILES files, or a path leads out of the tree, is not valid Unicode or
             is a link.
-
     """
     check_inside(files)
     if len(files) > MAX_ENTRY_FILES:
@@ -75,7 +74,6 @@ def decode_result(data: bytes) -> Mapping[str, EntryFile]:
 
     Raises:
         DecodeError: these are not the bytes of an entry.
-
     """
     result = decode(ActionResultProto, data)
     if result.exit_code != 0 or result.output_directories or result.output_symlinks:

@@ -34,7 +34,6 @@ def digest_of(proto: DigestProto | None) -> Digest:
 
     Raises:
         DecodeError: it is missing, or not a SHA-256.
-
     """
     if proto is None or len(proto.hash) != _HEX_DIGITS or not _HEX.issuperset(proto.hash) or proto.size_bytes < 0:
         refuse("a digest is missing, or not a SHA-256 with a size")

@@ -47,7 +47,6 @@ def tree_of(files: Mapping[str, FileEntry], folders: Iterable[str] = ()) -> Merk
     Raises:
         ValueError: a path is absolute or contains `..`, a file is also a folder, or a path is not
             valid Unicode or has more than MAX_TREE_DEPTH names.
-
     """
     check_inside(files)
     root = _Folder()

@@ -72,7 +72,6 @@ def encode(message: Proto) -> bytes:
 
     Raises:
         ValueError: a text is not valid Unicode, or a number has too many bits.
-
     """
     out = bytearray()
     for field in fields_of(type(message)):
@@ -127,7 +126,6 @@ def decode(kind: type[M], data: bytes) -> M:
     Raises:
         DecodeError: the bytes are truncated, a field has another type or is there twice, a text is not UTF-8, a number
             has too many bits, or the message exceeds MAX_MESSAGE_BYTES or MAX_FIELDS.
-
     """
     if len(data) > MAX_MESSAGE_BYTES:
         refuse(f"the message has {len(data)} bytes, more than {MAX_MESSAGE_BYTES}")

@@ -33,7 +33,6 @@ class PublicKey(Struct, frozen=True):
 
         Raises:
             ConfigurationError: it has another form.
-
         """
         key, _, name = text.partition(" ")
         encoded = key.removeprefix(_PREFIX)
@@ -89,7 +88,6 @@ class KeyPair(Struct, frozen=True):
 
         Raises:
             ConfigurationError: it has another form.
-
         """
         from cryptography.exceptions import UnsupportedAlgorithm  # noqa: PLC0415 - an extra
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey  # noqa: PLC0415 - an extra

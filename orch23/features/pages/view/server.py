@@ -18,7 +18,6 @@ def serve_page(page: LivePage, port: int, ready: Callable[[str], None]) -> None:
 
     Raises:
         OSError: the port is in use.
-
     """
     token = secrets.token_urlsafe(_TOKEN_BYTES)
     with loopback_listener(port) as listener:
