@@ -251,7 +251,7 @@ def test_every_cause_of_a_failure_is_fed() -> None:
     causes = {
         name
         for module in modules()
-        if module.__name__.startswith("orch23.decide.")
+        if module.__name__.startswith("orch23.verdict.")
         for name, one in vars(module).items()
         if name.endswith("_cause") and getattr(one, "__module__", "") == module.__name__ and not name.startswith("_")
     }
