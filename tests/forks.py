@@ -1,6 +1,5 @@
-"""What orch23 starts as another Python, as a fork of this one, in which the modules are loaded already."""
+"""The child process that renders templates, as a fork of this one, in which copier is loaded already."""
 
-import importlib
 import os
 import runpy
 import signal
@@ -13,7 +12,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Never
 
-ROOT = Path(__file__).parents[1]
 _CRASHED = 1
 _INTERRUPTED = 130
 
@@ -61,33 +59,6 @@ def _be_a_process(work: Callable[[], int | None], cwd: str | Path, env: Mapping[
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code or 0)
-
-
-# ---- the command line ------------------------------------------------------------------------------
-
-_LIBRARIES = ("copy", "email.parser", "jinja2.sandbox", "jsonschema", "msgspec", "networkx", "yaml")
-"""What a build loads that is not of orch23: loaded here once, before the first fork."""
-
-_PURGED = frozenset({"orch23", "orch23_checks", "acme_checks"})
-
-
-def run_program(
-    argv: Sequence[str], *, cwd: Path, env: Mapping[str, str], program: Path = ROOT, before: str = ""
-) -> "subprocess.CompletedProcess[str]":
-    """Run the command line of the orch23 in a folder, of which nothing is loaded here, after some code."""
-    for name in _LIBRARIES:
-        importlib.import_module(name)
-    done = run_forked(lambda: _run_program(argv, env, program, before), cwd=cwd, env=env)
-    return subprocess.CompletedProcess(argv, done.returncode, done.stdout.decode(), done.stderr.decode())
-
-
-def _run_program(argv: Sequence[str], env: Mapping[str, str], program: Path, before: str) -> None:
-    for name in [name for name in sys.modules if name.partition(".")[0] in _PURGED]:
-        del sys.modules[name]
-    sys.path[:0] = [str(program), *filter(None, env.get("PYTHONPATH", "").split(os.pathsep))]
-    sys.argv = ["orch23", *argv]
-    exec(before, {})
-    importlib.import_module("orch23.entry").run()
 
 
 # ---- copier ----------------------------------------------------------------------------------------

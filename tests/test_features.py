@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from orch23.model.features import COMMANDS, DOCUMENTS, EXECUTORS, FORMATS, PROVIDERS, SHARED_CACHE, SPANS, USES
-from tests.forks import run_program
+from tests.processes import run_program
 
 ROOT = Path(__file__).parent.parent
 FEATURES = sorted(path.parent.name for path in (ROOT / "orch23" / "features").glob("*/__init__.py"))

@@ -10,9 +10,9 @@ import pytest
 
 from tests.e2e.first_hour import MISTAKES, VARIANTS, Mistake, reply
 from tests.e2e.pipelines import of_any_tier
-from tests.forks import run_program
 from tests.gold import Golden
 from tests.openai_server import OpenAIServer
+from tests.processes import run_program
 from tests.project import Project
 
 pytestmark = pytest.mark.needs("vendors")

@@ -22,7 +22,7 @@ from orch23.store.json_text import add_checksum, checked_line
 from orch23.store.lock_file import read_lock, write_lock
 from orch23.store.records import Records
 from orch23.store.store_key import TRUSTED, mac_of
-from tests.forks import run_program
+from tests.processes import run_program
 from tests.project import Outcome, Project
 from tests.repository import green, up_to_date
 

@@ -12,8 +12,8 @@ import pytest
 from orch23.checks.registry import available_checks, check_revision
 from orch23.model.errors import ConfigurationError
 from orch23.model.plugins import missing_plugins
-from tests.forks import run_program
 from tests.installed import CODE, ENTRIES, Install, searched
+from tests.processes import run_program
 from tests.project import Project, decisions
 
 AHEAD = "import time; real = time.time_ns; time.time_ns = lambda: real() + 10**10"
