@@ -166,13 +166,11 @@ def _orch23(argv: Sequence[str]) -> int:
     """Run a command line; programs that answer are not confined, since stories count their calls from outside."""
     from orch23.cli import build_parts  # noqa: PLC0415  a test of one folder must not load the whole tool
     from orch23.cli.main import main  # noqa: PLC0415  likewise
-    from orch23.execute import copier_runner, supervisor  # noqa: PLC0415  likewise
-    from tests.forks import Subprocesses  # noqa: PLC0415  likewise
+    from orch23.execute import supervisor  # noqa: PLC0415  likewise
     from tests.model_program import answering_runner, keep_supervisors  # noqa: PLC0415  likewise
 
     with (
         patch.object(build_parts, "LocalProgramRunner", answering_runner),
-        patch.object(copier_runner, "subprocess", Subprocesses),
         patch.object(supervisor, "close_idle_supervisors", keep_supervisors),
     ):
         return main(argv)
