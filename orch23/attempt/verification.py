@@ -26,10 +26,10 @@ from orch23.model.pipeline import CheckStep, CommandsStep, Condition, EnsuresSte
 from orch23.model.plugins import Registry
 from orch23.model.step import ProcessStep, VerifyStep, describe_step
 from orch23.model.text import shorten_command
+from orch23.plan.diagnostics import missing_outputs
 from orch23.resolve.commands import command_steps
 from orch23.resolve.resolution import ResolvedStage
 from orch23.text.write_protection import DeclaredPatterns
-from orch23.verdict.outputs import missing_outputs
 
 TrialExpansion: TypeAlias = Callable[[Files], tuple[Diagnostic, ...]]
 """Expand every foreach over one of these files, without changing the plan; return the errors."""

@@ -20,9 +20,8 @@ from orch23.decide.plan_walk import (
     may_access,
 )
 from orch23.decide.project_state import ProjectState
-from orch23.decide.removals import files_at_stake, removals
 from orch23.decide.session import Session
-from orch23.decide.stage_view import ObsoleteFiles
+from orch23.decide.stage_view import ObsoleteFiles, files_at_stake
 from orch23.model.errors import InvalidInputError
 from orch23.model.pipeline import ForeachStage, Stage
 from orch23.model.plan import Blocked, Decision, Edited, Expand, Fresh, Plan, Restore, VerifyOnly
@@ -204,6 +203,8 @@ def preview(session: Session, selection: Selection = ALL_STAGES) -> Preview:
         NotFoundError: a name is not a stage.
         InvalidInputError: a foreach over an existing file cannot be expanded.
     """
+    from orch23.decide.removals import removals  # noqa: PLC0415 - a build loads the walk alone
+
     selected = selection.nodes(session.state.plan)
     check_left_out(session.state.git, session.pipeline, map(session.state.plan.nodes.__getitem__, selected))
     check_ownership(session)

@@ -10,18 +10,10 @@ from orch23.decide.protected_files import DeclaredByPlan
 from orch23.decide.session import Session
 from orch23.decide.stage_view import ObsoleteFiles
 from orch23.model.paths import PatternSet, is_glob, match_any
-from orch23.model.pipeline import ForeachStage, Stage, family_of
+from orch23.model.pipeline import Stage, family_of
 from orch23.model.plan import Decision, Expand, Maybe, Restore, Run, VerifyOnly
 from orch23.model.record import Record
 from orch23.plan.nodes import writes_of
-
-
-def files_at_stake(state: ProjectState, node: ForeachStage, items: tuple[Stage, ...] = ()) -> tuple[str, ...]:
-    """Return the files of the last items of a chain that are not, or in another form, among its new items."""
-    values = {one.name: one.item and one.item.value for one in items}
-    last = [record for name, record in state.former.items() if family_of(name) == node.name and node.foreach.sequential]
-    gone = [one for one in last if one.stage not in values or values[one.stage] != one.manifest.get("item")]
-    return tuple(sorted({path for record in gone for path in record.outputs}))
 
 
 def removals(

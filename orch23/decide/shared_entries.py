@@ -12,9 +12,9 @@ from orch23.model.errors import SafetyError
 from orch23.model.parsing import NaturalNumber, from_struct, parse_json, to_struct
 from orch23.model.paths import match_any
 from orch23.model.record import Record
+from orch23.plan.diagnostics import missing_outputs
 from orch23.resolve.resolution import ResolvedStage
 from orch23.store.safe_files import split_path
-from orch23.verdict.outputs import missing_outputs
 
 RECORD = "record.json"
 """The file with all of a record but its outputs."""

@@ -10,7 +10,7 @@ from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry
 from orch23.model.errors import SafetyError
 from orch23.model.paths import is_glob, match, match_any, normalize_pattern
-from orch23.model.pipeline import Stage, family_of
+from orch23.model.pipeline import ForeachStage, Stage, family_of
 from orch23.model.record import Record
 from orch23.plan.nodes import WriterIndex, writes_of
 
@@ -274,3 +274,11 @@ class StageTree(Struct, frozen=True):
             MissingBytesError: no copy of them is left.
         """
         return self.state.read(path, entry)
+
+
+def files_at_stake(state: ProjectState, node: ForeachStage, items: tuple[Stage, ...] = ()) -> tuple[str, ...]:
+    """Return the files of the last items of a chain that are not, or in another form, among its new items."""
+    values = {one.name: one.item and one.item.value for one in items}
+    last = [record for name, record in state.former.items() if family_of(name) == node.name and node.foreach.sequential]
+    gone = [one for one in last if one.stage not in values or values[one.stage] != one.manifest.get("item")]
+    return tuple(sorted({path for record in gone for path in record.outputs}))

@@ -40,8 +40,8 @@ from orch23.decide.plan_walk import (
     PlanWalk,
     Undecided,
 )
-from orch23.decide.removals import files_at_stake
 from orch23.decide.session import Session
+from orch23.decide.stage_view import files_at_stake
 from orch23.engine.commit import Committer
 from orch23.engine.foreseen_failures import place_errors
 from orch23.engine.results import StageResults

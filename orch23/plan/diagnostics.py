@@ -9,6 +9,7 @@ from typing import TypeAlias
 from msgspec import Struct
 
 from orch23.model.diagnostic import Diagnostic, Fix, Suggestions
+from orch23.model.digest import FileEntry
 from orch23.model.paths import escape_pattern, is_glob, match, match_any, may_overlap
 from orch23.model.pipeline import GlobInput, Input, ListInput, OrderInput, Pipeline, SliceInput, Stage
 from orch23.model.plan import Plan
@@ -269,3 +270,14 @@ def _look_alike(one: Input) -> str | None:
     if isinstance(one, GlobInput) and "[" in one.pattern and not match(one.pattern, one.pattern):
         return one.pattern
     return None
+
+
+def missing_outputs(stage: Stage, result: Mapping[str, FileEntry]) -> Iterator[Diagnostic]:
+    """Yield an error for each declared output that a result lacks: a file, or any file of a directory."""
+    cause = "prompt" if stage.step.asks_model else "command"
+    hint = f"a stage must write every path of its `outputs`: fix the {cause}, or remove the path from `outputs`"
+    for pattern in stage.outputs:
+        if is_glob(pattern) and not any(match_any((pattern,), path) for path in result):
+            yield Diagnostic("E303", f"nothing was written below `{pattern}`", hint=hint)
+        elif not is_glob(pattern) and pattern not in result:
+            yield Diagnostic("E303", f"`{pattern}` was not written", hint=hint)
