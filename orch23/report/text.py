@@ -404,7 +404,7 @@ class TextScreen(Struct, Sink, kw_only=True):
         paid += [f"at most {format_money(possible)} more"] if possible else []
         if before or possible_before:
             amount = money_text(before or Decimal(0), possible_before or Decimal(0))
-            paid += [f"{amount} before it was interrupted"]
+            paid += [f"{amount} in earlier runs that it continues"]
         if not unpriced:
             return paid
         return [*paid, f"and {pluralize(unpriced, 'stage')} of unknown price"] if paid else ["price unknown"]

@@ -244,7 +244,7 @@ def test_costs_are_shown_for_each_stage_and_as_a_sum_with_the_limit() -> None:
 
 def test_the_cost_of_an_interrupted_run_is_shown_since_the_limit_counts_it() -> None:
     reported = screen(paid(), over(0, "ok", limit="0.5", before="0.4"))
-    assert "$0.0347 of $0.50, $0.40 before it was interrupted   saved" in reported
+    assert "$0.0347 of $0.50, $0.40 in earlier runs that it continues   saved" in reported
 
 
 def test_free_calls_have_no_cost_line() -> None:
