@@ -74,7 +74,7 @@ def host_paths(project: Project) -> list[str]:
         *(str(one) for one in (project.root, Path.home(), Path(sys.prefix).resolve(), Path(sys.base_prefix).resolve())),
         ".orch23",
         # A step has a /tmp of its own, whatever the machine is.
-        *([os.environ["TMPDIR"]] if os.environ.get("TMPDIR", "/tmp") != "/tmp" else []),  # noqa: S108 - only compared
+        *([os.environ["TMPDIR"]] if os.environ.get("TMPDIR", "/tmp") != "/tmp" else []),
     ]
 
 
