@@ -114,6 +114,7 @@ def test_one_supervisor_serves_one_step_after_the_other(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_closed_supervisor_leaves_no_child(tmp_path: Path) -> None:
+    supervisor.close_idle_supervisors()  # of earlier tests: this run would take one of them
     before = set(process_tree.descendant_processes(os.getpid()))
     run(tmp_path, "true")
     assert set(process_tree.descendant_processes(os.getpid())) - before
