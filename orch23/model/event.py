@@ -484,7 +484,7 @@ class RunFinished(EventData, frozen=True, kw_only=True):
 EVENT_KINDS: Final[Mapping[str, type[EventData]]] = {
     one.kind: one for base in EventData.__subclasses__() for one in base.__subclasses__() or (base,)
 }
-"""The types of events by the `type` of their lines, in the order of this module. `Notice` stands for its own types."""
+"""The types of events by the `type` of their lines, in the order of this module, with those of `Notice`."""
 
 
 class Event(Struct, frozen=True):

@@ -22,7 +22,7 @@ from tests.sandbox.users import ROOT
 from tests.template_repository import PIPELINE, TemplateRepository, git, house
 
 HERE = Path(__file__).parents[3]
-pytestmark = pytest.mark.slow  # each starts a process that loads copier; test_first_minute.py stands for them
+pytestmark = pytest.mark.slow  # each starts a process that loads copier; test_first_minute.py is quick
 NAMES = sorted(path.name.removesuffix(".template.yaml") for path in (HERE / "pipelines").glob("*.template.yaml"))
 NOBODY = {"XDG_DATA_HOME": "/nonexistent"}  # no model is installed there
 SCHEMA_LINE = re.compile(rb"# yaml-language-server: \$schema=(\S+)\n")

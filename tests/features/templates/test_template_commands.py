@@ -9,7 +9,7 @@ from scripts.make_templates import make_all
 from tests.project import Project
 from tests.template_repository import PIPELINE, TemplateRepository, git, house
 
-pytestmark = pytest.mark.slow  # each starts processes that load copier; test_first_minute.py stands for them
+pytestmark = pytest.mark.slow  # each starts processes that load copier; test_first_minute.py is quick
 
 HERE = Path(__file__).parents[3]
 LINES = "".join(f"line {number}\n" for number in range(1, 13))
