@@ -64,9 +64,11 @@ def test_no_word_of_the_glossary_is_explained_twice() -> None:
     assert len(words) == len(set(words)) > 30
 
 
-def test_records_of_decisions_are_numbered_without_gaps() -> None:
-    numbers = [int(page.name[:4]) for page in sorted((ROOT / "docs" / "adr").glob("*.md"))]
-    assert numbers == list(range(1, len(numbers) + 1))
+def test_records_of_decisions_are_numbered_without_gaps_but_for_those_that_another_one_names() -> None:
+    pages = sorted((ROOT / "docs" / "adr").glob("*.md"))
+    numbers = [int(page.name[:4]) for page in pages]
+    superseded = [int(found) for page in pages for found in re.findall(r"Supersedes ADR (\d+),", page.read_text())]
+    assert sorted(numbers + superseded) == list(range(1, numbers[-1] + 1))
 
 
 def test_the_codes_of_the_checks_belong_to_the_family_of_verification_or_to_the_work_orders() -> None:

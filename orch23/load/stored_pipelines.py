@@ -79,7 +79,7 @@ def stored_pipelines(
 
 def _decoded(data: bytes) -> _Stored | None:
     """Return a stored pipeline, or None where another version of orch23 stored it in another form."""
-    # Not `pickle`, which runs code that comes with a repository (ADR 17).
+    # Not `pickle`, which runs code that comes with a repository.
     try:
         return msgspec.msgpack.decode(data, type=_Stored, dec_hook=decode_step)
     except (msgspec.MsgspecError, UnicodeError):
