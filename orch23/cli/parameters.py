@@ -1,5 +1,6 @@
 """The parameters of a command, once its command line is parsed, and the action that they are for."""
 
+import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
@@ -50,7 +51,6 @@ def parsed_build(argv: Sequence[str], stale_snapshot: StaleSnapshot | None) -> C
     # The path of a changed file of the program is absolute: its options may have changed.
     if text is None or any(map(os.path.isabs, stale_snapshot.difference.changed)):
         return None
-    import json  # noqa: PLC0415 - not for `--help`
 
     known, color, parameters = json.loads(text)
     # The snapshot is also used for builds with other options that do not change what is to be done.
@@ -95,7 +95,6 @@ def fact_of(console: Console) -> dict[str, str]:
     # `-C` can be set by a variable, which is not stored.
     if not console.parameters or console.here != working_directory():
         return {}
-    import json  # noqa: PLC0415 - not for `--help`
 
     return {PARSED_FACT: json.dumps([console.argv, console.color, console.parameters])}
 

@@ -20,7 +20,7 @@ from orch23.model.plan import Plan
 from orch23.model.ports import ResultIndex
 from orch23.model.record import LockFile, Record, identity_of
 from orch23.plan.nodes import Node, writes_of
-from orch23.store.lock_file import decode_lock, lock_path, pipelines_of, read_lock, read_lock_records
+from orch23.store.lock_file import decode_lock, find_lock_files, lock_path, pipelines_of, read_lock, read_lock_records
 from orch23.store.project_store import ProjectStore
 from orch23.text.write_protection import allows_write
 
@@ -246,7 +246,6 @@ class OtherPipelines:
 
     @cached_property
     def _claims(self) -> dict[str, list[PathOwner]]:
-        from orch23.store.lock_file import find_lock_files  # noqa: PLC0415 - few builds claim a path
 
         locks, _ = find_lock_files(self.root)
         claims = (claim for lock in sorted(locks - {self.own_lock}) for claim in self._claims_of(lock))

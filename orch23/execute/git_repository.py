@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING
 
 from orch23.model.digest import digest_bytes, lfs_digest
@@ -184,8 +185,6 @@ def _converted_files(folder: Path, home: str) -> Iterator[bytes]:
 
 def _left_out(folder: Path, above: str) -> Iterator[tuple[str, str]]:
     """Yield what git left out below a folder, each with the command that gets it; `above` leads to the folder."""
-    from shlex import quote  # noqa: PLC0415 - likewise
-
     from orch23.execute.git_revision import git_command, run_git  # noqa: PLC0415 - few projects have a mark
 
     if (git := git_command(folder)) is None:

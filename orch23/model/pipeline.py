@@ -1,5 +1,6 @@
 """A validated pipeline: stages, inputs, verification, retries, limits."""
 
+import shlex
 from collections.abc import Container, Iterator, Mapping, Sequence
 from decimal import Decimal
 from functools import cached_property
@@ -465,8 +466,6 @@ class Pipeline(Struct, frozen=True, omit_defaults=True, kw_only=True, dict=True)
 
     def command_line(self, command: str, *words: str) -> str:
         """Return a command on this pipeline as it is typed in a shell, with the options of the running command."""
-        import shlex  # noqa: PLC0415 - only to name a way on
-
         file = () if self.file == DEFAULT_PIPELINE else (self.file,)
         taken = (one for one in self.options if command not in ("clean", "release") or one[0] in ("--set", "--vars"))
         return shlex.join(("orch23", command, *file, *words, *(word for option in taken for word in option)))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json, digest_bytes, digest_json
 from orch23.model.pipeline import Stage
+from orch23.resolve.accepted_media import accepting, media_of
 from orch23.resolve.prompt_files import prompt_names, render_file, schema_text
 from orch23.resolve.prompt_inputs import AuthorTexts, KeyTexts, PromptInput, PromptInputs
 from orch23.resolve.slices import YamlReader
@@ -34,7 +35,6 @@ def key_texts(
         text, problems = render_file(getattr(step, step.renders or ""), names, sources)
         rendered = (text or "").encode()
         return KeyTexts({"prompt": digest_bytes(rendered).sha256}, problems, rendered)
-    from orch23.resolve.accepted_media import accepting  # noqa: PLC0415 - for stages that call a model
 
     # Without retry feedback: the key is the same at every attempt.
     names = prompt_names(stage, given, variables, schema=schema_text(step, sources))
@@ -68,8 +68,6 @@ def shown_text(
     accepts: "frozenset[MediaKind]",
 ) -> str:
     """Return the text that the first request of a stage shows to its model; `own` is the stage's last result."""
-    from orch23.resolve.accepted_media import accepting  # noqa: PLC0415 - only for stages that run
-
     names = prompt_names(stage, given, variables, schema=None) | {"own": PromptInputs(own) if own else None}
     with accepting(accepts):
         prompt, _ = render_file(step.prompt, names, sources)
@@ -103,7 +101,6 @@ def _context_limits(stage: str, step: "LLMStep", given: tuple[PromptInput, ...])
 
 
 def _size_bytes(one: PromptInput) -> int:
-    from orch23.resolve.accepted_media import media_of  # noqa: PLC0415 - only for stages that call a model
 
     media = media_of(one)
     return len(one.text.encode() if media is None else media.data)
