@@ -71,4 +71,5 @@ def _refused_by_the_machine(user: str) -> set[str]:
     tracing = {"trace_neighbour", "read_memory_of_neighbour", "read_memory_by_proc", "take_descriptor_of_neighbour"}
     ours = {name for name, one in table().items() if one.plain == "root"} if user == "self" else set()
     groups = {"change_the_group"} if set(os.getgroups()) <= {os.getgid()} else set()  # there is none to give it to
-    return namespaces | attributes | tracing | ours | groups
+    slowest = {"slow_neighbour_down"} if os.getpriority(os.PRIO_PROCESS, 0) == 19 else set()  # as slow as can be
+    return namespaces | attributes | tracing | ours | groups | slowest
