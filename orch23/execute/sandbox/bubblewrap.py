@@ -45,7 +45,10 @@ def _check_program(name: str, path: str, cwd: Path) -> None:
 BWRAP_PATHS: Final = ("/usr/bin/bwrap", "/usr/local/bin/bwrap", "/bin/bwrap", "/opt/bubblewrap/bin/bwrap")
 """Where bubblewrap is searched: never on PATH, whose folders other users may be able to write."""
 
-_NAMESPACES = ("--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try")
+_NAMESPACES = (
+    *("--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"),
+    "--disable-userns",
+)
 _TMPFS_SIZES: Final = {"/tmp": 1 << 29, "/var/tmp": 1 << 29, "/dev/shm": 1 << 29, "/run": 1 << 24}  # noqa: S108 - mounted for the step alone
 _HIDDEN_TMPFS_BYTES = 1 << 20
 _FIXED_SETTINGS = Path(__file__).parent / "etc"
@@ -61,15 +64,13 @@ _DOCTOR = "`orch23 doctor` tries it; --allow-unsandboxed runs steps without a sa
 
 
 class BubblewrapLauncher(Struct, frozen=True):
-    """Start processes by bubblewrap.
+    """Start processes by bubblewrap, 0.8 or newer.
 
-    `closed` are the user's home and the project, which an interpreter's prefix must not make readable. `nested` adds
-    `--disable-userns`, which an old bwrap does not have; the seccomp filter forbids user namespaces too.
+    `closed` are the user's home and the project, which an interpreter's prefix must not make readable.
     """
 
     program: Path
     closed: tuple[Path, ...] = ()
-    nested: bool = True
     tier = BUBBLEWRAP_TIER
 
     @contextlib.contextmanager
@@ -91,7 +92,6 @@ class BubblewrapLauncher(Struct, frozen=True):
             options = (
                 *_NAMESPACES,
                 *(() if launch.network else ("--unshare-net",)),
-                *(("--disable-userns",) if self.nested else ()),
                 *("--cap-drop", "ALL", "--new-session", "--die-with-parent", "--hostname", "orch23"),
                 *("--uid", "1000", "--gid", "1000"),
                 *_machine_mounts(settings, hidden, [(path, str(one)) for path, one in descriptors.settings]),

@@ -128,8 +128,8 @@ ALLOW_OPTION: Final = "--allow-unsandboxed"
 """The one option that lets a step run without a sandbox."""
 
 NAMESPACES_HINT: Final = (
-    "install bubblewrap (`apt-get install bubblewrap`, `dnf install bubblewrap`), or allow user namespaces "
-    "(Ubuntu: `sysctl kernel.apparmor_restrict_unprivileged_userns=0`; containers: another seccomp profile)"
+    "install bubblewrap 0.8 or newer (`apt-get install bubblewrap`, `dnf install bubblewrap`), or allow user "
+    "namespaces (Ubuntu: `sysctl kernel.apparmor_restrict_unprivileged_userns=0`; containers: another seccomp profile)"
 )
 """What helps where neither orch23's own program nor bubblewrap can create namespaces."""
 
@@ -166,21 +166,20 @@ def best_tier() -> TierChoice:
         # Where /bin is a link, one program has two of these paths.
         present.setdefault(os.path.realpath(path), path)
     # orch23's own program first: its steps start in a third of the time. bubblewrap works where only programs with an
-    # AppArmor profile may create namespaces, and on Linux before 5.12. An old bwrap does not have `--disable-userns`,
-    # so each is tried with and without it.
+    # AppArmor profile may create namespaces, and on Linux before 5.12.
     candidates: list[tuple[str, BubblewrapLauncher | NamespacesLauncher | LandlockLauncher | None]] = [
         ("user namespaces", NamespacesLauncher()),
-        *((one, BubblewrapLauncher(Path(one), nested=nested)) for one in present.values() for nested in (True, False)),
+        *((one, BubblewrapLauncher(Path(one))) for one in present.values()),
         *(() if present else [("bubblewrap", None)]),
         ("Landlock", LandlockLauncher() if version >= landlock.MIN_ABI else None),
     ]
-    failed: dict[tuple[str, str], None] = {}
+    failed: list[tuple[str, str]] = []
     # No versions are checked: distributions remove features, and containers forbid calls (ADR 14).
     for name, launcher in candidates:
         reason = missing[name] if launcher is None else tier_fault(launcher)
         if reason is None:
             return TierChoice(launcher, tuple(failed))
-        failed[name, reason] = None
+        failed.append((name, reason))
     return TierChoice(None, tuple(failed))
 
 
