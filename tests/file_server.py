@@ -121,6 +121,8 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_error(416)
             return
         self.send_response(206 if start else 200)
+        if data.startswith(b"<!DOCTYPE html>"):
+            self.send_header("Content-Type", "text/html")
         if start:
             self.send_header("Content-Range", f"bytes {start}-{len(data) - 1}/{len(data)}")
         if not server.hides_length:

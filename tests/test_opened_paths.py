@@ -50,7 +50,6 @@ ALLOWED = {
         "providers/command": "open",
     },
     "settings and caches of the user": {
-        "features/local/index_settings": "read_text",
         "features/local/local_model": "mkdir open replace TemporaryDirectory",
         "providers/installation": "read_text",
     },
@@ -74,7 +73,7 @@ ALLOWED = {
         "store/index": "read_text",
     },
     "new folders with random names, which this process made: of sandboxes, downloads and templates": {
-        "features/local/package_index": "read_text rename",
+        "features/local/wheel_download": "write_text",
         "execute/cleanup": "mkdir open",
         "execute/copier_child": "read_text write_text",
         "execute/copier_runner": "read_bytes write_bytes write_text",

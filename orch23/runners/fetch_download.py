@@ -5,14 +5,12 @@ import os
 import re
 import ssl
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from hashlib import file_digest
 from http.client import HTTPException, HTTPResponse
 from pathlib import Path
 from typing import BinaryIO
 from urllib.parse import urljoin, urlsplit
-
-from msgspec import Struct
 
 from orch23 import __version__
 from orch23.attempt.egress import NetworkAccess
@@ -34,65 +32,18 @@ _CHUNK = 1 << 16
 # At most three tries: the next build resumes the download.
 _PAUSES_S = (0.2, 1.0)
 _MAX_REDIRECTS = 5
-_PAGE_BYTES = 1 << 26  # an index has a page of many MB for a project with many files
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _OK, _PARTIAL, _NOT_SATISFIABLE = 200, 206, 416
 _TRANSIENT = frozenset({408, 425, 429, 500, 502, 503, 504})
 _RANGE = re.compile(r"bytes (\d+)-\d+/(?:\d+|\*)")
 
 
-class Page(Struct, frozen=True):
-    """The text of a response, its type, and the address that it has after all redirects."""
-
-    text: str
-    content_type: str
-    url: str
-
-
-def read_page(url: str, outside: NetworkAccess, timeout_s: float, *, headers: Mapping[str, str]) -> Page:
-    """Return a page of a server that the user named: it may redirect to any other one.
-
-    Raises:
-        FetchError: the page could not be read, or is too large.
-    """
-    watch = DownloadWatch(url, outside, timeout_s)
-    step = FetchStep(url=url, sha256="", max_bytes=_PAGE_BYTES)
-    text = bytearray()
-    with watch.running(), _response(step, 0, watch, _Asked(headers, lambda _origin: True)) as (response, found):
-        while chunk := _read(step, response, watch):
-            text += chunk
-            _check_size(step, len(text))
-        kind = response.getheader("Content-Type", "")
-        if response.length:
-            raise download_error(url, "the transfer was interrupted", is_transient=True)
-    return Page(text.decode("utf-8", "replace"), kind, found)
-
-
-class _Asked(Struct, frozen=True):
-    """The headers of a request beside the usual ones, and the origins to which its server may redirect."""
-
-    headers: Mapping[str, str]
-    is_allowed: Callable[[str], bool]
-
-
-def download(
-    step: FetchStep,
-    outside: NetworkAccess,
-    timeout_s: float,
-    *,
-    headers: Mapping[str, str] | None = None,
-    is_allowed: Callable[[str], bool] | None = None,
-) -> Path:
+def download(step: FetchStep, outside: NetworkAccess, timeout_s: float) -> Path:
     """Return a file whose bytes have the digest of a step; the caller removes it.
-
-    `headers` are sent to the step's own server only. `is_allowed` returns whether the server may redirect to an origin;
-    by default, to those that the step names.
 
     Raises:
         FetchError: the file could not be fetched.
     """
-    named = {grant.name for grant in step.grants}
-    asked = _Asked(headers or {}, is_allowed or named.__contains__)
     watch = DownloadWatch(step.url, outside, timeout_s)
     make_folder(outside.partial_dir, PRIVATE_FOLDER_MODE)
     # Named by the digest, so that a moved URL resumes the same download.
@@ -101,7 +52,7 @@ def download(
         pauses = iter(_PAUSES_S)
         while True:
             try:
-                return _fetch(step, part, watch, asked)
+                return _fetch(step, part, watch)
             except FetchError as error:
                 pause_s = next(pauses, None)
                 if pause_s is None or not error.is_transient or outside.is_closed or pause_s > watch.left_s:
@@ -112,14 +63,14 @@ def download(
                 time.sleep(pause_s)
 
 
-def _fetch(step: FetchStep, part: Path, watch: DownloadWatch, asked: _Asked) -> Path:
+def _fetch(step: FetchStep, part: Path, watch: DownloadWatch) -> Path:
     """Fetch the missing bytes of a file, and return it."""
     # A resumed file with another digest may consist of two versions: it is fetched once more from its beginning.
     while True:
         with os.fdopen(open_own(part, os.O_RDWR | os.O_CREAT), "r+b") as file:
             size = file.seek(0, os.SEEK_END)
             is_complete = size > 0 and _digest(part) == step.sha256
-            start = 0 if is_complete else _transfer(step, file, size, watch, asked)
+            start = 0 if is_complete else _transfer(step, file, size, watch)
         found = _digest(part)
         if found == step.sha256:
             return part
@@ -129,9 +80,9 @@ def _fetch(step: FetchStep, part: Path, watch: DownloadWatch, asked: _Asked) -> 
             raise wrong_digest_error(step.url, found, step.sha256)
 
 
-def _transfer(step: FetchStep, file: BinaryIO, offset: int, watch: DownloadWatch, asked: _Asked) -> int:
+def _transfer(step: FetchStep, file: BinaryIO, offset: int, watch: DownloadWatch) -> int:
     """Append the missing bytes to an open file; return the offset at which the server began to send."""
-    with _response(step, offset, watch, asked) as (response, _):
+    with _response(step, offset, watch) as response:
         match = _RANGE.fullmatch(response.getheader("Content-Range", ""))
         start = int(match[1]) if response.status == _PARTIAL and match is not None else 0
         # Status 200: the server ignores ranges and sends the whole file. Another range cannot be appended.
@@ -163,8 +114,8 @@ def _read(step: FetchStep, response: HTTPResponse, watch: DownloadWatch) -> byte
 
 
 @contextlib.contextmanager
-def _response(step: FetchStep, offset: int, watch: DownloadWatch, asked: _Asked) -> Iterator[tuple[HTTPResponse, str]]:
-    """Yield the response that has the file from an offset on, after all redirects, and its address."""
+def _response(step: FetchStep, offset: int, watch: DownloadWatch) -> Iterator[HTTPResponse]:
+    """Yield the response that has the file from an offset on, after all redirects."""
     url = step.url
     headers = {"User-Agent": f"orch23/{__version__}", "Accept-Encoding": "identity", "Connection": "close"}
     if offset:
@@ -174,9 +125,7 @@ def _response(step: FetchStep, offset: int, watch: DownloadWatch, asked: _Asked)
         connection, target, login = route_to(url, watch)
         with contextlib.closing(watch.sockets), contextlib.closing(connection):
             try:
-                # Another server must not get the login of this one.
-                own = asked.headers if url_origin(url) == url_origin(step.url) else {}
-                connection.request("GET", target, headers={**headers, **own, **login})
+                connection.request("GET", target, headers={**headers, **login})
                 response = connection.getresponse()
             except (OSError, HTTPException, ValueError) as error:
                 watch.check()
@@ -186,7 +135,7 @@ def _response(step: FetchStep, offset: int, watch: DownloadWatch, asked: _Asked)
             with response:
                 if response.status in _REDIRECTS:
                     location = response.getheader("Location", "")
-                    url = _redirected(url, location, asked, is_offline=watch.outside.offline)
+                    url = _redirected(step, url, location, is_offline=watch.outside.offline)
                     continue
                 if response.status == _NOT_SATISFIABLE and "Range" in headers:
                     # The file on the server is now shorter than the partial download: fetch it from its beginning.
@@ -195,12 +144,12 @@ def _response(step: FetchStep, offset: int, watch: DownloadWatch, asked: _Asked)
                 if response.status not in (_OK, _PARTIAL):
                     what = f"the server responded with {response.status} {response.reason}".rstrip()
                     raise download_error(url, what, is_transient=response.status in _TRANSIENT)
-                yield response, url
+                yield response
                 return
     raise download_error(step.url, f"more than {_MAX_REDIRECTS} redirects")
 
 
-def _redirected(before: str, location: str, asked: _Asked, *, is_offline: bool) -> str:
+def _redirected(step: FetchStep, before: str, location: str, *, is_offline: bool) -> str:
     url = urljoin(before, location).partition("#")[0]
     if (fault := fetch_url_fault(url)) is not None:
         raise refused_address_error(before, f"redirects to an address that {fault}", "name the file's own address")
@@ -210,7 +159,7 @@ def _redirected(before: str, location: str, asked: _Asked, *, is_offline: bool) 
         hint = "name an address that does not leave https"
         raise refused_address_error(before, f"redirects from https to {origin}", hint)
     # Consent is for one server: it must not choose another one that gets the request (ADR 32).
-    if not asked.is_allowed(origin):
+    if origin not in {grant.name for grant in step.grants}:
         hint = f"if it is intended, write `redirects: [{origin}]` into the step"
         raise refused_address_error(before, f"redirects to {origin}, which the pipeline does not name", hint)
     if is_offline and not is_loopback(url):

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from orch23.execute import process_tree
 from orch23.execute.launch import Launch, LaunchRefusedError
-from orch23.execute.process import NOT_EXECUTABLE, NOT_FOUND, ProcessOutcome
+from orch23.execute.process import ProcessOutcome
 from orch23.execute.resource_limits import apply_limits
 from orch23.execute.sandbox import seccomp, visible_paths
 from orch23.execute.sandbox.system_calls import machine
@@ -45,7 +45,10 @@ def _check_program(name: str, path: str, cwd: Path) -> None:
 BWRAP_PATHS: Final = ("/usr/bin/bwrap", "/usr/local/bin/bwrap", "/bin/bwrap", "/opt/bubblewrap/bin/bwrap")
 """Where bubblewrap is searched: never on PATH, whose folders other users may be able to write."""
 
-_NAMESPACES = ("--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try")
+_NAMESPACES = (
+    *("--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"),
+    "--disable-userns",
+)
 _TMPFS_SIZES: Final = {"/tmp": 1 << 29, "/var/tmp": 1 << 29, "/dev/shm": 1 << 29, "/run": 1 << 24}  # noqa: S108 - mounted for the step alone
 _HIDDEN_TMPFS_BYTES = 1 << 20
 _FIXED_SETTINGS = Path(__file__).parent / "etc"
@@ -56,21 +59,18 @@ _SHELL = "/bin/sh"
 _STATUS_BYTES = 1 << 12
 _OWN_FAILURE = 1
 _COPIED_BYTES = 1 << 18
-_NOT_RUN = lazy_pattern(rb"\w+: execvp ")
 _CHILD = lazy_pattern(rb'"child-pid": (\d+)[^\d]')
 _DOCTOR = "`orch23 doctor` tries it; --allow-unsandboxed runs steps without a sandbox where the machine has none"
 
 
 class BubblewrapLauncher(Struct, frozen=True):
-    """Start processes by bubblewrap.
+    """Start processes by bubblewrap, 0.8 or newer.
 
-    `closed` are the user's home and the project, which an interpreter's prefix must not make readable. `nested` adds
-    `--disable-userns`, which an old bwrap does not have; the seccomp filter forbids user namespaces too.
+    `closed` are the user's home and the project, which an interpreter's prefix must not make readable.
     """
 
     program: Path
     closed: tuple[Path, ...] = ()
-    nested: bool = True
     tier = BUBBLEWRAP_TIER
 
     @contextlib.contextmanager
@@ -92,7 +92,6 @@ class BubblewrapLauncher(Struct, frozen=True):
             options = (
                 *_NAMESPACES,
                 *(() if launch.network else ("--unshare-net",)),
-                *(("--disable-userns",) if self.nested else ()),
                 *("--cap-drop", "ALL", "--new-session", "--die-with-parent", "--hostname", "orch23"),
                 *("--uid", "1000", "--gid", "1000"),
                 *_machine_mounts(settings, hidden, [(path, str(one)) for path, one in descriptors.settings]),
@@ -286,15 +285,10 @@ class _Descriptors:
         """Return how the command ended. If bwrap reported no exit code of it, the output is bwrap's own."""
         while self._read_status(0):
             pass
-        is_own = outcome.reason == "exited" and outcome.exit_code == _OWN_FAILURE
-        if not is_own or b'"exit-code"' in self._reported:
+        if outcome.reason != "exited" or outcome.exit_code != _OWN_FAILURE or b'"exit-code"' in self._reported:
             return outcome
-        printed = outcome.errors or outcome.head
-        if _NOT_RUN.match(printed):
-            missing = printed.rstrip().endswith(os.strerror(errno.ENOENT).encode())
-            return replace(outcome, exit_code=NOT_FOUND if missing else NOT_EXECUTABLE)
-        why = printed.decode("utf-8", "replace").strip() or "it printed nothing"
-        raise _not_made(why)
+        printed = (outcome.errors or outcome.head).decode("utf-8", "replace")
+        raise _not_made(printed.strip() or "it printed nothing")
 
     def _read_status(self, timeout_s: float) -> bool:
         """Read what bwrap reports; return False if it reports nothing within the time, or no more."""

@@ -10,7 +10,7 @@ import errno
 import os
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -128,8 +128,8 @@ ALLOW_OPTION: Final = "--allow-unsandboxed"
 """The one option that lets a step run without a sandbox."""
 
 NAMESPACES_HINT: Final = (
-    "install bubblewrap (`apt-get install bubblewrap`, `dnf install bubblewrap`), or allow user namespaces "
-    "(Ubuntu: `sysctl kernel.apparmor_restrict_unprivileged_userns=0`; containers: another seccomp profile)"
+    "install bubblewrap 0.8 or newer (`apt-get install bubblewrap`, `dnf install bubblewrap`), or allow user "
+    "namespaces (Ubuntu: `sysctl kernel.apparmor_restrict_unprivileged_userns=0`; containers: another seccomp profile)"
 )
 """What helps where neither orch23's own program nor bubblewrap can create namespaces."""
 
@@ -151,12 +151,8 @@ class TierChoice(Struct, frozen=True):
         return "; ".join(f"{name}: {reason}" for name, reason in self.failed)
 
 
-def best_tier(programs: Sequence[str] | None = None, *, namespaces: bool = True) -> TierChoice:
-    """Return the best tier that passes the self-test.
-
-    `programs` are the paths of bubblewrap, by default `BWRAP_PATHS`. Without `namespaces` orch23's own program is not
-    tried.
-    """
+def best_tier() -> TierChoice:
+    """Return the best tier that passes the self-test."""
     # These load tables of system calls: a build whose stages say `sandbox: off` needs none.
     from orch23.execute.sandbox import landlock  # noqa: PLC0415
     from orch23.execute.sandbox.bubblewrap import BWRAP_PATHS, BubblewrapLauncher, NamespacesLauncher  # noqa: PLC0415
@@ -165,13 +161,15 @@ def best_tier(programs: Sequence[str] | None = None, *, namespaces: bool = True)
     version = landlock.abi()
     too_old = f"its interface has version {version}, and {landlock.MIN_ABI} is needed"
     missing = {"bubblewrap": "it is not installed", "Landlock": too_old if version else "the kernel does not have it"}
-    present = [Path(name) for name in (BWRAP_PATHS if programs is None else programs) if os.access(name, os.X_OK)]
+    present: dict[str, str] = {}
+    for path in (one for one in BWRAP_PATHS if os.access(one, os.X_OK)):
+        # Where /bin is a link, one program has two of these paths.
+        present.setdefault(os.path.realpath(path), path)
     # orch23's own program first: its steps start in a third of the time. bubblewrap works where only programs with an
-    # AppArmor profile or set-id bits may create namespaces. An old bwrap does not have `--disable-userns`, so each is
-    # tried with and without it.
+    # AppArmor profile may create namespaces, and on Linux before 5.12.
     candidates: list[tuple[str, BubblewrapLauncher | NamespacesLauncher | LandlockLauncher | None]] = [
-        *([("user namespaces", NamespacesLauncher())] if namespaces else ()),
-        *((str(one), BubblewrapLauncher(one, nested=nested)) for one in present for nested in (True, False)),
+        ("user namespaces", NamespacesLauncher()),
+        *((one, BubblewrapLauncher(Path(one))) for one in present.values()),
         *(() if present else [("bubblewrap", None)]),
         ("Landlock", LandlockLauncher() if version >= landlock.MIN_ABI else None),
     ]

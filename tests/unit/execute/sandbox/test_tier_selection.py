@@ -16,8 +16,7 @@ from msgspec.structs import replace
 from orch23.execute import process_tree, supervisor
 from orch23.execute.launch import Launch, LaunchRefusedError, PlainLauncher
 from orch23.execute.process import run_process
-from orch23.execute.sandbox import landlock, tier_selection
-from orch23.execute.sandbox.bubblewrap import BWRAP_PATHS, BubblewrapLauncher
+from orch23.execute.sandbox import bubblewrap, landlock, tier_selection
 from orch23.execute.sandbox.restricted import LandlockLauncher, confinement
 from orch23.execute.sandbox.tier_selection import SandboxLauncher, TierChoice, best_tier, tier_fault
 from orch23.execute.supervisor import ProcessSpec
@@ -51,6 +50,15 @@ def fake(folder: Path, text: str) -> str:
     return str(path)
 
 
+def without_namespaces(*programs: str) -> TierChoice:
+    """Choose where orch23's own program isolates nothing, and these are the paths of bubblewrap."""
+    with (
+        patch.object(bubblewrap, "NamespacesLauncher", PlainLauncher),
+        patch.object(bubblewrap, "BWRAP_PATHS", programs),
+    ):
+        return best_tier()
+
+
 def test_namespaces_come_first() -> None:
     need("namespaces")
     found = best_tier()
@@ -70,8 +78,8 @@ def test_bubblewrap_comes_second_and_the_choice_says_why(monkeypatch: pytest.Mon
 
 def test_landlock_comes_third() -> None:
     need("landlock")
-    found = best_tier((), namespaces=False)
-    assert (found.tier, found.why) == ("landlock", "bubblewrap: it is not installed")
+    found = without_namespaces()
+    assert (found.tier, found.failed[1:]) == ("landlock", (("bubblewrap", "it is not installed"),))
 
 
 def test_landlock_is_taken_where_user_namespaces_are_forbidden() -> None:
@@ -96,7 +104,7 @@ def test_a_bubblewrap_that_confines_nothing_is_found_out(tmp_path: Path, monkeyp
     """It starts what it is told to, and so everything seems to work: what is outside tells."""
     need("landlock")
     monkeypatch.setattr("orch23.execute.sandbox.bubblewrap._START_WITHIN_S", 0.5)  # it never says that it has a child
-    found = best_tier([fake(tmp_path, LYING)], namespaces=False)
+    found = without_namespaces(fake(tmp_path, LYING))
     assert found.tier == "landlock"
     assert "could be" in found.why or "a test program exited" in found.why
 
@@ -104,22 +112,36 @@ def test_a_bubblewrap_that_confines_nothing_is_found_out(tmp_path: Path, monkeyp
 def test_a_bubblewrap_that_fails_is_reported_with_its_message(tmp_path: Path) -> None:
     need("landlock")
     script = "#!/bin/sh\necho 'bwrap: No permissions to create new namespace' >&2\nexit 1\n"
-    found = best_tier([fake(tmp_path, script)], namespaces=False)
+    found = without_namespaces(fake(tmp_path, script))
     assert "No permissions to create new namespace" in found.why
 
 
-def test_an_old_bubblewrap_is_taken_without_what_it_does_not_know(tmp_path: Path) -> None:
-    need("bubblewrap")
-    real = next(name for name in BWRAP_PATHS if Path(name).exists())
-    text = f'#!/bin/sh\ncase " $* " in *\' --disable-userns \'*) echo unknown >&2; exit 1;; esac\nexec {real} "$@"\n'
-    found = best_tier([fake(tmp_path, text)], namespaces=False)
-    assert isinstance(found.launcher, BubblewrapLauncher)
-    assert not found.launcher.nested
+def test_a_program_with_two_paths_is_tried_and_reported_once(tmp_path: Path) -> None:
+    """On most distributions `/bin` is a link, and so one bwrap has two of the paths."""
+    need("landlock")
+    script = f"#!/bin/sh\necho x >> {tmp_path}/starts\necho 'bwrap: No permissions' >&2\nexit 1\n"
+    real = fake(tmp_path, script)
+    (tmp_path / "bin").symlink_to(tmp_path)
+    (tmp_path / "other").mkdir()
+    other = fake(tmp_path / "other", script)
+    found = without_namespaces(real, other, str(tmp_path / "bin/bwrap"))
+    assert [name for name, _ in found.failed] == ["user namespaces", real, other]
+    assert (tmp_path / "starts").read_text().split() == ["x", "x"]
+
+
+def test_an_old_bubblewrap_is_reported_with_what_it_does_not_know(tmp_path: Path) -> None:
+    need("landlock")
+    text = (
+        '#!/bin/sh\ncase " $* " in *" --disable-userns "*) echo "Unknown option --disable-userns" >&2; exit 1;; esac\n'
+    )
+    found = without_namespaces(fake(tmp_path, text))
+    assert found.tier == "landlock"
+    assert found.failed[1][1].endswith("Unknown option --disable-userns")
 
 
 def test_an_old_landlock_is_none() -> None:
     with patch.object(landlock, "abi", return_value=2):
-        found = best_tier((), namespaces=False)
+        found = without_namespaces()
     assert found.launcher is None
     assert "version 2, and 3 is needed" in found.why
 
