@@ -12,8 +12,8 @@ from typing import Final, Literal, NoReturn
 
 from msgspec import Struct
 
+from orch23.features.cache.known_programs import Argument, Invocation, word_set
 from orch23.model.patterns import lazy_pattern
-from orch23.resolve.known_programs import Argument, Invocation, word_set
 
 _VARIABLE = lazy_pattern(
     r"\$(?:[A-Za-z_]\w*|[0-9@*#?$!-]|\{(?:[A-Za-z_]\w*|[0-9@*#?$!-])(?::?[-=+?][\w./:@-]*)?\})", re.ASCII

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orch23.resolve.known_programs import Argument, Invocation
-from orch23.resolve.shell_programs import UnknownProgramsError, programs_in
+from orch23.features.cache.known_programs import Argument, Invocation
+from orch23.features.cache.shell_programs import UnknownProgramsError, programs_in
 
 
 def found(command) -> set[str]:

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orch23.resolve import known_programs
-from orch23.resolve.known_programs import starting_fault
-from orch23.resolve.shell_programs import programs_in
+from orch23.features.cache import known_programs
+from orch23.features.cache.known_programs import starting_fault
+from orch23.features.cache.shell_programs import programs_in
 
 RUNS = "runs other programs; list it and them in `tools`"
 MAY = "may start other programs"
