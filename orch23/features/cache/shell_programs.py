@@ -19,20 +19,20 @@ _VARIABLE = lazy_pattern(
     r"\$(?:[A-Za-z_]\w*|[0-9@*#?$!-]|\{(?:[A-Za-z_]\w*|[0-9@*#?$!-])(?::?[-=+?][\w./:@-]*)?\})", re.ASCII
 )
 _ASSIGNMENT = lazy_pattern(r"([A-Za-z_]\w*)(?:\[\w*\])?\+?=", re.ASCII)
-_SKIPPED = lazy_pattern(r"[ \t]+|\\\n|#[^\n]*")
-_OPERATOR = lazy_pattern(r"&&|&>>|&>|&|\|\||\|&|\||;|\(|\)|\n")
-_REDIRECTION = lazy_pattern(r"<<<|<&|<>|<|>>|>&|>\||>")
-_REFUSED_SIGNS: Final = {
-    "<<": "a here-document",
-    "<(": "`<(`",
-    ">(": "`>(`",
-    "((": "`((`",
-    ";;": "`;;`",
-    ";&": "`;&`",
-}
+_TOKEN = lazy_pattern(
+    r"(?P<skipped>[ \t]+|\\\n|#[^\n]*)|(?P<refused><<(?!<)|<\(|>\(|\(\(|;;|;&)"
+    r"|(?P<redirection><<<|<&|<>|<|&>>|&>|>>|>&|>\||>)|(?P<operator>&&|&|\|\||\|&|\||;|\(|\)|\n)"
+)
+_PIECE = lazy_pattern(
+    r"""'(?P<single>[^']*)'|"(?P<double>(?:[^"\\]|\\.)*+)"|\\(?P<escaped>.)"""
+    r"""|(?P<sign>[$`])|(?P<plain>[^ \t\n;&|<>()'"\\$`]++)""",
+    re.DOTALL,
+)
+"""A part of a word."""
+_IN_QUOTES = lazy_pattern(r"""\\([$`"\\\n])|`|\$(?!["']|\Z)\$?""")
+"""What is not itself in double quotes: within them, `$"` and `$'` are only a dollar sign."""
 _EXPANSIONS: Final = ("$(", "${", "$[", "$'", '$"')
 _PATTERN_SIGNS = frozenset("*?[]{}")
-_ENDS_OF_WORDS = frozenset(" \t\n;&|<>()")
 _UNREADABLE, _OPEN_QUOTE = "it cannot be read", "it has an open quote"
 # Then bash takes the word for a program.
 _LATE_KEYWORD = "it has a keyword after an assignment or a redirection"
@@ -228,78 +228,49 @@ def _tokens(text: str) -> Iterator[_Token]:
     """Yield the words and operators of a text for bash. Raises UnknownProgramsError: a sign could hide a program."""
     at = 0
     while at < len(text):
-        if found := _SKIPPED.match(text, at):
-            at = found.end()
-        elif (refused := _REFUSED_SIGNS.get(text[at : at + 2])) and not text.startswith("<<<", at):
-            _refuse(f"it has {refused}")
-        elif found := _REDIRECTION.match(text, at):
-            yield _Token("redirection", found[0])
-            at = found.end()
-        elif found := _OPERATOR.match(text, at):
-            kind: Literal["operator", "redirection"] = "redirection" if found[0] in {"&>", "&>>"} else "operator"
-            yield _Token(kind, found[0])
-            at = found.end()
-        else:
+        found = _TOKEN.match(text, at)
+        if found is None:
             token, at = _word(text, at)
             # The number of a descriptor: `2>file`.
             if not (token.plain < 0 and token.text.isdigit() and text[at : at + 1] in {"<", ">"}):
                 yield token
+            continue
+        at = found.end()
+        if found["refused"]:
+            _refuse("it has a here-document" if found[0] == "<<" else f"it has `{found[0]}`")
+        if not found["skipped"]:
+            yield _Token("operator" if found["operator"] else "redirection", found[0])
 
 
 def _word(text: str, at: int) -> tuple[_Token, int]:
     """Return the word that begins at an index, and the index after it."""
-    found: list[str] = []
-    plain, is_open = -1, False
-    while at < len(text) and text[at] not in _ENDS_OF_WORDS:
-        char = text[at]
-        if char in "'\"\\" and plain < 0 and not text.startswith("\\\n", at):
-            plain = sum(map(len, found))
-        if char == "'":
-            end = text.find("'", at + 1)
-            if end < 0:
-                _refuse(_OPEN_QUOTE)
-            found.append(text[at + 1 : end])
-            at = end + 1
-        elif char == '"':
-            inner, is_variable, at = _quoted(text, at + 1)
-            found.append(inner)
-            is_open = is_open or is_variable
-        elif char == "\\":
-            if at + 1 == len(text):
-                _refuse(_UNREADABLE)
-            found.append(text[at + 1 : at + 2].strip("\n"))
-            at += 2
-        elif char in "$`":
-            found.append(_expansion(text, at))
-            is_open, at = True, at + len(found[-1])
-        else:
-            is_open = is_open or char in _PATTERN_SIGNS
-            found.append(char)
-            at += 1
+    word, plain, is_open = "", -1, False
+    while piece := _PIECE.match(text, at):
+        kind = piece.lastgroup
+        value = piece[kind or 0]
+        at = piece.end()
+        if kind == "sign":
+            value = _expansion(text, piece.start())
+            at = piece.start() + len(value)
+        elif kind == "double":
+            expanded = [_expansion(value, sign.start()) for sign in _IN_QUOTES.finditer(value) if not sign[1]]
+            is_open = is_open or bool(expanded)
+            value = _IN_QUOTES.sub(lambda sign: (sign[1] or sign[0]).strip("\n"), value)
+        elif kind == "escaped":
+            value = value.strip("\n")
+        is_open = is_open or kind == "sign" or (kind == "plain" and not _PATTERN_SIGNS.isdisjoint(value))
+        if plain < 0 and kind in {"single", "double", "escaped"} and piece[0] != "\\\n":
+            plain = len(word)
+        word += value
+    if text.startswith(("'", '"'), at):
+        _refuse(_OPEN_QUOTE)
+    if text.startswith("\\", at):
+        _refuse(_UNREADABLE)
     if text.startswith("(", at):
         _refuse("it has a function, an array or a pattern")
-    word = "".join(found)
     # These are commands and keywords, not patterns.
     is_open = is_open and not (plain < 0 and word in {"[", "]", "[[", "]]", "{", "}"})
     return _Token("word", word, plain, is_open), at
-
-
-def _quoted(text: str, at: int) -> tuple[str, bool, int]:
-    """Return the text in double quotes that begins at an index, whether it has a variable, and the index after it."""
-    found: list[str] = []
-    is_open = False
-    while not text.startswith('"', at):
-        if at >= len(text):
-            _refuse(_OPEN_QUOTE)
-        if text[at] == "\\" and text[at + 1 : at + 2] in {"$", "`", '"', "\\", "\n"}:
-            found.append(text[at + 1].strip("\n"))
-            at += 2
-            continue
-        # Within quotes, `$"` and `$'` are only a dollar sign.
-        is_sign = text[at] == "`" or (text[at] == "$" and text[at + 1 : at + 2] not in {'"', "'"})
-        found.append(_expansion(text, at) if is_sign else text[at])
-        is_open, at = is_open or is_sign, at + len(found[-1])
-    return "".join(found), is_open, at + 1
 
 
 def _expansion(text: str, at: int) -> str:
