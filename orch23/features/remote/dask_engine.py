@@ -14,7 +14,7 @@ from uuid import uuid4
 
 from msgspec import Struct, field
 
-from orch23.features.remote.dask_scheduler import E_SCHEDULER, check_scheduler, security_of
+from orch23.features.remote.dask_scheduler import check_scheduler, security_of
 from orch23.features.remote.dask_submission import DaskSubmission, FoundSubmission, Place
 from orch23.features.remote.dask_watch import WorkerWatch
 from orch23.features.remote.engine import (
@@ -23,11 +23,10 @@ from orch23.features.remote.engine import (
     UnreachableEngineError,
     Work,
     digest_text,
+    refuse_scheduler,
     resource_text,
 )
 from orch23.features.remote.executor import RemoteExecutor
-from orch23.model.diagnostic import Diagnostic
-from orch23.model.errors import ConfigurationError
 from orch23.model.plugins import exception_text
 from orch23.model.ports import Surroundings
 from orch23.model.running_actions import NOTHING_RUNS, RunningActions
@@ -52,7 +51,7 @@ def make_executor(surroundings: Surroundings) -> RemoteExecutor:
     check_scheduler(surroundings.scheduler)
     if not surroundings.cache:
         message = "workers get files through a shared cache, and none is named"
-        raise ConfigurationError(Diagnostic(E_SCHEDULER, message, hint="add `--cache URL`, which workers can use too"))
+        refuse_scheduler(message, "add `--cache URL`, which workers can use too")
     return RemoteExecutor(
         DaskEngine(surroundings.scheduler, surroundings.running or NOTHING_RUNS, surroundings.warn),
         surroundings.open_cache(surroundings.cache),

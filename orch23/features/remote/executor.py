@@ -82,7 +82,7 @@ class RemoteExecutor:
         self._stop = threading.Event()
         self._transfers = Transfers(cache, contents, self._stop.wait)
         self._slots = threading.Semaphore(workers)
-        self._slot_count = SlotCount(engine.slots, self._stop.wait, EngineFault)
+        self._slot_count = SlotCount(engine.slots, self._stop.wait)
         self._lock = threading.Lock()
         self._running: set[Submission] = set()
         self._avoided: set[str] = set()
@@ -308,7 +308,7 @@ class RemoteExecutor:
                 if self._failed[place] == _MOST_FAILED:
                     self._avoided.add(place)
         reason = one_line(reason)
-        count = faults.note(kind, reason)
+        count = faults.note(kind)
         if count > getattr(self._limits, kind):
             raise GivenUpError(reason)
         self._on_fault(reason)
