@@ -3,7 +3,7 @@
 import importlib.util
 from typing import TYPE_CHECKING, Literal
 
-from orch23.features.cache.client_certificate import ClientCertificate, read_tls_file, validity_fault
+from orch23.features.cache.client_certificate import ClientCertificate, read_tls_file
 from orch23.features.remote.engine import refuse_scheduler
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ConfigurationError
@@ -75,5 +75,5 @@ def _check_files(security: "Security", role: Literal["client", "worker"], hint: 
     if "cert" in settings:
         # Without a setting of its own, the key is in the file of the certificate.
         files = ClientCertificate(settings["cert"], settings.get("key", settings["cert"])).read()
-        if (fault := validity_fault(settings["cert"], files)) is not None:
-            refuse_scheduler(fault, hint)
+        if files.fault:
+            refuse_scheduler(files.fault, hint)

@@ -7,7 +7,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from orch23.features.remote.engine import amount_text, refuse_scheduler
-from orch23.model.server_url import is_loopback
+from orch23.model.server_url import is_loopback, without_login
 
 _PROGRAM = "orch23"
 NO_PROGRAM = "none"
@@ -26,9 +26,8 @@ class ReapiAddress(Struct, frozen=True, kw_only=True):
     @property
     def identity(self) -> str:
         """The server and what its workers are, without a password."""
-        parts = urlsplit(self.url)
         options = urlencode(sorted({**self.properties, _PROGRAM: self.program or NO_PROGRAM}.items()))
-        return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2], query=options))
+        return f"{without_login(self.url)}?{options}"
 
     def with_resources(self, resources: Mapping[str, float]) -> "ReapiAddress":
         """Return the address for actions that take some resources: each is a property, in place of one of its name."""
