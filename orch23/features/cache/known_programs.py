@@ -8,29 +8,8 @@ its installed packages identify it.
 from collections.abc import Collection
 from typing import Final
 
-from msgspec import Struct
-
+from orch23.features.cache.shell_programs import Invocation, word_set
 from orch23.model.patterns import lazy_pattern
-
-
-class Argument(Struct, frozen=True):
-    """A word after a program. It is open if a variable or a pattern of the shell decides what it is."""
-
-    text: str
-    is_open: bool = False
-
-
-class Invocation(Struct, frozen=True):
-    """A program that a command names, as it is written there, with its arguments."""
-
-    name: str
-    arguments: tuple[Argument, ...] = ()
-
-
-def word_set(words: str) -> frozenset[str]:
-    """Return the words of a text."""
-    return frozenset(words.split())
-
 
 _STARTS_NONE: Final = word_set(
     # GNU coreutils, without those below that run a program

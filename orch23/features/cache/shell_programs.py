@@ -12,7 +12,6 @@ from typing import Final, Literal, NoReturn
 
 from msgspec import Struct
 
-from orch23.features.cache.known_programs import Argument, Invocation, word_set
 from orch23.model.patterns import lazy_pattern
 
 _VARIABLE = lazy_pattern(
@@ -36,6 +35,11 @@ _PATTERN_SIGNS = frozenset("*?[]{}")
 _UNREADABLE, _OPEN_QUOTE = "it cannot be read", "it has an open quote"
 # Then bash takes the word for a program.
 _LATE_KEYWORD = "it has a keyword after an assignment or a redirection"
+
+
+def word_set(words: str) -> frozenset[str]:
+    """Return the words of a text."""
+    return frozenset(words.split())
 
 
 _BEFORE_COMMAND: Final = word_set("if then else elif while until do { !")
@@ -65,20 +69,28 @@ def _refuse(why: str) -> NoReturn:
     raise UnknownProgramsError(why)
 
 
-class _Token(Struct, frozen=True):
+class Token(Struct, frozen=True):
     """A word, an operator between commands, or a redirection, whose file is the next word.
 
-    The first `plain` characters of a word have no quotes and escapes; an unquoted word has -1. The word `is_open` if a
-    variable or a pattern decides what it is.
+    The word `is_open` if a variable or a pattern decides what it is. Its first `plain` characters have no quotes and
+    escapes; an unquoted word has -1.
     """
 
-    kind: Literal["word", "operator", "redirection"]
     text: str
-    plain: int = -1
     is_open: bool = False
+    plain: int = -1
+    kind: Literal["word", "operator", "redirection"] = "word"
 
     def is_keyword(self, known: Container[str]) -> bool:
+        """Return whether it is one of these words for bash, too: quoted ones are not keywords."""
         return self.kind == "word" and self.plain < 0 and self.text in known
+
+
+class Invocation(Struct, frozen=True):
+    """A program that a command names, as it is written there, with its arguments."""
+
+    name: str
+    arguments: tuple[Token, ...] = ()
 
 
 def programs_in(command: str | Sequence[str]) -> tuple[Invocation, ...]:
@@ -91,16 +103,16 @@ def programs_in(command: str | Sequence[str]) -> tuple[Invocation, ...]:
     """
     if isinstance(command, str):
         return tuple(dict.fromkeys(_of_text(command)))
-    return tuple(dict.fromkeys(_of_program([_Token("word", word) for word in command], in_shell=False)))
+    return tuple(dict.fromkeys(_of_program([Token(word) for word in command], in_shell=False)))
 
 
 # ---- commands ---------------------------------------------------------------------------------
 
 
 def _of_text(text: str) -> Iterator[Invocation]:
-    words: list[_Token] = []
+    words: list[Token] = []
     is_late = False
-    tokens = iter([*_tokens(text), _Token("operator", "\n")])
+    tokens = iter([*_tokens(text), Token("\n", kind="operator")])
     for token in tokens:
         if token.kind == "redirection":
             if next(tokens).kind != "word":
@@ -115,12 +127,12 @@ def _of_text(text: str) -> Iterator[Invocation]:
             _refuse(_LATE_KEYWORD)
         elif token.is_keyword({"[["}) and not _without_keywords(words):
             _skip_condition(tokens)
-            words = [_Token("word", ":")]
+            words = [Token(":")]
         else:
             words.append(token)
 
 
-def _skip_condition(tokens: Iterator[_Token]) -> None:
+def _skip_condition(tokens: Iterator[Token]) -> None:
     """Skip the words up to `]]`, without numbers: bash runs `$(...)` in the value of a variable that it computes."""
     for token in tokens:
         if token.is_keyword({"]]"}):
@@ -130,11 +142,11 @@ def _skip_condition(tokens: Iterator[_Token]) -> None:
     _refuse(_UNREADABLE)
 
 
-def _without_keywords(words: list[_Token]) -> list[_Token]:
+def _without_keywords(words: list[Token]) -> list[Token]:
     return list(dropwhile(lambda word: word.is_keyword(_BEFORE_COMMAND), words))
 
 
-def _of_command(words: list[_Token]) -> Iterator[Invocation]:
+def _of_command(words: list[Token]) -> Iterator[Invocation]:
     command = _without_keywords(words)
     rest = list(dropwhile(_is_assignment, command))
     if not rest:
@@ -151,7 +163,7 @@ def _of_command(words: list[_Token]) -> Iterator[Invocation]:
         _check_name(rest[1].text)
 
 
-def _is_assignment(word: _Token) -> bool:
+def _is_assignment(word: Token) -> bool:
     found = _ASSIGNMENT.match(word.text)
     if found is None or 0 <= word.plain < found.end():
         return False
@@ -169,7 +181,7 @@ def _check_name(variable: str) -> None:
         _refuse(f"it sets {variable}")
 
 
-def _of_program(words: list[_Token], *, in_shell: bool) -> Iterator[Invocation]:
+def _of_program(words: list[Token], *, in_shell: bool) -> Iterator[Invocation]:
     """Yield the program that is the first of some words, and those that it starts. `in_shell`: bash reads the words."""
     first, arguments = words[0], words[1:]
     name, base = first.text, first.text.rpartition("/")[2]
@@ -189,10 +201,10 @@ def _of_program(words: list[_Token], *, in_shell: bool) -> Iterator[Invocation]:
         yield from () if name == "exec" else (Invocation(name),)
         yield from _of_prefix(base, arguments)
     elif not (in_shell and name in _BUILTINS):
-        yield Invocation(name, tuple(Argument(word.text, word.is_open) for word in arguments))
+        yield Invocation(name, tuple(arguments))
 
 
-def _check_setter(name: str, arguments: list[_Token]) -> None:
+def _check_setter(name: str, arguments: list[Token]) -> None:
     """Refuse a command that sets the search path of programs, or a variable that is not known."""
     if name == "printf":
         if any(word.text.startswith("-v") for word in arguments[:1]):
@@ -209,7 +221,7 @@ def _check_setter(name: str, arguments: list[_Token]) -> None:
             _refuse(f"`{name}` has a variable for a name")
 
 
-def _of_prefix(name: str, arguments: list[_Token]) -> Iterator[Invocation]:
+def _of_prefix(name: str, arguments: list[Token]) -> Iterator[Invocation]:
     while name == "env" and arguments and "=" in arguments[0].text and not arguments[0].text.startswith("-"):
         _check_name(arguments[0].text.partition("=")[0])
         if "$" in arguments[0].text.partition("=")[0]:
@@ -224,7 +236,7 @@ def _of_prefix(name: str, arguments: list[_Token]) -> Iterator[Invocation]:
 # ---- words ------------------------------------------------------------------------------------
 
 
-def _tokens(text: str) -> Iterator[_Token]:
+def _tokens(text: str) -> Iterator[Token]:
     """Yield the words and operators of a text for bash. Raises UnknownProgramsError: a sign could hide a program."""
     at = 0
     while at < len(text):
@@ -239,10 +251,10 @@ def _tokens(text: str) -> Iterator[_Token]:
         if found["refused"]:
             _refuse("it has a here-document" if found[0] == "<<" else f"it has `{found[0]}`")
         if not found["skipped"]:
-            yield _Token("operator" if found["operator"] else "redirection", found[0])
+            yield Token(found[0], kind="operator" if found["operator"] else "redirection")
 
 
-def _word(text: str, at: int) -> tuple[_Token, int]:
+def _word(text: str, at: int) -> tuple[Token, int]:
     """Return the word that begins at an index, and the index after it."""
     word, plain, is_open = "", -1, False
     while piece := _PIECE.match(text, at):
@@ -270,7 +282,7 @@ def _word(text: str, at: int) -> tuple[_Token, int]:
         _refuse("it has a function, an array or a pattern")
     # These are commands and keywords, not patterns.
     is_open = is_open and not (plain < 0 and word in {"[", "]", "[[", "]]", "{", "}"})
-    return _Token("word", word, plain, is_open), at
+    return Token(word, is_open, plain), at
 
 
 def _expansion(text: str, at: int) -> str:
