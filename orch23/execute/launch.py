@@ -78,15 +78,21 @@ def cache_variables(seen: SandboxDir, action: Action) -> dict[str, str]:
     return {**moved, "PYTHONNOUSERSITE": "1"}
 
 
+USUAL_VARIABLES: Final[Mapping[str, str]] = {
+    "LANG": "C.UTF-8",
+    "TZ": "UTC",
+    "PYTHONHASHSEED": "0",
+    "PYTHONDONTWRITEBYTECODE": "1",
+    "SOURCE_DATE_EPOCH": str(SANDBOX_EPOCH),
+}
+"""What each step has in its environment, wherever it runs, unless it declares another value."""
+
+
 def process_environment(seen: SandboxDir, interpreter: Path, declared: Mapping[str, str]) -> dict[str, str]:
     """Return the whole environment of a process in a sandbox directory; nothing is inherited."""
     return {
         "PATH": ":".join(dict.fromkeys((str(interpreter.parent), *SYSTEM_PATH))),
-        "LANG": "C.UTF-8",
-        "TZ": "UTC",
-        "PYTHONHASHSEED": "0",
-        "PYTHONDONTWRITEBYTECODE": "1",
-        "SOURCE_DATE_EPOCH": str(SANDBOX_EPOCH),
+        **USUAL_VARIABLES,
         **declared,
         "HOME": str(seen.home),
         "TMPDIR": str(seen.tmp),

@@ -20,12 +20,13 @@ _KEY = re.compile(rb"-----BEGIN ([A-Z ]*)PRIVATE KEY-----\s++(Proc-Type: 4,ENCRY
 
 
 class CertificateFiles(Struct, frozen=True):
-    """What the files of a certificate contain: PEM texts, and from when to when it is valid."""
+    """What the files of a certificate contain: PEM texts, from when to when it is valid, and why not now."""
 
     certificate: bytes
     key: bytes
     begins: datetime
     ends: datetime
+    fault: str = ""
 
     def __repr__(self) -> str:
         """Return no key: an object may be shown in an error."""
@@ -68,7 +69,12 @@ class ClientCertificate(Struct, frozen=True):
             _fail(f"the certificate {self.certificate} and the key {self.key} cannot be used: {error.reason}")
         except (OSError, ValueError, KeyError):
             _fail(f"the certificate {self.certificate} cannot be decoded")
-        return CertificateFiles(pem, key, begins, ends)
+        name, now, fault = f"the certificate {self.certificate}", datetime.now(UTC), ""
+        if now > ends:
+            fault = f"{name} expired on {ends:%Y-%m-%d}"
+        elif now < begins:
+            fault = f"{name} is valid only from {begins:%Y-%m-%d %H:%M} UTC: check the clock"
+        return CertificateFiles(pem, key, begins, ends, fault)
 
     def read_valid(self) -> CertificateFiles:
         """Read the files of a certificate that is valid now.
@@ -78,8 +84,8 @@ class ClientCertificate(Struct, frozen=True):
             CacheFault: it has expired, or is not valid yet.
         """
         files = self.read()
-        if (fault := validity_fault(self.certificate, files)) is not None:
-            raise CacheFault(fault)
+        if files.fault:
+            raise CacheFault(files.fault)
         return files
 
 
@@ -96,16 +102,6 @@ def client_certificate(environ: Mapping[str, str]) -> ClientCertificate | None:
         there, absent = (CERTIFICATE_VARIABLE, KEY_VARIABLE) if certificate else (KEY_VARIABLE, CERTIFICATE_VARIABLE)
         _fail(f"{there} is set, and {absent} is not", "set both of them")
     return ClientCertificate(certificate, key)
-
-
-def validity_fault(name: str, files: CertificateFiles) -> str | None:
-    """Return that a certificate is not valid now; None if it is. `name` is its path."""
-    now = datetime.now(UTC)
-    if now > files.ends:
-        return f"the certificate {name} expired on {files.ends:%Y-%m-%d}"
-    if now < files.begins:
-        return f"the certificate {name} is valid only from {files.begins:%Y-%m-%d %H:%M} UTC: check the clock"
-    return None
 
 
 def tls_fault(detail: str) -> str | None:

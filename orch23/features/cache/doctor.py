@@ -9,7 +9,7 @@ from orch23.cli.doctor_sharing import CACHE_OPTION, WRITE_OPTION, SharedSetup
 from orch23.execute.credential_helper import credential_helper
 from orch23.execute.daemon_threads import DaemonThreads
 from orch23.features.cache.bounds import guarded
-from orch23.features.cache.client_certificate import client_certificate, validity_fault
+from orch23.features.cache.client_certificate import client_certificate
 from orch23.features.cache.opening import signatures_of
 from orch23.features.cache.registry import no_credentials, open_shared_cache
 from orch23.features.cache.server_login import credentials_of
@@ -99,8 +99,8 @@ def certificate_findings(name: str, url: str, environ: Mapping[str, str]) -> Ite
     if certificate is None:
         return
     files = certificate.read()
-    if (fault := validity_fault(certificate.certificate, files)) is not None:
-        yield DoctorFinding(name, fault, ok=False, hint="renew it")
+    if files.fault:
+        yield DoctorFinding(name, files.fault, ok=False, hint="renew it")
     else:
         yield DoctorFinding(name, f"{certificate.certificate}, valid until {files.ends:%Y-%m-%d}")
 

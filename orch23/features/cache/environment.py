@@ -29,6 +29,8 @@ from orch23.features.cache.distributions import (
     programs_in_folder,
     split_script,
 )
+from orch23.features.cache.known_programs import starting_fault
+from orch23.features.cache.shell_programs import UnknownProgramsError, hides_programs, programs_in
 from orch23.model.action import PYTHON
 from orch23.model.digest import Json
 from orch23.model.environment import EnvironmentIdentity
@@ -36,8 +38,6 @@ from orch23.model.errors import ConfigurationError
 from orch23.model.pipeline import LOCAL_EXECUTOR, CheckStep, CommandsStep, Stage
 from orch23.model.step import ProcessStep, Step, VerifyStep
 from orch23.resolve.commands import SHELL_COMMAND, command_steps
-from orch23.resolve.known_programs import starting_fault
-from orch23.resolve.shell_programs import UnknownProgramsError, hides_programs, programs_in
 
 OS_RELEASE_FILES: Final = (Path("/etc/os-release"), Path("/usr/lib/os-release"))
 """The files that name the operating system; the first one that exists counts (os-release(5))."""

@@ -5,7 +5,7 @@ from typing import NoReturn
 
 from orch23.features.cache.bounds import BlobFault
 from orch23.features.cache.compression import compressed, decompressed
-from orch23.features.cache.grpc_calls import Instance, StatusFault, TooLargeError, no_sense, status_fault, status_name
+from orch23.features.cache.grpc_calls import GrpcServer, StatusFault, TooLargeError, no_sense, status_fault, status_name
 from orch23.features.cache.reapi.messages import (
     IDENTITY,
     ZSTD,
@@ -63,7 +63,7 @@ def grouped(digests: Iterable[Digest], limit_bytes: int) -> Sequence[Sequence[Di
 
 
 def read_batch(
-    server: Instance, digests: Collection[Digest], *, accepts_compressed: bool
+    server: GrpcServer, digests: Collection[Digest], *, accepts_compressed: bool
 ) -> Mapping[Digest, bytes | BlobFault | None]:
     """Return the blobs that the server has returned; None for one that it does not have.
 
@@ -75,7 +75,7 @@ def read_batch(
     request = BatchReadBlobsRequest(instance_name=server.name, digests=tuple(asked), acceptable_compressors=compressors)
     size_bytes = sum(digest.size_bytes for digest in digests)
     try:
-        reply = server.unary(_BATCH_READ, request, BatchReadBlobsResponse, size_bytes)
+        reply = server.call(_BATCH_READ, request, BatchReadBlobsResponse, size_bytes)
     except (StatusFault, TooLargeError) as error:
         _refuse(error, len(digests))
     _check_digests(_BATCH_READ, asked, [one.digest for one in reply.responses])
@@ -95,7 +95,7 @@ def read_batch(
     return found
 
 
-def put_batch(server: Instance, blobs: Mapping[Digest, bytes], *, is_compressed: bool) -> Mapping[Digest, BlobFault]:
+def put_batch(server: GrpcServer, blobs: Mapping[Digest, bytes], *, is_compressed: bool) -> Mapping[Digest, BlobFault]:
     """Store blobs. Return why some were not stored.
 
     Raises:
@@ -106,7 +106,7 @@ def put_batch(server: Instance, blobs: Mapping[Digest, bytes], *, is_compressed:
     request = BatchUpdateBlobsRequest(instance_name=server.name, requests=updates)
     size_bytes = sum(digest.size_bytes for digest in blobs)
     try:
-        reply = server.unary(_BATCH_UPDATE, request, BatchUpdateBlobsResponse, size_bytes)
+        reply = server.call(_BATCH_UPDATE, request, BatchUpdateBlobsResponse, size_bytes)
     except (StatusFault, TooLargeError) as error:
         _refuse(error, len(blobs))
     _check_digests(_BATCH_UPDATE, sent, [one.digest for one in reply.responses])

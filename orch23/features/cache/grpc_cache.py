@@ -13,7 +13,7 @@ from urllib.parse import unquote, urlsplit
 from orch23.features.cache import grpc_batches, grpc_streams
 from orch23.features.cache.bounds import TOO_LARGE, UNASKED_BYTES, BlobFault, checked_sha256, opened, whole_entry
 from orch23.features.cache.compression import can_compress
-from orch23.features.cache.grpc_calls import CALL_S, AbsentError, GrpcCalls, Instance, TooLargeError, no_sense
+from orch23.features.cache.grpc_calls import AbsentError, GrpcServer, TooLargeError, no_sense
 from orch23.features.cache.reapi.messages import (
     SHA256,
     ZSTD,
@@ -61,8 +61,8 @@ def open_grpc(url: str, credentials: "Credentials", certificate: "ClientCertific
     parts = urlsplit(url)
     trusted = None if parts.scheme.lower() == "grpc" else _root_certificates
     files = None if certificate is None else certificate.read_valid()
-    calls = GrpcCalls(f"dns:///{parts.netloc}", trusted, files)
-    return GrpcCache(calls, unquote(parts.path).strip("/"), lambda: credentials(url))
+    name = unquote(parts.path).strip("/")
+    return GrpcCache(GrpcServer(f"dns:///{parts.netloc}", name, lambda: credentials(url), trusted, files))
 
 
 def _root_certificates() -> bytes | None:
@@ -78,20 +78,9 @@ def _root_certificates() -> bytes | None:
 class GrpcCache:
     """A shared cache behind gRPC. What the server can do is asked once, before the first call."""
 
-    def __init__(
-        self,
-        calls: GrpcCalls,
-        instance: str,
-        headers: Callable[[], Mapping[str, str]],
-        *,
-        takes_entries: bool = True,
-    ) -> None:
-        """Set the name of the instance, and what returns the headers that log in.
-
-        A server that takes no entries from this user gets blobs only without `takes_entries`.
-        """
-        self.calls, self.instance, self.headers = calls, instance, headers
-        self._server = Instance(calls, instance, headers)
+    def __init__(self, server: GrpcServer, *, takes_entries: bool = True) -> None:
+        """Set the server. One that takes no entries from this user gets blobs only without `takes_entries`."""
+        self.server = server
         self._has_batches = True
         self._takes_entries = takes_entries
         self._misses = RecentMisses()
@@ -102,9 +91,9 @@ class GrpcCache:
         """See the port."""
         checked_sha256(digest)
         self._capabilities()
-        request = GetActionResultRequest(instance_name=self.instance, action_digest=digest_proto(digest))
+        request = GetActionResultRequest(instance_name=self.server.name, action_digest=digest_proto(digest))
         try:
-            return whole_entry((self.calls.unary_bytes(_GET_RESULT, request, self.headers(), CALL_S),))
+            return whole_entry((self.server.unary_bytes(_GET_RESULT, request),))
         except AbsentError:
             self._misses.note(digest)
             return None
@@ -128,10 +117,10 @@ class GrpcCache:
             message = f"an entry is not an ActionResult: {error}"
             raise CacheFault(message) from None
         request = UpdateActionResultRequest(
-            instance_name=self.instance, action_digest=digest_proto(digest), action_result=result
+            instance_name=self.server.name, action_digest=digest_proto(digest), action_result=result
         )
         try:
-            self._server.unary(_UPDATE_RESULT, request, ActionResultProto, len(data))
+            self.server.call(_UPDATE_RESULT, request, ActionResultProto, len(data))
         except TooLargeError:
             return
 
@@ -144,8 +133,8 @@ class GrpcCache:
         found: list[Digest] = []
         for start in range(0, len(asked), _QUESTION_DIGESTS):
             protos = tuple(map(digest_proto, asked[start : start + _QUESTION_DIGESTS]))
-            request = FindMissingBlobsRequest(instance_name=self.instance, blob_digests=protos)
-            reply = self._server.unary(_FIND_MISSING, request, FindMissingBlobsResponse)
+            request = FindMissingBlobsRequest(instance_name=self.server.name, blob_digests=protos)
+            reply = self.server.call(_FIND_MISSING, request, FindMissingBlobsResponse)
             absent = set(reply.missing_blob_digests)
             if not absent <= set(protos):
                 no_sense(_FIND_MISSING, "it has other digests")
@@ -173,7 +162,7 @@ class GrpcCache:
                     raise fault
                 return
         is_compressed = self._compresses(self._capabilities().supported_compressors)
-        grpc_streams.write(self._server, digest, chunks, is_compressed=is_compressed)
+        grpc_streams.write(self.server, digest, chunks, is_compressed=is_compressed)
 
     def batches(self, digests: Collection[Digest]) -> Sequence[Sequence[Digest]]:
         """See the port. Before the server has stated its limits, each blob is alone."""
@@ -202,7 +191,7 @@ class GrpcCache:
 
     def close(self) -> None:
         """Cancel all calls and close the connections."""
-        self.calls.close()
+        self.server.close()
 
     def _chunks(self, digest: Digest, offset: int) -> Iterator[bytes]:
         """Yield two empty chunks before those of the blob; only one if there is none."""
@@ -218,7 +207,7 @@ class GrpcCache:
                     yield data[offset:]
                 return
         is_compressed = self._compresses(self._capabilities().supported_compressors)
-        yield from grpc_streams.read(self._server, digest, offset, is_compressed=is_compressed)
+        yield from grpc_streams.read(self.server, digest, offset, is_compressed=is_compressed)
 
     def _is_small(self, digest: Digest) -> bool:
         return digest.size_bytes <= self._batch_bytes() and self._has_batches
@@ -229,11 +218,11 @@ class GrpcCache:
 
     def _read_batch(self, digests: Collection[Digest]) -> Mapping[Digest, bytes | BlobFault | None] | None:
         accepts = self._compresses(self._capabilities().supported_compressors)
-        return self._in_batch(lambda: grpc_batches.read_batch(self._server, digests, accepts_compressed=accepts))
+        return self._in_batch(lambda: grpc_batches.read_batch(self.server, digests, accepts_compressed=accepts))
 
     def _put_batch(self, blobs: Mapping[Digest, bytes]) -> Mapping[Digest, BlobFault] | None:
         compresses = self._compresses(self._capabilities().supported_batch_update_compressors)
-        return self._in_batch(lambda: grpc_batches.put_batch(self._server, blobs, is_compressed=compresses))
+        return self._in_batch(lambda: grpc_batches.put_batch(self.server, blobs, is_compressed=compresses))
 
     def _in_batch(self, call: Callable[[], _Result]) -> _Result | None:
         """Return the result of a call with several blobs; None if this server cannot: they are streams from now on."""
@@ -247,13 +236,13 @@ class GrpcCache:
         """Return what the server can do; raise if it has no cache, or not with SHA-256."""
         with self._lock:
             if self._known is None:
-                request = GetCapabilitiesRequest(instance_name=self.instance)
+                request = GetCapabilitiesRequest(instance_name=self.server.name)
                 try:
-                    reply = self.calls.unary(_CAPABILITIES, request, ServerCapabilities, self.headers(), CALL_S)
+                    reply = self.server.unary(_CAPABILITIES, request, ServerCapabilities)
                 except (AbsentError, TooLargeError):
                     reply = ServerCapabilities()
                 if reply.cache_capabilities is None or SHA256 not in reply.cache_capabilities.digest_functions:
-                    message = f"the server has no cache with SHA-256 and the name {self.instance!r}"
+                    message = f"the server has no cache with SHA-256 and the name {self.server.name!r}"
                     raise CacheFault(message)
                 self._known = reply.cache_capabilities
             return self._known

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 M = TypeVar("M", bound=Proto)
 
-CALL_S = 10.0
+_CALL_S = 10.0
 """The deadline of a call without its blobs."""
 _SLOWEST_BYTES_PER_S = 128 << 10
 # An entry, or a part of a blob; a longer message is refused before it is in memory.
@@ -69,45 +69,63 @@ class StatusFault(CacheFault):
 
 def deadline_s(size_bytes: int) -> float:
     """Return the deadline of a call with some bytes of blobs."""
-    return CALL_S + size_bytes / _SLOWEST_BYTES_PER_S
+    return _CALL_S + size_bytes / _SLOWEST_BYTES_PER_S
 
 
-class GrpcCalls:
-    """Calls of one server. Threads and connections of the library start with the first one."""
+class GrpcServer:
+    """An instance of a server. Threads and connections of the library start with the first call."""
 
     def __init__(
         self,
         target: str,
+        name: str,
+        headers: Callable[[], Mapping[str, str]],
         root_certificates: Callable[[], bytes | None] | None,
         certificate: "CertificateFiles | None" = None,
     ) -> None:
-        """Set the address of the server, and what returns the certificates to trust; None for no encryption.
+        """Set the address of the server, the name of the instance, which may be empty, and what returns the headers.
 
-        `certificate` is that of this client, for a server that demands one.
+        `root_certificates` returns the certificates to trust; None for no encryption. A server may demand the
+        `certificate` of this client.
         """
-        self._target, self._root_certificates, self._certificate = target, root_certificates, certificate
+        self._target, self.name, self._headers = target, name, headers
+        self._root_certificates, self._certificate = root_certificates, certificate
         self._lock = threading.Lock()
         self._made: grpc.Channel | None = None
         self._is_closed = False
 
-    def unary(self, method: str, request: Proto, reply: type[M], headers: Mapping[str, str], limit_s: float) -> M:
-        """Return the reply to a request.
+    @property
+    def prefix(self) -> str:
+        """Return the beginning of the names of its resources."""
+        return f"{self.name}/" if self.name else ""
+
+    def unary(self, method: str, request: Proto, reply: type[M], size_bytes: int = 0) -> M:
+        """Return the reply to a request with some bytes of blobs.
 
         Raises:
             AbsentError, TooLargeError, CacheFault: there is none, or it makes no sense.
         """
-        return _decoded(method, reply, self.unary_bytes(method, request, headers, limit_s))
+        return _decoded(method, reply, self.unary_bytes(method, request, size_bytes))
 
-    def unary_bytes(self, method: str, request: Proto, headers: Mapping[str, str], limit_s: float) -> bytes:
+    def call(self, method: str, request: Proto, reply: type[M], size_bytes: int = 0) -> M:
+        """Return the reply to a request as `unary`, but an instance that is not there is a fault.
+
+        Raises:
+            TooLargeError, CacheFault: there is none, or it makes no sense.
+        """
+        try:
+            return self.unary(method, request, reply, size_bytes)
+        except AbsentError:
+            raise status_fault(method, "NOT_FOUND", f"instance {self.name!r}") from None
+
+    def unary_bytes(self, method: str, request: Proto, size_bytes: int = 0) -> bytes:
         """Return the bytes of the reply to a request; raises as `unary`."""
-        call = self._channel().unary_unary(method)
-        return bytes(_guarded(method, lambda: call(encode(request), timeout=limit_s, metadata=_metadata(headers))))
+        call, limit_s = self._channel().unary_unary(method), deadline_s(size_bytes)
+        return bytes(_guarded(method, lambda: call(encode(request), timeout=limit_s, metadata=self._metadata())))
 
-    def read(
-        self, method: str, request: Proto, reply: type[M], headers: Mapping[str, str], limit_s: float
-    ) -> Generator[M, None, None]:
+    def read(self, method: str, request: Proto, reply: type[M], limit_s: float) -> Generator[M, None, None]:
         """Yield the replies to a request; raises as `unary`. The call ends when the iterator is closed."""
-        replies, cancel = self.open_stream(method, request, reply, headers, limit_s)
+        replies, cancel = self.open_stream(method, request, reply, limit_s)
         try:
             # No name keeps a part of a blob while the next one comes.
             yield from replies
@@ -115,17 +133,15 @@ class GrpcCalls:
             cancel()
 
     def open_stream(
-        self, method: str, request: Proto, reply: type[M], headers: Mapping[str, str], limit_s: float
+        self, method: str, request: Proto, reply: type[M], limit_s: float
     ) -> tuple[Iterator[M], Callable[[], object]]:
         """Return the replies to a request, and what ends the call, also from another thread; both raise as `unary`."""
         start = self._channel().unary_stream(method)
-        call = _guarded(method, lambda: start(encode(request), timeout=limit_s, metadata=_metadata(headers)))
+        call = _guarded(method, lambda: start(encode(request), timeout=limit_s, metadata=self._metadata()))
         replies = iter(lambda: _guarded(method, lambda: next(call, None)), None)
         return map(partial(_decoded, method, reply), replies), call.cancel
 
-    def write(
-        self, method: str, requests: Iterable[Proto], reply: type[M], headers: Mapping[str, str], limit_s: float
-    ) -> M:
+    def write(self, method: str, requests: Iterable[Proto], reply: type[M], limit_s: float) -> M:
         """Return the reply to some requests. The library iterates over them in another thread.
 
         Raises:
@@ -148,7 +164,7 @@ class GrpcCalls:
 
         try:
             start = self._channel().stream_unary(method)
-            call = _guarded(method, lambda: start.future(messages(), timeout=limit_s, metadata=_metadata(headers)))
+            call = _guarded(method, lambda: start.future(messages(), timeout=limit_s, metadata=self._metadata()))
         finally:
             started.set()
         try:
@@ -166,6 +182,9 @@ class GrpcCalls:
         if channel is not None:
             channel.close()
 
+    def _metadata(self) -> tuple[tuple[str, str], ...]:
+        return tuple((name.lower(), value) for name, value in self._headers().items())
+
     def _channel(self) -> "grpc.Channel":
         import grpc  # noqa: PLC0415 - an extra
 
@@ -182,34 +201,6 @@ class GrpcCalls:
                 trusted = grpc.ssl_channel_credentials(self._root_certificates(), *own)
                 self._made = grpc.secure_channel(self._target, trusted, _OPTIONS)
             return self._made
-
-
-class Instance:
-    """An instance of a server: the calls with its name, and with the headers that log in."""
-
-    def __init__(self, calls: GrpcCalls, name: str, headers: Callable[[], Mapping[str, str]]) -> None:
-        """Set the name, which may be empty, and what returns the headers."""
-        self.calls, self.name, self.headers = calls, name, headers
-
-    @property
-    def prefix(self) -> str:
-        """Return the beginning of the names of its resources."""
-        return f"{self.name}/" if self.name else ""
-
-    def unary(self, method: str, request: Proto, reply: type[M], size_bytes: int = 0) -> M:
-        """Return the reply to a request with some bytes of blobs.
-
-        Raises:
-            TooLargeError, CacheFault: as for `GrpcCalls.unary`. An instance that is not there is a fault.
-        """
-        try:
-            return self.calls.unary(method, request, reply, self.headers(), deadline_s(size_bytes))
-        except AbsentError:
-            raise status_fault(method, "NOT_FOUND", f"instance {self.name!r}") from None
-
-
-def _metadata(headers: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
-    return tuple((name.lower(), value) for name, value in headers.items())
 
 
 def _decoded(method: str, reply: type[M], data: bytes) -> M:

@@ -7,7 +7,7 @@ from itertools import chain, islice
 
 from orch23.features.cache.bounds import CHUNK_BYTES, after
 from orch23.features.cache.compression import compressed, decompressed
-from orch23.features.cache.grpc_calls import AbsentError, Instance, TooLargeError, deadline_s, no_sense
+from orch23.features.cache.grpc_calls import AbsentError, GrpcServer, TooLargeError, deadline_s, no_sense
 from orch23.features.cache.reapi.messages import (
     QueryWriteStatusRequest,
     ReadRequest,
@@ -24,11 +24,11 @@ _QUERY_WRITE = "/google.bytestream.ByteStream/QueryWriteStatus"
 _RESUMED = 3
 
 
-def read(server: Instance, digest: Digest, offset: int, *, is_compressed: bool) -> Iterator[bytes]:
+def read(server: GrpcServer, digest: Digest, offset: int, *, is_compressed: bool) -> Iterator[bytes]:
     """Yield an empty chunk before those of a blob from an offset on; nothing if there is none."""
     # The offset is that of the blob, also if it is sent compressed.
     request = ReadRequest(resource_name=server.prefix + _name(digest, is_compressed=is_compressed), read_offset=offset)
-    replies = server.calls.read(READ, request, ReadResponse, server.headers(), deadline_s(digest.size_bytes))
+    replies = server.read(READ, request, ReadResponse, deadline_s(digest.size_bytes))
     try:
         waiting = [next(replies, ReadResponse()).data]
         yield b""
@@ -42,7 +42,7 @@ def read(server: Instance, digest: Digest, offset: int, *, is_compressed: bool) 
         replies.close()
 
 
-def write(server: Instance, digest: Digest, chunks: ChunkSource, *, is_compressed: bool) -> None:
+def write(server: GrpcServer, digest: Digest, chunks: ChunkSource, *, is_compressed: bool) -> None:
     """Store a blob. If the connection is lost, the upload goes on where the server has it.
 
     Raises:
@@ -59,14 +59,14 @@ def write(server: Instance, digest: Digest, chunks: ChunkSource, *, is_compresse
         requests = _requests(name, offset, pieces, stored.add)
         limit_s = deadline_s(digest.size_bytes)
         try:
-            reply = server.calls.write(_WRITE, requests, WriteStatus, server.headers(), limit_s)
+            reply = server.write(_WRITE, requests, WriteStatus, limit_s)
         except (AbsentError, TooLargeError):
             no_sense(_WRITE, "the server does not take the blob")
         except CacheFault as fault:
             found = WriteStatus()
             if fault.transient and number < _RESUMED:
                 with suppress(CacheFault):
-                    found = server.unary(_QUERY_WRITE, QueryWriteStatusRequest(resource_name=name), WriteStatus)
+                    found = server.call(_QUERY_WRITE, QueryWriteStatusRequest(resource_name=name), WriteStatus)
             if found.complete or (not is_compressed and found.committed_size == digest.size_bytes):
                 return
             if found.committed_size <= offset or (not is_compressed and found.committed_size > digest.size_bytes):

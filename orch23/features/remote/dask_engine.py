@@ -14,7 +14,7 @@ from uuid import uuid4
 
 from msgspec import Struct, field
 
-from orch23.features.remote.dask_scheduler import E_SCHEDULER, check_scheduler, security_of
+from orch23.features.remote.dask_scheduler import check_scheduler, security_of
 from orch23.features.remote.dask_submission import DaskSubmission, FoundSubmission, Place
 from orch23.features.remote.dask_watch import WorkerWatch
 from orch23.features.remote.engine import (
@@ -23,11 +23,10 @@ from orch23.features.remote.engine import (
     UnreachableEngineError,
     Work,
     digest_text,
+    refuse_scheduler,
     resource_text,
 )
 from orch23.features.remote.executor import RemoteExecutor
-from orch23.model.diagnostic import Diagnostic
-from orch23.model.errors import ConfigurationError
 from orch23.model.plugins import exception_text
 from orch23.model.ports import Surroundings
 from orch23.model.running_actions import NOTHING_RUNS, RunningActions
@@ -52,7 +51,7 @@ def make_executor(surroundings: Surroundings) -> RemoteExecutor:
     check_scheduler(surroundings.scheduler)
     if not surroundings.cache:
         message = "workers get files through a shared cache, and none is named"
-        raise ConfigurationError(Diagnostic(E_SCHEDULER, message, hint="add `--cache URL`, which workers can use too"))
+        refuse_scheduler(message, "add `--cache URL`, which workers can use too")
     return RemoteExecutor(
         DaskEngine(surroundings.scheduler, surroundings.running or NOTHING_RUNS, surroundings.warn),
         surroundings.open_cache(surroundings.cache),
@@ -106,10 +105,6 @@ class _Workers(Struct, frozen=True):
     declared: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
 
-def _ignore(line: str, *, cut: bool = False) -> None:
-    """Listen to nothing."""
-
-
 class DaskEngine:
     """The workers of a dask cluster. It connects with the first action, in the thread of the caller."""
 
@@ -127,7 +122,6 @@ class DaskEngine:
         self._connected: Client | None = None
         self._is_closed = False
         self._looked_s, self._workers = -math.inf, _Workers()
-        self._listeners: dict[str, LineListener] = {}
         self._submitted: dict[str, DaskSubmission | FoundSubmission] = {}
         self._unwanted: SimpleQueue[str] = SimpleQueue()
         self._canceller: threading.Thread | None = None
@@ -157,8 +151,7 @@ class DaskEngine:
             self._forget(found)
             return self._submit(work, hear)
 
-        self._listeners[place.key] = hear or _ignore
-        found = FoundSubmission(place, ask, submit_again)
+        found = FoundSubmission(place, ask, submit_again, hear)
         self._submitted[place.key] = found
         return found
 
@@ -168,7 +161,6 @@ class DaskEngine:
         client = self._client()
         # A key of its own: dask would give the result of an earlier submission, also one with a fault.
         key, digest = f"orch23-{uuid4().hex}", digest_text(work.action)
-        self._listeners[key] = hear or _ignore
         allowed = self._others(work)
         try:
             future = client.submit(
@@ -183,7 +175,6 @@ class DaskEngine:
                 workers=sorted(allowed) or None,
             )
         except Exception as error:
-            self._listeners.pop(key, None)
             raise EngineFault(exception_text(error)) from error
 
         def on_start(place: Place, earlier: Place) -> None:
@@ -192,7 +183,7 @@ class DaskEngine:
             self._running.forget(self._address, earlier.to_text())
             self._running.note(self._address, work.action, place.to_text())
 
-        made = DaskSubmission(future, on_start)
+        made = DaskSubmission(future, on_start, hear)
         made.allowed = allowed
         self._submitted[key] = made
         return made
@@ -225,7 +216,6 @@ class DaskEngine:
         self._forget(submission)
 
     def _forget(self, submission: DaskSubmission | FoundSubmission) -> None:
-        self._listeners.pop(submission.key, None)
         self._submitted.pop(submission.key, None)
         self._running.forget(self._address, Place(submission.worker, submission.key).to_text())
 
@@ -348,11 +338,12 @@ class DaskEngine:
         message = event[1]
         if not isinstance(message, dict) or "lines" not in message:
             return
-        key = str(message.get("key", ""))
-        submission, listener = self._submitted.get(key), self._listeners.get(key)
-        if submission is None or listener is None:
+        submission = self._submitted.get(str(message.get("key", "")))
+        if submission is None:
             return
         submission.worker = str(message.get("worker", ""))
+        if submission.hear is None:
+            return
         with suppress(TypeError, ValueError):  # another program may have sent it
             for line, cut in message["lines"]:
-                listener(str(line), cut=bool(cut))
+                submission.hear(str(line), cut=bool(cut))

@@ -3,7 +3,8 @@
 import importlib.util
 from typing import TYPE_CHECKING, Literal
 
-from orch23.features.cache.client_certificate import ClientCertificate, read_tls_file, validity_fault
+from orch23.features.cache.client_certificate import ClientCertificate, read_tls_file
+from orch23.features.remote.engine import refuse_scheduler
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ConfigurationError
 from orch23.model.plugins import exception_text
@@ -11,8 +12,6 @@ from orch23.model.server_url import is_loopback
 
 if TYPE_CHECKING:
     from distributed import Security
-
-E_SCHEDULER = "E488"
 
 
 def check_scheduler(address: str) -> None:
@@ -26,30 +25,17 @@ def check_scheduler(address: str) -> None:
 
         message = "the executor `dask` needs the library `distributed`, which is not installed"
         raise ConfigurationError(Diagnostic("E413", message, hint=install_command("distributed")))
-    if (fault := _address_fault(address)) is not None:
-        raise ConfigurationError(Diagnostic(E_SCHEDULER, fault[0], hint=fault[1]))
-
-
-def _address_fault(address: str) -> tuple[str, str] | None:
     if not address:
-        return (
-            "no dask scheduler is named",
-            "add `--scheduler tls://HOST:8786`, or `tcp://127.0.0.1:8786` on this machine",
-        )
+        hint = "add `--scheduler tls://HOST:8786`, or `tcp://127.0.0.1:8786` on this machine"
+        refuse_scheduler("no dask scheduler is named", hint)
     scheme, separator, _ = address.partition("://")
     if not separator or scheme not in {"tcp", "tls"}:
-        return (
-            f"`{address}` is not the address of a dask scheduler",
-            "write `tls://HOST:PORT` or `tcp://127.0.0.1:PORT`",
-        )
+        message = f"`{address}` is not the address of a dask scheduler"
+        refuse_scheduler(message, "write `tls://HOST:PORT` or `tcp://127.0.0.1:PORT`")
     # It and its workers run code of all who can connect.
     if scheme == "tcp" and not is_loopback(address):
-        hint = "use `tls://`, with certificates (`orch23 help remote`)"
-        return (
-            f"`{address}` has no TLS: everyone who reaches it can run code on its workers and on this machine",
-            hint,
-        )
-    return None
+        message = f"`{address}` has no TLS: everyone who reaches it can run code on its workers and on this machine"
+        refuse_scheduler(message, "use `tls://`, with certificates (`orch23 help remote`)")
 
 
 def security_of(address: str, role: Literal["client", "worker"]) -> "Security":
@@ -72,10 +58,10 @@ def security_of(address: str, role: Literal["client", "worker"]) -> "Security":
         is_configured = security.get_connection_args(role)["ssl_context"] is not None
     except (OSError, ValueError) as error:
         message = f"the certificates of dask cannot be read: {exception_text(error)}"
-        raise ConfigurationError(Diagnostic(E_SCHEDULER, message, hint=hint)) from error
+        refuse_scheduler(message, hint)
     if not is_configured:
         message = f"`{address}` needs certificates, and dask has none configured for a {role}"
-        raise ConfigurationError(Diagnostic(E_SCHEDULER, message, hint=hint))
+        refuse_scheduler(message, hint)
     return security
 
 
@@ -89,11 +75,5 @@ def _check_files(security: "Security", role: Literal["client", "worker"], hint: 
     if "cert" in settings:
         # Without a setting of its own, the key is in the file of the certificate.
         files = ClientCertificate(settings["cert"], settings.get("key", settings["cert"])).read()
-        if (fault := validity_fault(settings["cert"], files)) is not None:
-            raise ConfigurationError(Diagnostic(E_SCHEDULER, fault, hint=hint))
-
-
-def unreachable_error(address: str) -> ConfigurationError:
-    """Return the error that a worker cannot reach its scheduler."""
-    hint = "check its address, its certificates, and that it runs"
-    return ConfigurationError(Diagnostic(E_SCHEDULER, f"the scheduler {address} cannot be reached", hint=hint))
+        if files.fault:
+            refuse_scheduler(files.fault, hint)

@@ -11,6 +11,7 @@ from msgspec import Struct
 from orch23.features.remote.dask_runs import RUNNING
 from orch23.features.remote.engine import EngineFault, Submission, WorkerLost
 from orch23.model.plugins import exception_text
+from orch23.model.text import LineListener
 
 _RESULT_S = 5
 _ASK_EACH_S = 0.5
@@ -42,12 +43,12 @@ class DaskSubmission:
     it is empty.
     """
 
-    def __init__(self, future: Any, on_start: Callable[[Place, Place], object]) -> None:
+    def __init__(self, future: Any, on_start: Callable[[Place, Place], object], hear: LineListener | None) -> None:
         """Set the future, and what is called with the new place and the earlier one if a worker starts the action.
 
         That is called in the thread that waits.
         """
-        self.future, self.key, self._on_start = future, str(future.key), on_start
+        self.future, self.key, self._on_start, self.hear = future, str(future.key), on_start, hear
         self.worker = self._reported = ""
         self.allowed: frozenset[str] = frozenset()
         self._is_lost = False
@@ -93,10 +94,16 @@ class DaskSubmission:
 class FoundSubmission:
     """An action that a worker runs for an earlier build. If that fails, it is submitted again."""
 
-    def __init__(self, place: Place, ask: Callable[[], bytes | None], submit: Callable[[], Submission]) -> None:
+    def __init__(
+        self,
+        place: Place,
+        ask: Callable[[], bytes | None],
+        submit: Callable[[], Submission],
+        hear: LineListener | None = None,
+    ) -> None:
         """Ask the worker for its reply from now on, in a thread; `ask` raises if it cannot be asked."""
         self.place, self.worker, self.key = place, place.worker, place.key
-        self._ask, self._submit = ask, submit
+        self._ask, self._submit, self.hear = ask, submit, hear
         self._reply = RUNNING
         self._ended, self.is_unwanted = threading.Event(), threading.Event()
         self.again: Submission | None = None

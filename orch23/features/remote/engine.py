@@ -1,11 +1,13 @@
 """The port to an engine that runs functions on other machines, and its faults."""
 
 from collections.abc import Mapping
-from typing import Protocol
+from typing import NoReturn, Protocol
 
 from msgspec import Struct, field
 
+from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Digest
+from orch23.model.errors import ConfigurationError
 from orch23.model.text import LineListener
 
 
@@ -24,6 +26,11 @@ class WorkerLost(EngineFault):
 
 class UnreachableEngineError(EngineFault):
     """The engine could not be reached at all: nothing is tried again."""
+
+
+def refuse_scheduler(message: str, hint: str) -> NoReturn:
+    """Raise the ConfigurationError that a scheduler or a server is not named, or cannot or must not be used."""
+    raise ConfigurationError(Diagnostic("E488", message, hint=hint))
 
 
 class Work(Struct, frozen=True):

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import CancelledError
 from contextlib import contextmanager, suppress
 from time import monotonic
-from urllib.parse import urlsplit, urlunsplit
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -36,6 +35,7 @@ from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Digest
 from orch23.model.errors import CacheFault, ConfigurationError, MissingBytesError
 from orch23.model.ports import ContentStore, SharedCache
+from orch23.model.server_url import without_login
 from orch23.model.text import LineListener, one_line
 from orch23.store.turns import PAUSE
 
@@ -82,7 +82,7 @@ class RemoteExecutor:
         self._stop = threading.Event()
         self._transfers = Transfers(cache, contents, self._stop.wait)
         self._slots = threading.Semaphore(workers)
-        self._slot_count = SlotCount(engine.slots, self._stop.wait, EngineFault)
+        self._slot_count = SlotCount(engine.slots, self._stop.wait)
         self._lock = threading.Lock()
         self._running: set[Submission] = set()
         self._avoided: set[str] = set()
@@ -308,7 +308,7 @@ class RemoteExecutor:
                 if self._failed[place] == _MOST_FAILED:
                     self._avoided.add(place)
         reason = one_line(reason)
-        count = faults.note(kind, reason)
+        count = faults.note(kind)
         if count > getattr(self._limits, kind):
             raise GivenUpError(reason)
         self._on_fault(reason)
@@ -337,12 +337,6 @@ class ResourceExecutor(Struct, frozen=True):
 
 def _named(reply: Reply, reason: str) -> str:
     return f"{reply.worker}: {reason}" if reply.worker else reason
-
-
-def without_login(url: str) -> str:
-    """Return a URL without its user name and password. Each worker has its own."""
-    parts = urlsplit(url)
-    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2])) if "@" in parts.netloc else url
 
 
 def _paths_of(action: Action, sha256: str) -> tuple[str, ...]:

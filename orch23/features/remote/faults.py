@@ -33,11 +33,9 @@ class Faults(Struct):
 
     counts: dict[str, int] = field(default_factory=dict)
     places: set[str] = field(default_factory=set)
-    last: str = ""
 
-    def note(self, kind: str, reason: str) -> int:
+    def note(self, kind: str) -> int:
         """Count a fault, and return how many of its kind there were."""
-        self.last = reason
         self.counts[kind] = self.counts.get(kind, 0) + 1
         return self.counts[kind]
 

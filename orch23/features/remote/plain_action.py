@@ -6,10 +6,9 @@ They run only what needs nothing of orch23. What no worker can tell is left out:
 from collections.abc import Callable, Iterator
 
 from orch23.execute.interpreters import SYSTEM_PATH
-from orch23.execute.launch import PlainLauncher
+from orch23.execute.launch import USUAL_VARIABLES, PlainLauncher
 from orch23.execute.process import DEFAULT_OUTPUT
 from orch23.execute.sandbox_tree import (
-    SANDBOX_EPOCH,
     file_name_problem,
     link_violation,
     printable_path,
@@ -68,17 +67,9 @@ def plain_action(action: Action, address: ReapiAddress) -> Messages:
     folders = (path for path in (*action.output_folders, action.working_directory) if path != ".")
     root = tree_of(inputs, (_TREE, *(f"{_TREE}/{path.rstrip('/')}" for path in folders)))
     here = _TREE if action.working_directory == "." else f"{_TREE}/{action.working_directory}"
-    usual = {
-        "LANG": "C.UTF-8",
-        "PATH": ":".join(SYSTEM_PATH),
-        "PYTHONDONTWRITEBYTECODE": "1",
-        "PYTHONHASHSEED": "0",
-        "SOURCE_DATE_EPOCH": str(SANDBOX_EPOCH),
-        "TZ": "UTC",
-    }
     command = Command(
         arguments=(*_IN_TREE, here, *action.argv),
-        environment_variables=properties_of({**usual, **action.env}),
+        environment_variables=properties_of({"PATH": ":".join(SYSTEM_PATH), **USUAL_VARIABLES, **action.env}),
         output_paths=(_TREE,),
     )
     return request_of(command, root, frozenset(one.digest for one in inputs.values()), action.timeout_s, address)
@@ -142,9 +133,8 @@ def _files(action: Action, tree: Tree) -> tuple[dict[str, FileEntry], tuple[Diag
     for path, found in _walk(tree, is_scratch, action.limits.files):
         problem = file_name_problem(path.rpartition("/")[2])
         if problem is not None:
-            violations.append(
-                Diagnostic("E614", f"the name {problem}", hint="choose another name", subject=printable_path(path))
-            )
+            message, hint = f"the name {problem}", "choose another name"
+            violations.append(Diagnostic("E614", message, hint=hint, subject=printable_path(path)))
         elif isinstance(found, FileEntry):
             files[path] = found
             size_bytes += found.digest.size_bytes
@@ -198,12 +188,6 @@ def _output(data: bytes, contents: ContentStore) -> Output:
     head, tail = DEFAULT_OUTPUT.head_bytes, DEFAULT_OUTPUT.tail_bytes
     if len(data) <= head + tail:
         return Output(data.decode("utf-8", "replace"), len(data))
-    left_out = len(data) - head - tail
-    text = "\n".join(
-        (
-            data[:head].decode("utf-8", "replace"),
-            f"... {left_out} bytes are left out here; the log has them ...",
-            data[-tail:].decode("utf-8", "replace"),
-        )
-    )
-    return Output(text, len(data), contents.put(data))
+    left_out = f"... {len(data) - head - tail} bytes are left out here; the log has them ..."
+    begin, end = (part.decode("utf-8", "replace") for part in (data[:head], data[-tail:]))
+    return Output(f"{begin}\n{left_out}\n{end}", len(data), contents.put(data))

@@ -1,18 +1,14 @@
 """Which servers of the Remote Execution API may be used, and what their workers are."""
 
 from collections.abc import Mapping
-from typing import NoReturn
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from orch23.features.remote.engine import amount_text
-from orch23.model.diagnostic import Diagnostic
-from orch23.model.errors import ConfigurationError
-from orch23.model.server_url import is_loopback
+from orch23.features.remote.engine import amount_text, refuse_scheduler
+from orch23.model.server_url import is_loopback, without_login
 
-_E_SCHEDULER = "E488"
 _PROGRAM = "orch23"
 NO_PROGRAM = "none"
 
@@ -30,9 +26,8 @@ class ReapiAddress(Struct, frozen=True, kw_only=True):
     @property
     def identity(self) -> str:
         """The server and what its workers are, without a password."""
-        parts = urlsplit(self.url)
         options = urlencode(sorted({**self.properties, _PROGRAM: self.program or NO_PROGRAM}.items()))
-        return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2], query=options))
+        return f"{without_login(self.url)}?{options}"
 
     def with_resources(self, resources: Mapping[str, float]) -> "ReapiAddress":
         """Return the address for actions that take some resources: each is a property, in place of one of its name."""
@@ -52,27 +47,25 @@ def reapi_address(scheduler: str) -> ReapiAddress:
         parts = urlsplit(scheduler)
         options = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=True) if parts.query else []
     except ValueError:
-        _refuse("the options of `--scheduler` cannot be read", "write `?NAME=VALUE&NAME=VALUE`")
+        refuse_scheduler("the options of `--scheduler` cannot be read", "write `?NAME=VALUE&NAME=VALUE`")
     if not scheduler:
-        _refuse("no server is named", "add `--scheduler grpcs://HOST:PORT/INSTANCE`, or `grpc://127.0.0.1:PORT`")
+        refuse_scheduler(
+            "no server is named", "add `--scheduler grpcs://HOST:PORT/INSTANCE`, or `grpc://127.0.0.1:PORT`"
+        )
     if parts.scheme not in {"grpc", "grpcs"}:
         # Not the address itself: it may have a password.
-        _refuse(
+        refuse_scheduler(
             "`--scheduler` does not begin with grpc:// or grpcs://",
             "write `grpcs://HOST:PORT/INSTANCE` or `grpc://127.0.0.1:PORT`",
         )
     if parts.scheme == "grpc" and not is_loopback(scheduler):
-        _refuse(
+        refuse_scheduler(
             f"`{parts.hostname}` has no TLS: everyone on the way can change what the workers run, and the results",
             "use `grpcs://` (`orch23 help remote`)",
         )
     properties = dict(options)
     if len(properties) != len(options):
-        _refuse("an option of `--scheduler` is there twice", "remove one of them")
+        refuse_scheduler("an option of `--scheduler` is there twice", "remove one of them")
     program = properties.pop(_PROGRAM, _PROGRAM)
     url = urlunsplit(parts._replace(query=""))
     return ReapiAddress(url=url, program="" if program == NO_PROGRAM else program, properties=properties)
-
-
-def _refuse(message: str, hint: str) -> NoReturn:
-    raise ConfigurationError(Diagnostic(_E_SCHEDULER, message, hint=hint))

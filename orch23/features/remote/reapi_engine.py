@@ -5,12 +5,11 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import CancelledError, Future
 from contextlib import suppress
 from time import monotonic
-from typing import TypeVar
 
 from orch23.features.cache.batches import batches_of, put_together
 from orch23.features.cache.bounds import MAX_ENTRY_BYTES, WrongBytesError, reading, verified
 from orch23.features.cache.grpc_cache import GrpcCache
-from orch23.features.cache.grpc_calls import CALL_S, AbsentError, StatusFault
+from orch23.features.cache.grpc_calls import AbsentError, GrpcServer, StatusFault
 from orch23.features.cache.reapi.messages import (
     SHA256,
     ActionResultProto,
@@ -42,8 +41,6 @@ from orch23.model.running_actions import NOTHING_RUNS, RunningActions
 from orch23.model.server_url import shown_url
 from orch23.model.text import MAX_REASON, LineListener, one_line
 
-M = TypeVar("M", bound=Proto)
-
 _API = "/build.bazel.remote.execution.v2"
 _CAPABILITIES = f"{_API}.Capabilities/GetCapabilities"
 _EXECUTE, _WAIT = f"{_API}.Execution/Execute", f"{_API}.Execution/WaitExecution"
@@ -74,9 +71,9 @@ def make_executor(surroundings: Surroundings) -> RemoteExecutor:
     opened = surroundings.open_cache(surroundings.cache) if is_separate else server
     assert isinstance(opened, GrpcCache)
     # Many servers take results of actions from their own workers only.
-    blobs = GrpcCache(opened.calls, opened.instance, opened.headers, takes_entries=False)
+    blobs = GrpcCache(opened.server, takes_entries=False)
     return RemoteExecutor(
-        ReapiEngine(address, server, blobs, surroundings.contents, running=surroundings.running or NOTHING_RUNS),
+        ReapiEngine(address, server.server, blobs, surroundings.contents, running=surroundings.running or NOTHING_RUNS),
         blobs,
         cache_url=shown_url(address.url),
         contents=surroundings.contents,
@@ -97,12 +94,11 @@ def check_server(scheduler: str, contents: ContentStore, open_cache: Callable[[s
     address = reapi_address(scheduler)
     server = open_cache(address.url)
     assert isinstance(server, GrpcCache)
-    engine = ReapiEngine(address, server, server, contents)
+    engine = ReapiEngine(address, server.server, server, contents)
     try:
         engine.connect()
     finally:
         engine.close()
-        server.close()
 
 
 class ReapiEngine:
@@ -111,7 +107,7 @@ class ReapiEngine:
     def __init__(
         self,
         address: ReapiAddress,
-        server: GrpcCache,
+        server: GrpcServer,
         blobs: SharedCache,
         contents: ContentStore,
         stream_s: float = _STREAM_S,
@@ -133,16 +129,16 @@ class ReapiEngine:
         with self._checking:
             if self._is_checked:
                 return
-            request = GetCapabilitiesRequest(instance_name=self._server.instance)
+            request = GetCapabilitiesRequest(instance_name=self._server.name)
             try:
-                found = self._unary(_CAPABILITIES, request, ServerCapabilities)
+                found = self._server.unary(_CAPABILITIES, request, ServerCapabilities)
             except AbsentError:
                 found = ServerCapabilities()
             except CacheFault as fault:
                 message = f"the server cannot be reached: {fault.message}"
                 raise UnreachableEngineError(message) from fault
             if found.execution_capabilities is None or not found.execution_capabilities.exec_enabled:
-                message = f"the server runs no actions for the instance {self._server.instance!r}"
+                message = f"the server runs no actions for the instance {self._server.name!r}"
                 raise UnreachableEngineError(message)
             self._is_checked = True
 
@@ -273,7 +269,7 @@ class ReapiEngine:
             failures += 1
         if execution.name:
             with suppress(AbsentError, CacheFault):
-                self._unary(_CANCEL, OperationRequest(name=execution.name), Proto)
+                self._server.unary(_CANCEL, OperationRequest(name=execution.name), Proto)
         return None
 
     def _name(self, execution: Execution, name: str) -> None:
@@ -300,13 +296,12 @@ class ReapiEngine:
         if not execution.name:
             method = _EXECUTE
             request = ExecuteRequest(
-                instance_name=self._server.instance,
+                instance_name=self._server.name,
                 skip_cache_lookup=True,
                 action_digest=digest_proto(execution.request.action),
                 digest_function=SHA256,
             )
-        headers = self._server.headers()
-        replies, end_call = self._server.calls.open_stream(method, request, Operation, headers, self._stream_s)
+        replies, end_call = self._server.open_stream(method, request, Operation, self._stream_s)
         execution.calling(end_call)
         try:
             yield from replies
@@ -363,6 +358,3 @@ class ReapiEngine:
         with reading(chunks) as guarded_chunks, suppress(WrongBytesError):
             return b"".join(verified(guarded_chunks, digest))
         return None
-
-    def _unary(self, method: str, request: Proto, reply: type[M]) -> M:
-        return self._server.calls.unary(method, request, reply, self._server.headers(), CALL_S)

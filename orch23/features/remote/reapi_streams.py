@@ -4,8 +4,7 @@ import codecs
 import threading
 from collections.abc import Callable, Iterator
 
-from orch23.features.cache.grpc_cache import GrpcCache
-from orch23.features.cache.grpc_calls import AbsentError, TooLargeError
+from orch23.features.cache.grpc_calls import AbsentError, GrpcServer, TooLargeError
 from orch23.features.cache.grpc_streams import READ
 from orch23.features.cache.reapi.messages import ExecuteOperationMetadata, Operation, ReadRequest, ReadResponse
 from orch23.features.cache.reapi.wire import DecodeError, decode
@@ -31,7 +30,7 @@ def stream_names(operation: Operation) -> tuple[str, str]:
 class OutputStreams:
     """The streams of one execution, each with a thread that reads it until the execution ends."""
 
-    def __init__(self, server: GrpcCache, hear: LineListener | None, call_s: float) -> None:
+    def __init__(self, server: GrpcServer, hear: LineListener | None, call_s: float) -> None:
         """Set the server, the listener, and the deadline of one call; then the next one goes on.
 
         Without a listener, nothing is read.
@@ -77,8 +76,7 @@ class OutputStreams:
 
     def _parts(self, name: str, offset: int) -> Iterator[bytes]:
         request = ReadRequest(resource_name=name, read_offset=offset)
-        headers = self._server.headers()
-        replies, end_call = self._server.calls.open_stream(READ, request, ReadResponse, headers, self._call_s)
+        replies, end_call = self._server.open_stream(READ, request, ReadResponse, self._call_s)
         with self._lock:
             self._end_calls[name] = end_call
         try:

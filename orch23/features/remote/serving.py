@@ -10,7 +10,8 @@ from pathlib import Path
 from orch23.cli.console import Console
 from orch23.cli.opening import cache_address
 from orch23.features.cache.server_login import engine_opener
-from orch23.features.remote.dask_scheduler import check_scheduler, security_of, unreachable_error
+from orch23.features.remote.dask_scheduler import check_scheduler, security_of
+from orch23.features.remote.engine import refuse_scheduler
 from orch23.features.remote.single_action import run_single_action
 from orch23.features.remote.worker_process import WorkerProcess, WorkerSettings
 from orch23.model.diagnostic import Diagnostic
@@ -60,7 +61,8 @@ def serve_worker(
     )
     security_of(address, "worker")
     if not WorkerProcess(settings).serve():
-        raise unreachable_error(address)
+        hint = "check its address, its certificates, and that it runs"
+        refuse_scheduler(f"the scheduler {address} cannot be reached", hint)
 
 
 def parse_resources(texts: Sequence[str]) -> dict[str, float]:

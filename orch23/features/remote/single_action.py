@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TextIO
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from orch23.execute.interpreters import SYSTEM_PATH
 from orch23.features.cache.disk import DiskCache
@@ -68,14 +69,7 @@ def request_of(
 ) -> Messages:
     """Return the messages of an action with a command. Its result is not cached: orch23 decides what is fresh."""
     platform = Platform(properties=properties_of(address.properties)) if address.properties else None
-    data = encode(
-        Command(
-            arguments=command.arguments,
-            environment_variables=command.environment_variables,
-            platform=platform,
-            output_paths=command.output_paths,
-        )
-    )
+    data = encode(replace(command, platform=platform))
     message = encode(
         ActionProto(
             command_digest=digest_proto(digest_bytes(data)),

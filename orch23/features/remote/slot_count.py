@@ -4,6 +4,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import CancelledError
 
+from orch23.features.remote.engine import EngineFault
 from orch23.model.errors import Orch23Error
 
 _EACH_S = 2.0
@@ -12,9 +13,9 @@ _EACH_S = 2.0
 class SlotCount:
     """The number of slots now. It follows workers that start or end while the build runs."""
 
-    def __init__(self, ask: Callable[[], int], wait: Callable[[float], bool], fault: type[Exception]) -> None:
-        """Ask nothing yet. `ask` may take long, and raise a fault; `wait` returns whether the executor has ended."""
-        self._ask, self._wait, self._fault = ask, wait, fault
+    def __init__(self, ask: Callable[[], int], wait: Callable[[float], bool]) -> None:
+        """Ask nothing yet. `ask` may take long, or raise EngineFault; `wait` returns whether the executor has ended."""
+        self._ask, self._wait = ask, wait
         self._lock = threading.Lock()
         self._is_running = False
         self._count = 1
@@ -33,7 +34,7 @@ class SlotCount:
                 self._count = self._ask()
             except CancelledError:
                 return
-            except (self._fault, Orch23Error):
+            except (EngineFault, Orch23Error):
                 pass  # the actions report it
             if self._wait(_EACH_S):
                 return

@@ -453,8 +453,7 @@ def test_a_status_is_a_fault(server: ReapiServer, cache: SharedCache, method: st
 def test_a_server_that_hangs_is_a_transient_fault(
     server: ReapiServer, cache: SharedCache, method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(grpc_calls, "CALL_S", 0.1)
-    monkeypatch.setattr(grpc_cache, "CALL_S", 0.1)
+    monkeypatch.setattr(grpc_calls, "_CALL_S", 0.1)
     monkeypatch.setattr(grpc_calls, "_SLOWEST_BYTES_PER_S", 1 << 40)
     server.fault = lambda one: "HANG" if one == method else ""
     with pytest.raises(CacheFault, match="DEADLINE_EXCEEDED") as raised:

@@ -70,10 +70,13 @@ def test_no_program_that_starts_others_is_shared_and_the_plan_says_why(machine: 
         for name, command in STARTERS.items()
     }
     verify = {"verified": stage("cp sh.txt v.o", "v.o", ", verify: [{shell: make -f check.mk chk}]")}
-    known = {"known": stage("sort sh.txt > known.o", "known.o")}
+    known = {
+        "known": stage("sort sh.txt > known.o", "known.o"),
+        "listed": stage("sed s/x/y/ sh.txt > listed.o", "listed.o", ", tools: [sed]"),
+    }
     project = machine.checkout("one", {**stages, **verify, **known})
     document = project.run("plan", "--cache", machine.cache, "--json").json()
-    assert document["would_store"] == ["known"]
+    assert document["would_store"] == ["known", "listed"]
     assert set(document["not_shared"]) == {*stages, *verify}
     assert document["not_shared"]["make"] == ["`make` runs other programs; list it and them in `tools`"]
     shown = project.run("plan", "--cache", machine.cache).out

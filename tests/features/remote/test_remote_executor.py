@@ -19,7 +19,6 @@ from orch23.features.remote.engine import (
     digest_text,
     parse_digest,
 )
-from orch23.features.remote.executor import without_login
 from orch23.features.remote.reply import MAX_INLINE_BYTES, Reply
 from orch23.features.remote.worker import RemoteWorker
 from orch23.model.action import (
@@ -33,6 +32,7 @@ from orch23.model.action import (
     outcome_to_bytes,
 )
 from orch23.model.digest import Digest, FileEntry, digest_bytes
+from orch23.model.server_url import without_login
 from tests.features.remote.engines import ENVIRON, QUICK, Rig, fake_rig
 from tests.features.remote.test_conformance import wait_until
 

@@ -1,7 +1,7 @@
 """Directory trees as Directory messages, each with the digests of those in it."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NoReturn
+from typing import NoReturn, TypeAlias
 
 from msgspec import Struct
 
@@ -21,24 +21,7 @@ class MerkleTree(Struct, frozen=True):
     blobs: Mapping[Digest, bytes]
 
 
-class _Folder:
-    """A folder that is being filled. Only this module changes it."""
-
-    def __init__(self) -> None:
-        self.folders: dict[str, _Folder] = {}
-        self.nodes: dict[str, FileNode | SymlinkNode] = {}
-
-    def at(self, names: Sequence[str]) -> "_Folder":
-        """Return the folder below this one, which is created."""
-        folder = self
-        if len(names) >= MAX_TREE_DEPTH:
-            message = f"a path has more than {MAX_TREE_DEPTH} names"
-            raise ValueError(message)
-        for name in names:
-            if name in folder.nodes:
-                _conflict(name)
-            folder = folder.folders.setdefault(name, _Folder())
-        return folder
+_Folder: TypeAlias = "dict[str, FileNode | SymlinkNode | _Folder]"
 
 
 def tree_of(files: Mapping[str, FileEntry], folders: Iterable[str] = ()) -> MerkleTree:
@@ -49,21 +32,20 @@ def tree_of(files: Mapping[str, FileEntry], folders: Iterable[str] = ()) -> Merk
             valid Unicode or has more than MAX_TREE_DEPTH names.
     """
     check_inside(files)
-    root = _Folder()
+    root: _Folder = {}
     for path, entry in files.items():
         *above, name = path.split("/")
         target = link_text(path, files)
-        folder = root.at(above)
-        if name in folder.folders:
+        folder = _folder_at(root, above)
+        if name in folder:
             _conflict(path)
         if target is None:
-            node = FileNode(name=name, digest=digest_proto(entry.digest), is_executable=entry.executable)
-            folder.nodes[name] = node
+            folder[name] = FileNode(name=name, digest=digest_proto(entry.digest), is_executable=entry.executable)
         else:
-            folder.nodes[name] = SymlinkNode(name=name, target=target)
+            folder[name] = SymlinkNode(name=name, target=target)
     for path in folders:
         check_inside((path,))
-        root.at(path.split("/"))
+        _folder_at(root, path.split("/"))
     blobs: dict[Digest, bytes] = {}
     return MerkleTree(_encode_folder(root, blobs), blobs)
 
@@ -73,14 +55,28 @@ def _conflict(path: str) -> NoReturn:
     raise ValueError(message)
 
 
+def _folder_at(folder: _Folder, names: Sequence[str]) -> _Folder:
+    """Return the folder below another one, which is created."""
+    if len(names) >= MAX_TREE_DEPTH:
+        message = f"a path has more than {MAX_TREE_DEPTH} names"
+        raise ValueError(message)
+    for name in names:
+        inner = folder.setdefault(name, {})
+        if not isinstance(inner, dict):
+            _conflict(name)
+        folder = inner
+    return folder
+
+
 def _encode_folder(folder: _Folder, blobs: dict[Digest, bytes]) -> Digest:
-    nodes = [folder.nodes[name] for name in sorted(folder.nodes)]
+    nodes = [folder[name] for name in sorted(folder)]
     data = encode(
         Directory(
             files=tuple(node for node in nodes if isinstance(node, FileNode)),
             directories=tuple(
-                DirectoryNode(name=name, digest=digest_proto(_encode_folder(folder.folders[name], blobs)))
-                for name in sorted(folder.folders)
+                DirectoryNode(name=name, digest=digest_proto(_encode_folder(inner, blobs)))
+                for name in sorted(folder)
+                if isinstance(inner := folder[name], dict)
             ),
             symlinks=tuple(node for node in nodes if isinstance(node, SymlinkNode)),
         )

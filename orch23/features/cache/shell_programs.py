@@ -13,29 +13,33 @@ from typing import Final, Literal, NoReturn
 from msgspec import Struct
 
 from orch23.model.patterns import lazy_pattern
-from orch23.resolve.known_programs import Argument, Invocation, word_set
 
 _VARIABLE = lazy_pattern(
     r"\$(?:[A-Za-z_]\w*|[0-9@*#?$!-]|\{(?:[A-Za-z_]\w*|[0-9@*#?$!-])(?::?[-=+?][\w./:@-]*)?\})", re.ASCII
 )
 _ASSIGNMENT = lazy_pattern(r"([A-Za-z_]\w*)(?:\[\w*\])?\+?=", re.ASCII)
-_SKIPPED = lazy_pattern(r"[ \t]+|\\\n|#[^\n]*")
-_OPERATOR = lazy_pattern(r"&&|&>>|&>|&|\|\||\|&|\||;|\(|\)|\n")
-_REDIRECTION = lazy_pattern(r"<<<|<&|<>|<|>>|>&|>\||>")
-_REFUSED_SIGNS: Final = {
-    "<<": "a here-document",
-    "<(": "`<(`",
-    ">(": "`>(`",
-    "((": "`((`",
-    ";;": "`;;`",
-    ";&": "`;&`",
-}
+_TOKEN = lazy_pattern(
+    r"(?P<skipped>[ \t]+|\\\n|#[^\n]*)|(?P<refused><<(?!<)|<\(|>\(|\(\(|;;|;&)"
+    r"|(?P<redirection><<<|<&|<>|<|&>>|&>|>>|>&|>\||>)|(?P<operator>&&|&|\|\||\|&|\||;|\(|\)|\n)"
+)
+_PIECE = lazy_pattern(
+    r"""'(?P<single>[^']*)'|"(?P<double>(?:[^"\\]|\\.)*+)"|\\(?P<escaped>.)"""
+    r"""|(?P<sign>[$`])|(?P<plain>[^ \t\n;&|<>()'"\\$`]++)""",
+    re.DOTALL,
+)
+"""A part of a word."""
+_IN_QUOTES = lazy_pattern(r"""\\([$`"\\\n])|`|\$(?!["']|\Z)\$?""")
+"""What is not itself in double quotes: within them, `$"` and `$'` are only a dollar sign."""
 _EXPANSIONS: Final = ("$(", "${", "$[", "$'", '$"')
 _PATTERN_SIGNS = frozenset("*?[]{}")
-_ENDS_OF_WORDS = frozenset(" \t\n;&|<>()")
 _UNREADABLE, _OPEN_QUOTE = "it cannot be read", "it has an open quote"
 # Then bash takes the word for a program.
 _LATE_KEYWORD = "it has a keyword after an assignment or a redirection"
+
+
+def word_set(words: str) -> frozenset[str]:
+    """Return the words of a text."""
+    return frozenset(words.split())
 
 
 _BEFORE_COMMAND: Final = word_set("if then else elif while until do { !")
@@ -65,20 +69,28 @@ def _refuse(why: str) -> NoReturn:
     raise UnknownProgramsError(why)
 
 
-class _Token(Struct, frozen=True):
+class Token(Struct, frozen=True):
     """A word, an operator between commands, or a redirection, whose file is the next word.
 
-    The first `plain` characters of a word have no quotes and escapes; an unquoted word has -1. The word `is_open` if a
-    variable or a pattern decides what it is.
+    The word `is_open` if a variable or a pattern decides what it is. Its first `plain` characters have no quotes and
+    escapes; an unquoted word has -1.
     """
 
-    kind: Literal["word", "operator", "redirection"]
     text: str
-    plain: int = -1
     is_open: bool = False
+    plain: int = -1
+    kind: Literal["word", "operator", "redirection"] = "word"
 
     def is_keyword(self, known: Container[str]) -> bool:
+        """Return whether it is one of these words for bash, too: quoted ones are not keywords."""
         return self.kind == "word" and self.plain < 0 and self.text in known
+
+
+class Invocation(Struct, frozen=True):
+    """A program that a command names, as it is written there, with its arguments."""
+
+    name: str
+    arguments: tuple[Token, ...] = ()
 
 
 def programs_in(command: str | Sequence[str]) -> tuple[Invocation, ...]:
@@ -91,16 +103,16 @@ def programs_in(command: str | Sequence[str]) -> tuple[Invocation, ...]:
     """
     if isinstance(command, str):
         return tuple(dict.fromkeys(_of_text(command)))
-    return tuple(dict.fromkeys(_of_program([_Token("word", word) for word in command], in_shell=False)))
+    return tuple(dict.fromkeys(_of_program([Token(word) for word in command], in_shell=False)))
 
 
 # ---- commands ---------------------------------------------------------------------------------
 
 
 def _of_text(text: str) -> Iterator[Invocation]:
-    words: list[_Token] = []
+    words: list[Token] = []
     is_late = False
-    tokens = iter([*_tokens(text), _Token("operator", "\n")])
+    tokens = iter([*_tokens(text), Token("\n", kind="operator")])
     for token in tokens:
         if token.kind == "redirection":
             if next(tokens).kind != "word":
@@ -115,12 +127,12 @@ def _of_text(text: str) -> Iterator[Invocation]:
             _refuse(_LATE_KEYWORD)
         elif token.is_keyword({"[["}) and not _without_keywords(words):
             _skip_condition(tokens)
-            words = [_Token("word", ":")]
+            words = [Token(":")]
         else:
             words.append(token)
 
 
-def _skip_condition(tokens: Iterator[_Token]) -> None:
+def _skip_condition(tokens: Iterator[Token]) -> None:
     """Skip the words up to `]]`, without numbers: bash runs `$(...)` in the value of a variable that it computes."""
     for token in tokens:
         if token.is_keyword({"]]"}):
@@ -130,11 +142,11 @@ def _skip_condition(tokens: Iterator[_Token]) -> None:
     _refuse(_UNREADABLE)
 
 
-def _without_keywords(words: list[_Token]) -> list[_Token]:
+def _without_keywords(words: list[Token]) -> list[Token]:
     return list(dropwhile(lambda word: word.is_keyword(_BEFORE_COMMAND), words))
 
 
-def _of_command(words: list[_Token]) -> Iterator[Invocation]:
+def _of_command(words: list[Token]) -> Iterator[Invocation]:
     command = _without_keywords(words)
     rest = list(dropwhile(_is_assignment, command))
     if not rest:
@@ -151,7 +163,7 @@ def _of_command(words: list[_Token]) -> Iterator[Invocation]:
         _check_name(rest[1].text)
 
 
-def _is_assignment(word: _Token) -> bool:
+def _is_assignment(word: Token) -> bool:
     found = _ASSIGNMENT.match(word.text)
     if found is None or 0 <= word.plain < found.end():
         return False
@@ -169,7 +181,7 @@ def _check_name(variable: str) -> None:
         _refuse(f"it sets {variable}")
 
 
-def _of_program(words: list[_Token], *, in_shell: bool) -> Iterator[Invocation]:
+def _of_program(words: list[Token], *, in_shell: bool) -> Iterator[Invocation]:
     """Yield the program that is the first of some words, and those that it starts. `in_shell`: bash reads the words."""
     first, arguments = words[0], words[1:]
     name, base = first.text, first.text.rpartition("/")[2]
@@ -189,10 +201,10 @@ def _of_program(words: list[_Token], *, in_shell: bool) -> Iterator[Invocation]:
         yield from () if name == "exec" else (Invocation(name),)
         yield from _of_prefix(base, arguments)
     elif not (in_shell and name in _BUILTINS):
-        yield Invocation(name, tuple(Argument(word.text, word.is_open) for word in arguments))
+        yield Invocation(name, tuple(arguments))
 
 
-def _check_setter(name: str, arguments: list[_Token]) -> None:
+def _check_setter(name: str, arguments: list[Token]) -> None:
     """Refuse a command that sets the search path of programs, or a variable that is not known."""
     if name == "printf":
         if any(word.text.startswith("-v") for word in arguments[:1]):
@@ -209,7 +221,7 @@ def _check_setter(name: str, arguments: list[_Token]) -> None:
             _refuse(f"`{name}` has a variable for a name")
 
 
-def _of_prefix(name: str, arguments: list[_Token]) -> Iterator[Invocation]:
+def _of_prefix(name: str, arguments: list[Token]) -> Iterator[Invocation]:
     while name == "env" and arguments and "=" in arguments[0].text and not arguments[0].text.startswith("-"):
         _check_name(arguments[0].text.partition("=")[0])
         if "$" in arguments[0].text.partition("=")[0]:
@@ -224,82 +236,53 @@ def _of_prefix(name: str, arguments: list[_Token]) -> Iterator[Invocation]:
 # ---- words ------------------------------------------------------------------------------------
 
 
-def _tokens(text: str) -> Iterator[_Token]:
+def _tokens(text: str) -> Iterator[Token]:
     """Yield the words and operators of a text for bash. Raises UnknownProgramsError: a sign could hide a program."""
     at = 0
     while at < len(text):
-        if found := _SKIPPED.match(text, at):
-            at = found.end()
-        elif (refused := _REFUSED_SIGNS.get(text[at : at + 2])) and not text.startswith("<<<", at):
-            _refuse(f"it has {refused}")
-        elif found := _REDIRECTION.match(text, at):
-            yield _Token("redirection", found[0])
-            at = found.end()
-        elif found := _OPERATOR.match(text, at):
-            kind: Literal["operator", "redirection"] = "redirection" if found[0] in {"&>", "&>>"} else "operator"
-            yield _Token(kind, found[0])
-            at = found.end()
-        else:
+        found = _TOKEN.match(text, at)
+        if found is None:
             token, at = _word(text, at)
             # The number of a descriptor: `2>file`.
             if not (token.plain < 0 and token.text.isdigit() and text[at : at + 1] in {"<", ">"}):
                 yield token
+            continue
+        at = found.end()
+        if found["refused"]:
+            _refuse("it has a here-document" if found[0] == "<<" else f"it has `{found[0]}`")
+        if not found["skipped"]:
+            yield Token(found[0], kind="operator" if found["operator"] else "redirection")
 
 
-def _word(text: str, at: int) -> tuple[_Token, int]:
+def _word(text: str, at: int) -> tuple[Token, int]:
     """Return the word that begins at an index, and the index after it."""
-    found: list[str] = []
-    plain, is_open = -1, False
-    while at < len(text) and text[at] not in _ENDS_OF_WORDS:
-        char = text[at]
-        if char in "'\"\\" and plain < 0 and not text.startswith("\\\n", at):
-            plain = sum(map(len, found))
-        if char == "'":
-            end = text.find("'", at + 1)
-            if end < 0:
-                _refuse(_OPEN_QUOTE)
-            found.append(text[at + 1 : end])
-            at = end + 1
-        elif char == '"':
-            inner, is_variable, at = _quoted(text, at + 1)
-            found.append(inner)
-            is_open = is_open or is_variable
-        elif char == "\\":
-            if at + 1 == len(text):
-                _refuse(_UNREADABLE)
-            found.append(text[at + 1 : at + 2].strip("\n"))
-            at += 2
-        elif char in "$`":
-            found.append(_expansion(text, at))
-            is_open, at = True, at + len(found[-1])
-        else:
-            is_open = is_open or char in _PATTERN_SIGNS
-            found.append(char)
-            at += 1
+    word, plain, is_open = "", -1, False
+    while piece := _PIECE.match(text, at):
+        kind = piece.lastgroup
+        value = piece[kind or 0]
+        at = piece.end()
+        if kind == "sign":
+            value = _expansion(text, piece.start())
+            at = piece.start() + len(value)
+        elif kind == "double":
+            expanded = [_expansion(value, sign.start()) for sign in _IN_QUOTES.finditer(value) if not sign[1]]
+            is_open = is_open or bool(expanded)
+            value = _IN_QUOTES.sub(lambda sign: (sign[1] or sign[0]).strip("\n"), value)
+        elif kind == "escaped":
+            value = value.strip("\n")
+        is_open = is_open or kind == "sign" or (kind == "plain" and not _PATTERN_SIGNS.isdisjoint(value))
+        if plain < 0 and kind in {"single", "double", "escaped"} and piece[0] != "\\\n":
+            plain = len(word)
+        word += value
+    if text.startswith(("'", '"'), at):
+        _refuse(_OPEN_QUOTE)
+    if text.startswith("\\", at):
+        _refuse(_UNREADABLE)
     if text.startswith("(", at):
         _refuse("it has a function, an array or a pattern")
-    word = "".join(found)
     # These are commands and keywords, not patterns.
     is_open = is_open and not (plain < 0 and word in {"[", "]", "[[", "]]", "{", "}"})
-    return _Token("word", word, plain, is_open), at
-
-
-def _quoted(text: str, at: int) -> tuple[str, bool, int]:
-    """Return the text in double quotes that begins at an index, whether it has a variable, and the index after it."""
-    found: list[str] = []
-    is_open = False
-    while not text.startswith('"', at):
-        if at >= len(text):
-            _refuse(_OPEN_QUOTE)
-        if text[at] == "\\" and text[at + 1 : at + 2] in {"$", "`", '"', "\\", "\n"}:
-            found.append(text[at + 1].strip("\n"))
-            at += 2
-            continue
-        # Within quotes, `$"` and `$'` are only a dollar sign.
-        is_sign = text[at] == "`" or (text[at] == "$" and text[at + 1 : at + 2] not in {'"', "'"})
-        found.append(_expansion(text, at) if is_sign else text[at])
-        is_open, at = is_open or is_sign, at + len(found[-1])
-    return "".join(found), is_open, at + 1
+    return Token(word, is_open, plain), at
 
 
 def _expansion(text: str, at: int) -> str:

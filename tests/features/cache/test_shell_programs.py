@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orch23.resolve.known_programs import Argument, Invocation
-from orch23.resolve.shell_programs import UnknownProgramsError, programs_in
+from orch23.features.cache.shell_programs import Invocation, Token, UnknownProgramsError, programs_in
 
 
 def found(command) -> set[str]:
@@ -73,6 +72,10 @@ def test_every_program_is_named(text, programs) -> None:
         "a `b`",
         'a "`b`"',
         'a "`"',
+        'a *"$(b)"',
+        'a $x"`b`"',
+        'a "$x$(b)"',
+        'a "$$$(b)"',
         "a <(b)",
         "a >(b)",
         "cat <<EOF\nb\nEOF",
@@ -154,7 +157,7 @@ def test_a_text_that_may_hide_a_program_is_refused(text) -> None:
 
 
 def test_an_argv_is_one_program_that_no_shell_reads() -> None:
-    assert programs_in(["gcc", "$(x)", "a;b"]) == (Invocation("gcc", (Argument("$(x)"), Argument("a;b"))),)
+    assert programs_in(["gcc", "$(x)", "a;b"]) == (Invocation("gcc", (Token("$(x)"), Token("a;b"))),)
     assert found(["echo", "x"]) == {"echo"}, "a program, not the command of bash"
     assert found(["env", "A=1", "gcc"]) == {"env", "gcc"}
     for argv in (["eval", "a"], ["./a"], ["env", "PATH=x", "a"]):
