@@ -196,7 +196,7 @@ def _judge(attempts: AttemptLoop, step: LLMStep, turn: AttemptInput, response: R
         failure = failure_of(judged.kind, judged.diagnostics, retryable=judged.outcome != "refused")
         # More tokens would be of no use to a response that repeats itself.
         if response.stop == "max_tokens" and any(one.code == TRUNCATED for one in judged.diagnostics):
-            from orch23.verdict.likely_cause import token_limit_cause  # noqa: PLC0415 - only for failures
+            from orch23.attempt.likely_cause import token_limit_cause  # noqa: PLC0415 - only for failures
 
             failure = replace(failure, cause=token_limit_cause(step.max_tokens, max_output_tokens(step)))
         return _Rejected(failure, judged.outcome, digest_json(ascii(response.text)))
