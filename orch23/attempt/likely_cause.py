@@ -19,7 +19,7 @@ from orch23.attempt.outcomes import Failure
 from orch23.execute.interpreters import SYSTEM_PATH, find_program, has_module
 from orch23.execute.launch import refused_variables
 from orch23.execute.sandbox.visible_paths import SYSTEM_FOLDERS
-from orch23.model.action import MAY_BE_OF_OTHERS, Action, StepLimits
+from orch23.model.action import Action
 from orch23.model.digest import FileEntry
 from orch23.model.event_data import CauseKind, LikelyCause
 from orch23.model.file_policy import sealed_reason, secret_file_reason
@@ -30,7 +30,6 @@ from orch23.model.step import ProcessStep
 from orch23.resolve.commands import typed_command
 from orch23.text.secrets import is_secret_name
 
-_OVER_LIMIT = "E620"
 _MAX_TEXT, _MAX_LINE, _MAX_NAME = 200_000, 1_000, 200
 _MAX_NAMES, _MAX_FILES = 64, 1_000  # of names in an output that are looked up; of files in a proposed directory
 _TREE = "/room/work/"
@@ -71,8 +70,6 @@ _PATH_OUTSIDE = lazy_pattern(r"~?/(?!/)[^\x00-\x1f\x7f*?\[\]{}$]{1,200}")
 _PHRASE: Final = frozenset(
     ("no", "such", "file", "or", "directory", "cannot", "open", "not", "found", "error", "find", "line")
 )
-_KILLED = 137
-_FLOODED = "\nkilled: it printed more than "
 
 
 class ProjectFacts(Struct, frozen=True, kw_only=True):
@@ -236,9 +233,6 @@ class FailedStep(Struct, frozen=True, kw_only=True):
         return LikelyCause(kind="variable", text=text, key=f"env/{name}", value="VALUE", hint=hint)
 
 
-_Explain = Callable[[str], LikelyCause | None]
-
-
 def cause_of_failure(
     project: ProjectFacts | None,
     stage: Stage,
@@ -251,10 +245,7 @@ def cause_of_failure(
     verifies: bool,
 ) -> LikelyCause | None:
     """Return why a step probably failed, if the facts confirm it."""
-    if failure.safety:
-        exceeded = next((one.message for one in failure.diagnostics if one.code == _OVER_LIMIT), "")
-        return limit_cause(exceeded, action.limits)
-    if project is None:
+    if project is None or failure.safety:
         return None
     path = tuple(filter(None, stage.env.get("PYTHONPATH", "").split(":")))
     # `env` of a stage with a pytest step must not set PYTHONPATH.
@@ -278,7 +269,7 @@ def cause_of_failure(
 def likely_cause(failed: FailedStep) -> LikelyCause | None:
     """Return the first cause that the facts confirm, or None."""
     text = failed.output[:_MAX_TEXT].replace("/room/home/", "~/")
-    named: tuple[tuple[_Explain, Iterable[str]], ...] = (
+    named: tuple[tuple[Callable[[str], LikelyCause | None], Iterable[str]], ...] = (
         (failed.missing_file, _paths(text)),
         (failed.missing_module, _beside(_NO_MODULE, text)),
         (failed.missing_program, _beside(_NO_PROGRAM, text)),
@@ -373,54 +364,3 @@ def network_cause(output: str, command: str, exit_code: int | None) -> LikelyCau
 def _no_network(kind: CauseKind, text: str) -> LikelyCause:
     hint = "the stage then runs in each build, unless it also has `cache: true`"
     return LikelyCause(kind=kind, text=text, key="network", value="true", hint=hint)
-
-
-def timeout_cause(timeout_s: float) -> LikelyCause:
-    """Return the cause of a process that was killed at its timeout, in seconds."""
-    text = f"it did not end within its `timeout` of {timeout_s:g}s"
-    return LikelyCause(kind="time", text=text, key="timeout", value=f"{2 * timeout_s:g}s", hint="or make it faster")
-
-
-def limit_cause(message: str, limits: StepLimits) -> LikelyCause | None:
-    """Return the cause of a process that was killed at one of its limits, which the message of E620 names.
-
-    None if the message says that others may have taken the bytes: then a larger limit may not help.
-    """
-    name = next((one for one in limits.__struct_fields__ if f"`limits.{one}`" in message), None)
-    limit = getattr(limits, name) if name else None
-    if name is None or limit is None or MAY_BE_OF_OTHERS in message:
-        return None
-    is_size = name in ("memory", "disk", "address_space")
-    have, more = ((_size(n) if is_size else str(n)) for n in (limit, 2 * limit))
-    text = f"it needed more than its limit of {have} (`limits.{name}`)"
-    return LikelyCause(kind="limit", text=text, key=f"limits/{name}", value=more, hint="or use less")
-
-
-def token_limit_cause(limit: int, most: int | None) -> LikelyCause | None:
-    """Return the cause of a response that was cut off at a limit of tokens; `most` is that of the model, if known.
-
-    None if the model has no longer responses.
-    """
-    more = 2 * limit if most is None else min(2 * limit, most)
-    if more <= limit:
-        return None
-    text = f"the response needed more tokens than `llm.max_tokens`, {limit:,}"
-    hint = "or change the prompt, so that the response is shorter"
-    return LikelyCause(kind="limit", text=text, key="llm/max_tokens", value=str(more), hint=hint)
-
-
-def output_cause(output: str, size_bytes: int, exit_code: int | None) -> LikelyCause | None:
-    """Return the cause of a process that was killed since it printed too much. `size_bytes` is how much it printed."""
-    most = output.rstrip().rpartition(_FLOODED)[2].removesuffix(" bytes")
-    if exit_code != _KILLED or not most.isdecimal() or size_bytes <= int(most):
-        return None
-    text = f"it printed more than {_size(int(most))}, which is the most that a step may print"
-    hint = "print less, or write it to a file: `COMMAND > FILE`, with FILE in `outputs` or `scratch`"
-    return LikelyCause(kind="output", text=text, hint=hint)
-
-
-def _size(size_bytes: int) -> str:
-    """Return bytes as a pipeline writes them, in the unit with the shortest number: `4GiB`, `80MB`."""
-    units = {"GiB": 1 << 30, "GB": 10**9, "MiB": 1 << 20, "MB": 10**6, "KiB": 1 << 10, "KB": 1000}
-    texts = (f"{size_bytes // unit}{name}" for name, unit in units.items() if size_bytes % unit == 0)
-    return min(texts, key=len, default=str(size_bytes))

@@ -56,7 +56,10 @@ CauseKind: TypeAlias = Literal[
     "limit",
     "output",
 ]
-"""What a likely cause is about. A `network_use` is only a possible one: the command uses a network that it has not."""
+"""What a likely cause is about. A `network_use` is only a possible one: the command uses a network that it has not.
+
+The last three are only in logs of earlier versions.
+"""
 
 
 class LikelyCause(Struct, frozen=True, kw_only=True, omit_defaults=True):

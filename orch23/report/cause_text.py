@@ -6,7 +6,6 @@ from orch23.model.pipeline import Pipeline
 from orch23.report.diagnostics import visible
 from orch23.report.marks import Style
 
-_CERTAIN = ("time", "limit", "output")
 _PLAIN = lazy_pattern(r"[\w./@+-]+")
 
 
@@ -23,9 +22,7 @@ def cause_lines(pipeline: Pipeline, stage: str, cause: LikelyCause, style: Style
 
 
 def cause_name(cause: LikelyCause) -> str:
-    """Return how certain a cause is: `cause`, `likely cause` or `possible cause`."""
-    if cause.kind in _CERTAIN:
-        return "cause"
+    """Return how certain a cause is."""
     return "possible cause" if is_possible(cause) else "likely cause"
 
 
@@ -47,5 +44,5 @@ def yaml_line(cause: LikelyCause) -> str:
     first, *others = cause.key.split("/")
     text = f"[..., {value}]" if cause.appends else value
     for name in reversed(others):
-        text = f"[{text}]" if name.isdecimal() else f"{{{name}: {text}}}"
+        text = f"{{{name}: {text}}}"
     return f"{first}: {text}"

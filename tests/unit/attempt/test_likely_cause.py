@@ -5,16 +5,7 @@ from typing import Any
 
 import pytest
 
-from orch23.attempt.likely_cause import (
-    FailedStep,
-    ProjectFacts,
-    likely_cause,
-    limit_cause,
-    output_cause,
-    timeout_cause,
-    token_limit_cause,
-)
-from orch23.model.action import StepLimits
+from orch23.attempt.likely_cause import FailedStep, ProjectFacts, likely_cause
 from orch23.model.digest import FileEntry, digest_bytes
 from orch23.model.event_data import LikelyCause
 from orch23.model.pipeline import Stage
@@ -343,26 +334,6 @@ def test_a_connection_that_prints_nothing_is_known_by_its_command(
         assert cause is None or "in a step is the step itself" in cause.text
 
 
-def test_too_much_output_is_a_cause_only_for_a_process_that_was_killed_for_it() -> None:
-    text = "y\ny\n\nkilled: it printed more than 16777216 bytes\n"
-    cause = output_cause(text, 16_800_000, 137)
-    assert cause is not None
-    assert cause.text == "it printed more than 16MiB, which is the most that a step may print"
-    assert output_cause(text, 300, 137) is None, "the program printed that line itself"
-    assert output_cause(text, 16_800_000, 1) is None
-    assert output_cause("y\n", 16_800_000, 137) is None
-
-
-def test_a_limit_of_tokens_is_doubled_up_to_that_of_the_model() -> None:
-    found = [token_limit_cause(1_000, most) for most in (None, 128_000, 1_500, 1_000)]
-    assert [one and (one.key, one.value) for one in found] == [
-        ("llm/max_tokens", "2000"),
-        ("llm/max_tokens", "2000"),
-        ("llm/max_tokens", "1500"),
-        None,
-    ]
-
-
 def test_hostile_output_gets_no_pattern_into_the_yaml(machine: Machine) -> None:
     for name in ("*", "a: b", "-x", "!a", "${{ x }}", "a#b", "a\nb"):
         add(machine.root / name)
@@ -378,26 +349,3 @@ def test_of_many_names_only_the_first_are_looked_up(machine: Machine) -> None:
     assert machine.kind("".join(lines[64:])) == "undeclared_input f64.md"
     (machine.root / "f63.md").unlink()
     assert machine.kind("".join(lines)) == ""
-
-
-def test_limits_and_timeouts_show_twice_the_value() -> None:
-    cause = limit_cause(
-        "killed: it used more than 67108864 bytes of memory (`limits.memory`)", StepLimits(memory=64 << 20)
-    )
-    assert cause is not None
-    assert (cause.key, cause.value) == ("limits/memory", "128MiB")
-    processes = limit_cause(
-        "killed: it had more than 4 processes at once (`limits.processes`)", StepLimits(processes=4)
-    )
-    assert processes is not None
-    assert (processes.key, processes.value) == ("limits/processes", "8")
-    assert limit_cause("made a link", StepLimits()) is None
-    assert limit_cause("more than `limits.disk`; others may have taken them", StepLimits()) is None
-
-
-@pytest.mark.parametrize(("limit", "more"), [(40_000_000, "80MB"), (1536 << 20, "3GiB"), (150_000, "300KB"), (7, "14")])
-def test_a_size_has_the_unit_that_makes_it_short(limit: int, more: str) -> None:
-    cause = limit_cause("held more (`limits.disk`)", StepLimits(disk=limit))
-    assert cause is not None
-    assert cause.value == more
-    assert (timeout_cause(90).key, timeout_cause(90).value) == ("timeout", "180s")
