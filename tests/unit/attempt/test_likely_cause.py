@@ -8,6 +8,7 @@ import pytest
 from orch23.attempt.likely_cause import FailedStep, ProjectFacts, likely_cause
 from orch23.model.digest import FileEntry, digest_bytes
 from orch23.model.event_data import LikelyCause
+from orch23.model.paths import match
 from orch23.model.pipeline import Stage
 from orch23.steps.shell.spec import ShellStep
 
@@ -19,6 +20,7 @@ class Machine:
         self.root, self.home, self.venv = folder / "project", folder / "home", folder / "venv"
         self.environ = {"HOME": str(self.home), "PATH": str(self.home / "bin")}
         self.staged: list[str] = []
+        self.made = ""
         add(self.root / "pipeline.yaml")
         add(self.venv / "pyvenv.cfg", "version = 3.11.2\nhome = /usr/bin\n")
 
@@ -43,7 +45,11 @@ class Machine:
         self, output: str, *, network: bool = True, command: str = "", exit_code: int | None = None, path_key: str = ""
     ) -> LikelyCause | None:
         facts = ProjectFacts(
-            root=self.root, environ=self.environ, is_isolated=lambda: True, may_read=lambda _stage, _path: True
+            root=self.root,
+            environ=self.environ,
+            is_isolated=lambda: True,
+            may_read=lambda _stage, _path: True,
+            is_made=lambda pattern: bool(self.made) and match(pattern, self.made),
         )
         failed = FailedStep(
             project=facts,
@@ -126,8 +132,10 @@ def test_a_program_is_found_in_messages_of_many_programs(machine: Machine, line:
     assert machine.add_program("tool").kind(line) == "program tools/tool"
 
 
-def test_a_name_that_is_no_program_is_looked_up_nowhere(machine: Machine) -> None:
-    for name in ("a\0b", "x" * 300, "a*", "~"):
+def test_a_name_with_a_meaning_in_inputs_is_not_proposed(machine: Machine) -> None:
+    for name in ("a*", "${x}"):
+        assert machine.add_program(name).kind(f"{name}: command not found") == ""
+    for name in ("a\0b", "x" * 300):
         assert machine.kind(f"{name}: command not found") == ""
 
 
@@ -219,6 +227,13 @@ def test_a_module_is_a_file_of_the_project(machine: Machine, path: str, kind: st
 def test_a_module_is_of_a_package_if_the_interpreter_does_not_have_it(machine: Machine) -> None:
     assert machine.kind(NO_MODULE) == "package"
     assert machine.add_module("app.py").kind(NO_MODULE) == ""
+
+
+def test_a_module_that_a_stage_makes_is_not_to_be_installed(machine: Machine) -> None:
+    machine.made = "lib/app.py"
+    assert machine.kind(NO_MODULE) == ""
+    machine.made = "app.py"
+    assert machine.kind(NO_MODULE) == "undeclared_input app.py"
 
 
 @pytest.mark.parametrize(
