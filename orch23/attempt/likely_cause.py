@@ -195,7 +195,7 @@ class FailedStep(Struct, frozen=True, kw_only=True):
         return None if self.project.is_made(f"**/{top}.py") else self._missing_package(top)
 
     def _missing_package(self, module: str) -> LikelyCause:
-        # No command: a name that a model invented may be that of a package of an attacker.
+        # No command: a name that a model invented may be a package of an attacker.
         text = f"`{module}` is not installed in the interpreter of the stage, {self.interpreter}"
         hint = "correct the name, or install the package that has it there, without `-e`"
         is_own = self.interpreter == sys.executable and not self.project.environ.get("VIRTUAL_ENV")
@@ -356,7 +356,7 @@ def network_cause(output: str, command: str, exit_code: int | None) -> LikelyCau
         return _no_network("network", text)
     if not program or host:
         return None
-    # With a pipe the exit code is that of another program, which got nothing to read.
+    # In a pipe, the exit code is of another program, which got nothing to read.
     kind: CauseKind = "network" if is_unreached else "network_use"
     return _no_network(kind, f"the command uses `{program}`, and the step has no access to the network")
 

@@ -14,7 +14,7 @@ def cause_lines(pipeline: Pipeline, stage: str, cause: LikelyCause, style: Style
     name = f"{cause_name(cause)}[{code}]" if code else cause_name(cause)
     lines = [f"  {style.paint(name, 'notice')}: {visible(cause.text)}"]
     if cause.key:
-        # The place of the key, or else that of the stage.
+        # The place of the key, or else of the stage.
         place = pipeline.locate("stages", stage, *cause.key.split("/"))
         lines += [f"   {style.paint('-->', 'frame')} {visible(str(place))}"] if place else []
         lines.append(f"   {style.paint('+', 'good')} {visible(yaml_line(cause))}")
