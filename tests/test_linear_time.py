@@ -8,17 +8,18 @@ import functools
 import json
 import os
 from collections.abc import Callable
+from pathlib import Path
 from types import ModuleType
 
 import pytest
-from msgspec import Struct
 
+from orch23.attempt import likely_cause
+from orch23.attempt.likely_cause import FailedStep, ProjectFacts
 from orch23.attempt.outcomes import command_failed
 from orch23.attempt.process_runner import with_refused_writes
 from orch23.checks.schema_validator import make_validator
 from orch23.load.yaml_errors import PIPELINE_LIMITS
 from orch23.load.yaml_text import parse_yaml
-from orch23.model.action import StepLimits
 from orch23.model.llm import Proposal, RefusedResponse
 from orch23.model.parsing import parse_json
 from orch23.model.pipeline import BriefLimits, Stage, WriteScope
@@ -34,11 +35,7 @@ from orch23.text.secret_patterns import KEY_FORMATS
 from orch23.text.secrets import secrets_from
 from orch23.text.source_syntax import syntax_fault
 from orch23.verdict.failure_groups import group_failures
-from orch23.verdict.likely_cause import FailedStep, likely_cause, limit_cause, output_cause
-from orch23.verdict.module_cause import module_cause
-from orch23.verdict.network_cause import network_cause
 from orch23.verdict.pytest_report import ReportedFailure
-from orch23.verdict.unfixable_tests import MissingImport
 from orch23.verdict.verdict import judge_pytest
 from tests import linear_time as linear
 
@@ -148,30 +145,6 @@ def test_a_quadratic_pattern_is_noticed_before_it_takes_minutes(pattern: str) ->
 
 # ---- functions ------------------------------------------------------------------------------------
 
-NAMES = tuple(f"f{n}.py" for n in range(3))
-
-
-class Nothing(Struct):
-    """Facts of which none confirms a cause; implements `KnownFacts`."""
-
-    interpreter: str = "python"
-    is_orch23s_interpreter: bool = False
-    has_uv: bool = False
-
-    def nothing(self, _name: str) -> None:
-        return None
-
-    undeclared_input = program = inside = unseen_file = variable = editable = nothing
-
-    def is_staged(self, _path: str) -> bool:
-        return False
-
-    def has_module(self, _name: str) -> bool:
-        return True
-
-    def python_path(self, folder: str) -> str:
-        return folder
-
 
 def judged(text: str, returns: str = "files", base: str = "a\n" * 1_000) -> object:
     step = LLMStep(provider="scripted", model="m", prompt="p.j2", returns=returns)  # type: ignore[arg-type]
@@ -184,12 +157,15 @@ def failure(text: str) -> ReportedFailure:
     return ReportedFailure("t.py::test", "call", "AssertionError", "t.py:1", text)
 
 
-def stage() -> Stage:
-    return Stage(name="s", step=LLMStep(provider="scripted", model="m", prompt="p.j2"), outputs=NAMES)
-
-
-def of_text(text: str) -> object:
-    return likely_cause(FailedStep(output=text, network=False, command=text), Nothing())
+def cause_of(text: str) -> object:
+    """Return the cause of a step in a project without files."""
+    nowhere = Path("/nowhere")
+    facts = ProjectFacts(root=nowhere, environ={}, is_isolated=lambda: True, may_read=lambda _stage, _path: True)
+    stage = Stage(name="s", step=LLMStep(provider="scripted", model="m", prompt="p.j2"))
+    failed = FailedStep(
+        project=facts, stage=stage, staged={}, interpreter="/nowhere/p", output=text, network=False, command=text
+    )
+    return likely_cause.likely_cause(failed)
 
 
 RETURNS = ("files", "blocks", "edits", "json", "text", "code")
@@ -198,11 +174,8 @@ FUNCTIONS: dict[str, linear.Function] = {
     "a file in an envelope": lambda text: judged(json.dumps({"writes": [{"path": "a.py", "content": text}]})),
     "a block to search": lambda text: judged(f"a.py\n<<<<<<< SEARCH\n{text}\n=======\nx\n>>>>>>> REPLACE\n", "edits"),
     "a base to search": lambda text: judged("a.py\n<<<<<<< SEARCH\nab\n=======\nx\n>>>>>>> REPLACE\n", "edits", text),
-    "likely_cause": of_text,
-    "network_cause": lambda text: network_cause(text, text, 6),
-    "output_cause": lambda text: output_cause(text, 1, 137),
-    "limit_cause": lambda text: limit_cause(text, StepLimits()),
-    "module_cause": lambda text: module_cause(MissingImport("t.py", 1, text), stage(), [text], (), ""),
+    "likely_cause": cause_of,
+    "network_cause": lambda text: likely_cause.network_cause(text, text, 6),
     "refused writes": lambda text: with_refused_writes(command_failed("timeout", "c", exit_code=1, output=text), text),
     "normalise": lambda text: shorten_tree_paths(normalise(text), "a"),
     "fit_parts": lambda text: fit_parts([text, f"E  {text}", text], BriefLimits()),
@@ -247,14 +220,8 @@ def test_a_function_takes_at_most_two_and_a_half_times_for_a_doubling(name_of_fu
 
 
 def test_every_cause_of_a_failure_is_fed() -> None:
-    causes = {
-        name
-        for module in modules()
-        if module.__name__.startswith("orch23.verdict.")
-        for name, one in vars(module).items()
-        if name.endswith("_cause") and getattr(one, "__module__", "") == module.__name__ and not name.startswith("_")
-    }
-    assert causes - FUNCTIONS.keys() == {"timeout_cause", "token_limit_cause"}, "these get numbers"
+    causes = {name for name in vars(likely_cause) if name.endswith("_cause") and not name.startswith("_")}
+    assert causes == {"likely_cause", "network_cause"} & FUNCTIONS.keys()
 
 
 # ---- bounds ---------------------------------------------------------------------------------------

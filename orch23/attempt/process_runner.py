@@ -37,7 +37,7 @@ from orch23.resolve.resolution import VisibleFiles
 from orch23.text.excerpt import normalise
 
 if TYPE_CHECKING:
-    from orch23.attempt.failure_facts import ProjectFacts
+    from orch23.attempt.likely_cause import ProjectFacts
     from orch23.steps.pytest.spec import PytestStep
     from orch23.verdict.verdict import Verdict
 
@@ -200,15 +200,12 @@ class ProcessRunner(Struct, frozen=True, kw_only=True):
         if isinstance(judged, FinishedProcess):
             return judged
         printed = self.redact(outcome.result.output.text)
-        from orch23.attempt.failure_facts import cause_of_failure  # noqa: PLC0415 - only for failures
-        from orch23.verdict.likely_cause import output_cause  # noqa: PLC0415 - only for failures
+        from orch23.attempt.likely_cause import cause_of_failure  # noqa: PLC0415 - only for failures
 
         facts = None if self.project is None else self.project()
-        cause = output_cause(printed, outcome.result.output.size_bytes, outcome.result.exit_code) or cause_of_failure(
+        cause = cause_of_failure(
             facts, self.stage, self.facts.interpreter, step, action, judged, printed, verifies=verifies
         )
-        if judged.cause is not None and (cause is None or cause.kind == "package"):
-            cause = judged.cause
         # The tree of a verifying step is read-only (ADR 24). A refused write shows only in the output.
         if action.writable is not None:
             judged = with_refused_writes(judged, printed)
@@ -220,22 +217,13 @@ class ProcessRunner(Struct, frozen=True, kw_only=True):
         """Return the failure of a process that did not end by itself, or raise an error that is not the stage's."""
         match outcome:
             case TimedOut(timeout_s=timeout_s):
-                from orch23.verdict.likely_cause import timeout_cause  # noqa: PLC0415 - only for failures
-
                 self._note(command, None, timeout_s)
                 message = f"killed after {timeout_s:g} s"
                 late = Diagnostic("E304", message, hint="raise `timeout`, or make it faster", subject=self.stage.name)
                 text = f"{self.redact(outcome.output.text)}\n{message}"
                 failed = command_failed("timeout", command, exit_code=None, output=text, diagnostics=(late,))
                 left = LeftoverFiles(outcome.written, outcome.removed)
-                return replace(
-                    failed,
-                    printed=text,
-                    leftover=left,
-                    reason=message,
-                    took_s=timeout_s,
-                    cause=timeout_cause(timeout_s),
-                )
+                return replace(failed, printed=text, leftover=left, reason=message, took_s=timeout_s)
             case Cancelled(ran_s=ran_s):
                 if ran_s is not None:
                     self._note(command, None, ran_s)

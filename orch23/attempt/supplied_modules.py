@@ -17,13 +17,13 @@ from orch23.steps.pytest.spec import PytestStep
 from orch23.text.python_imports import (
     DEPENDENCY_FILES,
     dependencies,
+    distribution_of,
     doctest_lines,
     imported_modules,
     loads_by_name,
     module_name,
     modules_in_texts,
 )
-from orch23.verdict.package_cause import known_package
 from orch23.verdict.pytest_discovery import loaded_plugins
 from orch23.verdict.unfixable_tests import may_be_module, module_levels
 
@@ -119,7 +119,7 @@ class SuppliedModules(Struct, frozen=True):
 
     def _depending(self, module: str) -> str | None:
         """Return the file of the project that has the distribution of a module as a dependency, or None."""
-        workspace, names = self.state.store.workspace, (module_name(module), module_name(known_package(module)))
+        workspace, names = self.state.store.workspace, (module_name(module), module_name(distribution_of(module)))
         patterns = (posixpath.normpath(f"{at}/{one}") for at in (".", self.stage.cwd) for one in DEPENDENCY_FILES)
         files = (path for pattern in patterns for path in workspace.writable_files(pattern))
         found = dependencies({path: self._text(path) for path in files})

@@ -39,7 +39,7 @@ from orch23.steps.registry import is_llm
 from orch23.store.exchanges import accepted_edit_fingerprint
 
 if TYPE_CHECKING:
-    from orch23.attempt.failure_facts import ProjectFacts
+    from orch23.attempt.likely_cause import ProjectFacts
 
 
 def record_edit(session: Session, resolved: ResolvedStage, outputs: Files) -> str:
@@ -337,7 +337,7 @@ class Worker(Struct, frozen=True, kw_only=True):
 
     def _project_facts(self, stage: Stage) -> "ProjectFacts":
         """Return the facts that may explain a failure."""
-        from orch23.attempt.failure_facts import ProjectFacts  # noqa: PLC0415 - only for failures
+        from orch23.attempt.likely_cause import ProjectFacts  # noqa: PLC0415 - only for failures
 
         plan = self.session.state.plan
 

@@ -225,26 +225,6 @@ def has_module(path: Path, name: str) -> bool:
     )
 
 
-def editable_install(path: Path, name: str) -> tuple[str, Path] | None:
-    """Return the file by which an interpreter finds a module in a folder elsewhere, and that folder; None if none does.
-
-    The file is a `.pth` file, a finder in Python with a mapping, as setuptools writes it, or a link.
-    """
-    for packages in package_folders(path):
-        if (packages / name).is_symlink():
-            return name, (packages / name).resolve().parent
-        for one in sorted((*packages.glob("*.pth"), *packages.glob("*editable*.py"))):
-            with contextlib.suppress(OSError):
-                text = one.read_text("utf-8", "replace")
-                mapped = re.search(rf"""['"]{re.escape(name)}['"]: ['"](/[^'"]+)['"]""", text)
-                for place in [Path(mapped[1]).parent] if mapped else map(packages.joinpath, text.splitlines()):
-                    folder = Path(os.path.normpath(place))  # a line may be relative to the folder of the packages
-                    is_there = (folder / name).is_dir() or (folder / f"{name}.py").is_file()
-                    if is_there and not folder.is_relative_to(packages):
-                        return one.name, folder
-    return None
-
-
 def is_namespace(path: Path, name: str) -> bool:
     """Return whether a name is an installed directory of packages without an `__init__.py`, as `google` is."""
     found = [folder for folder in package_folders(path) if _holds_code(folder / name)]

@@ -11,7 +11,7 @@ from itertools import chain
 from pathlib import Path
 
 from orch23.execute.process_tree import read_proc
-from orch23.model.action import DEFAULT_LIMITS, MAY_BE_OF_OTHERS, StepLimits
+from orch23.model.action import DEFAULT_LIMITS, StepLimits
 from orch23.store.safe_files import closing
 from orch23.store.tree_removal import open_below, open_subdirectory
 
@@ -97,7 +97,7 @@ class ResourceMonitor:
             for size in chain(_unnamed_sizes(processes, self._root), _named_sizes(self._root)):
                 if size is None and (lost_bytes := self._free_bytes - _free_space(self._root)[0]) > limits.disk:
                     what = f"its file system lost {lost_bytes} bytes while it had files that cannot be measured"
-                    return f"{what}, which is more than `limits.disk`; {MAY_BE_OF_OTHERS}"
+                    return f"{what}, which is more than `limits.disk`; others may have taken them"
                 size_bytes, entries = size_bytes + (size or 0), entries + 1
                 if entries > limits.files:
                     return f"its sandbox directory held more than {limits.files} files (`limits.files`)"

@@ -35,7 +35,6 @@ class StepLimits(Struct, frozen=True, kw_only=True):
 
 
 DEFAULT_LIMITS = StepLimits()
-MAY_BE_OF_OTHERS = "others may have taken them"
 
 
 PYTHON = "python"

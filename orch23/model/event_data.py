@@ -56,16 +56,17 @@ CauseKind: TypeAlias = Literal[
     "limit",
     "output",
 ]
-"""What a likely cause is about. A `network_use` is only a possible one: the command uses a network that it has not."""
+"""What a likely cause is about. A `network_use` is only a possible one: the command uses a network that it has not.
+
+The last three are only in logs of earlier versions.
+"""
 
 
 class LikelyCause(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Why a step probably failed, from verified facts, and the change of the pipeline that helps.
 
-    `text` is one line; `first` says what to do before the change, `hint` what else to do or to know. `key` is a key of
-    the stage, such as `limits/memory`, and `value` its new value; with `appends` it is one more item of the list there.
-    Both are empty if no key helps. `new_word` is what to write in place of `old_word` in the command of the stage; both
-    are empty if the command is right.
+    `text` is one line; `hint` says what else to do or to know. `key` is a key of the stage, such as `limits/memory`,
+    and `value` its new value; with `appends` it is one more item of the list there. Both are empty if no key helps.
     """
 
     kind: CauseKind
@@ -74,9 +75,6 @@ class LikelyCause(Struct, frozen=True, kw_only=True, omit_defaults=True):
     value: str = ""
     appends: bool = False
     hint: str = ""
-    first: str = ""
-    old_word: str = ""
-    new_word: str = ""
 
 
 class SentFile(Struct, frozen=True):

@@ -6,24 +6,23 @@ from orch23.model.pipeline import Pipeline
 from orch23.report.diagnostics import visible
 from orch23.report.marks import Style
 
-_CERTAIN = ("time", "limit", "output")
 _PLAIN = lazy_pattern(r"[\w./@+-]+")
 
 
 def cause_lines(pipeline: Pipeline, stage: str, cause: LikelyCause, style: Style, code: str = "") -> list[str]:
     """Return the lines of a cause; `code` is that of the error that it explains, or empty."""
-    name = cause_name(cause)
-    name += f"[{code}]" if code else ""
+    name = f"{cause_name(cause)}[{code}]" if code else cause_name(cause)
     lines = [f"  {style.paint(name, 'notice')}: {visible(cause.text)}"]
-    lines += [f"  = help: first {visible(cause.first)}"] if cause.first else []
-    lines += _changes(pipeline, stage, cause, style)
+    if cause.key:
+        # The place of the key, or else of the stage.
+        place = pipeline.locate("stages", stage, *cause.key.split("/"))
+        lines += [f"   {style.paint('-->', 'frame')} {visible(str(place))}"] if place else []
+        lines.append(f"   {style.paint('+', 'good')} {visible(yaml_line(cause))}")
     return [*lines, f"  = help: {visible(cause.hint)}"] if cause.hint else lines
 
 
 def cause_name(cause: LikelyCause) -> str:
-    """Return how certain a cause is: `cause`, `likely cause` or `possible cause`."""
-    if cause.kind in _CERTAIN:
-        return "cause"
+    """Return how certain a cause is."""
     return "possible cause" if is_possible(cause) else "likely cause"
 
 
@@ -33,24 +32,9 @@ def is_possible(cause: LikelyCause) -> bool:
 
 
 def cause_summary(cause: LikelyCause) -> str:
-    """Return a cause with its changes in one text, where there is no place for an excerpt."""
-    first = f"; first {cause.first}" if cause.first else ""
+    """Return a cause with its change in one text, where there is no place for an excerpt."""
     key = f"; write `{yaml_line(cause)}`" if cause.key else ""
-    word = f"; {_word(cause)}" if cause.old_word else ""
-    hint = f" ({cause.hint})" if cause.hint else ""
-    return f"{cause.text}{first}{key}{word}{hint}"
-
-
-def _word(cause: LikelyCause) -> str:
-    return f"write `{cause.new_word}` in place of `{cause.old_word}`"
-
-
-def _changes(pipeline: Pipeline, stage: str, cause: LikelyCause, style: Style) -> list[str]:
-    """Return the key with its value, below its place or that of the stage, and the word of the command to replace."""
-    place = pipeline.locate("stages", stage, *cause.key.split("/")) if cause.key else None
-    lines = [f"   {style.paint('-->', 'frame')} {visible(str(place))}"] if place else []
-    lines += [f"   {style.paint('+', 'good')} {visible(yaml_line(cause))}"] if cause.key else []
-    return [*lines, *([f"  = help: {visible(_word(cause))}"] if cause.old_word else [])]
+    return f"{cause.text}{key}{f' ({cause.hint})' if cause.hint else ''}"
 
 
 def yaml_line(cause: LikelyCause) -> str:
@@ -60,5 +44,5 @@ def yaml_line(cause: LikelyCause) -> str:
     first, *others = cause.key.split("/")
     text = f"[..., {value}]" if cause.appends else value
     for name in reversed(others):
-        text = f"[{text}]" if name.isdecimal() else f"{{{name}: {text}}}"
+        text = f"{{{name}: {text}}}"
     return f"{first}: {text}"

@@ -92,10 +92,7 @@ def _script(words: list[str]) -> str:
 
 def _change(cause: LikelyCause) -> str:
     condition = "if that is the cause, " if is_possible(cause) else ""
-    if not cause.key and not cause.old_word:
-        return f"{condition}correct that"
-    changes = "both changes" if cause.key and cause.old_word else "this change"
-    return f"{condition}copy it, make {changes}" if cause.first else f"{condition}make {changes}"
+    return f"{condition}{'make this change' if cause.key else 'correct that'}"
 
 
 def _first_test(ended: StageFinished) -> EventProblem | None:

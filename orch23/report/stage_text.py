@@ -9,7 +9,7 @@ from msgspec import UNSET
 
 from orch23.model.diagnostic import Diagnostic, Related
 from orch23.model.event import FROM_SHARED_CACHE, FinishedStage, StageFinished
-from orch23.model.event_data import EventProblem, LikelyCause
+from orch23.model.event_data import EventProblem
 from orch23.model.patterns import lazy_pattern
 from orch23.model.pipeline import Pipeline, Stage
 from orch23.model.stage_status import StageStatus
@@ -30,8 +30,8 @@ _MAX_STAGES = 20
 _COMMAND_LINES = 10
 _OF_A_RUN = (StageStatus.BUILT, StageStatus.FAILED)
 _MAX_REASON = 200
-# A likely cause says more than the hints of these: killed at the timeout or at a limit, a program is missing.
-_EXPLAINED = frozenset({"E219", "E304", "E309", "E325", "E620"})
+# A likely cause says more than the hints of these: a program is missing, tests cannot be collected.
+_EXPLAINED = frozenset({"E309", "E325"})
 _EXITED = lazy_pattern(r"^(?:verify: )?exited with \d+(?: \(\w+\))?")
 _VERIFIES = "verify: "
 _NOT_RETRYABLE = "; not retryable"
@@ -278,23 +278,16 @@ def first_cause(pipeline: Pipeline, ends: Sequence[FinishedStage]) -> str:
         message = message.partition(": ")[0]  # the cause says what the error of the tests says
     reason = truncate(visible(message.partition("\n")[0]), _MAX_REASON)
     reason += " and printed nothing" if first.data.exit_code is not UNSET and not first.data.failure.strip() else ""
-    cause = _cause_in_line(first.data.cause) if first.data.cause else ""
-    if cause:
+    if first.data.cause:
+        from orch23.report.cause_text import is_possible  # noqa: PLC0415 - only for failures
+
+        cause = f"{'possible cause: ' if is_possible(first.data.cause) else ''}{visible(first.data.cause.text)}"
         # The cause replaces the exit status, which only follows from it.
         reason = cause if _EXITED.match(reason) else f"{reason}: {cause}"
     reason = first.reasons or reason
     others = len(found) - 1
     more = f" (and {pluralize(others, 'more stage')})" if others else ""
     return f"{visible(first.name)}{where}: {reason}{more}"
-
-
-def _cause_in_line(cause: LikelyCause) -> str:
-    if cause.kind in ("time", "limit"):
-        return ""  # the reason says it
-    from orch23.report.cause_text import cause_name  # noqa: PLC0415 - only for failures
-
-    name = cause_name(cause)
-    return f"{'possible cause: ' if name.startswith('possible') else ''}{visible(cause.text)}"
 
 
 def _recorded(pipeline: Pipeline, end: FinishedStage) -> list[str]:

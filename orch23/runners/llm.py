@@ -20,9 +20,9 @@ from orch23.model.event import FilesProposed
 from orch23.model.llm import ExchangeOutcome, Proposal, ProposedWrite, Request, Response
 from orch23.model.paths import match_any
 from orch23.proposal.proposal import judge_response
-from orch23.proposal.proposal_codes import EMPTY, FORBIDDEN_DELETE, TRUNCATED
+from orch23.proposal.proposal_codes import EMPTY, FORBIDDEN_DELETE
 from orch23.providers.media import media_errors
-from orch23.providers.registry import max_output_tokens, media_limits_of
+from orch23.providers.registry import media_limits_of
 from orch23.resolve.prompt_inputs import MAX_PREVIOUS_LENGTH, AttemptContext
 from orch23.runners.llm_shown import binary_inputs, given_inputs, oversized_outputs, shown_slices, text_of
 from orch23.steps.llm.spec import LLMStep
@@ -194,11 +194,6 @@ def _judge(attempts: AttemptLoop, step: LLMStep, turn: AttemptInput, response: R
     )
     if not isinstance(judged, Proposal):
         failure = failure_of(judged.kind, judged.diagnostics, retryable=judged.outcome != "refused")
-        # More tokens would be of no use to a response that repeats itself.
-        if response.stop == "max_tokens" and any(one.code == TRUNCATED for one in judged.diagnostics):
-            from orch23.verdict.likely_cause import token_limit_cause  # noqa: PLC0415 - only for failures
-
-            failure = replace(failure, cause=token_limit_cause(step.max_tokens, max_output_tokens(step)))
         return _Rejected(failure, judged.outcome, digest_json(ascii(response.text)))
     if turn.failure is not None and attempts.history.has_failed and judged.keeps:
         return _changes_nothing(turn.failure, judged)

@@ -15,9 +15,7 @@ from orch23.execute.pytest_report import reporter_files
 from orch23.model.action import PYTHON, TOOLS_FOLDER, WORKING_DIRECTORY, ActionResult
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Digest, FileEntry
-from orch23.model.event_data import LikelyCause
 from orch23.model.paths import match_any
-from orch23.model.pipeline import source_path
 from orch23.model.ports import ContentStore
 from orch23.model.step import ProcessStep
 from orch23.resolve.commands import EMPTY_PYTEST_CONFIG, REPORTER_MODULE
@@ -123,19 +121,13 @@ class _PytestRunner(ProcessStepRunner):
         failed_subtests = sum(outcome == "failed" for outcome in verdict.subtests.values())
         tests = len(verdict.failing) + failed_subtests if verdict.headline else None
         left = LeftoverFiles(result.written, result.removed, verdict)
-        (unfixable, cause), reason = _unfixable(step, runner, files, report, verdict), verdict.summary
+        unfixable, reason = _unfixable(step, runner, files, report, verdict), verdict.summary
         if unfixable is not None:
             failed = replace(failed, diagnostics=(unfixable, *failed.diagnostics), retryable=False)
             line = f":{unfixable.location.line}" if unfixable.location is not None else ""
             reason = f"{unfixable.subject}{line}: {unfixable.message}"
         return replace(
-            failed,
-            leftover=left,
-            headline=verdict.headline,
-            parts=verdict.parts,
-            failed_tests=tests,
-            cause=cause,
-            reason=reason,
+            failed, leftover=left, headline=verdict.headline, parts=verdict.parts, failed_tests=tests, reason=reason
         )
 
     def reported(self, step: ProcessStep, verdict: "Verdict", contents: ContentStore) -> Files:
@@ -161,39 +153,24 @@ def _collected(step: PytestStep, fixed: Mapping[str, str]) -> list[str]:
 
 def _unfixable(
     step: PytestStep, runner: ProcessRunner, files: Files, report: bytes | None, verdict: "Verdict"
-) -> tuple[Diagnostic | None, LikelyCause | None]:
-    """Return why the tests cannot be collected, whatever a model writes, and the likely cause; None if not certain."""
+) -> Diagnostic | None:
+    """Return why the tests cannot be collected, whatever a model writes; None if that is not certain."""
     stage = runner.stage
     asks_model = stage.step.asks_model
     # A check of a promotion group refuses what the models of the group wrote.
     if not (asks_model or stage.promote) or "not collected" not in verdict.headline:
-        return None, None
+        return None
     from orch23.verdict import unfixable_tests as tests  # noqa: PLC0415 - only for failures
-    from orch23.verdict.module_cause import module_cause  # noqa: PLC0415 - only for failures
     from orch23.verdict.pytest_report import read_report  # noqa: PLC0415 - only for failures
 
     scope = (*stage.fence.write, *stage.outputs)
-    failures, fixed = read_report(report).failures, _fixed_files(runner, files)
-    error = tests.collection_error(
-        failures,
-        fixed,
+    return tests.collection_error(
+        read_report(report).failures,
+        _fixed_files(runner, files),
         stage.cwd,
         lambda module: tests.may_be_module(module, scope) or (not asks_model and _may_be_made(step, runner, module)),
         lambda module: tests.unfound_file(module, scope, files.keys()),
     )
-    missing = tests.missing_import(failures, fixed, stage.cwd)
-    if missing is None or not asks_model or _is_written_elsewhere(runner, missing.module.partition(".")[0]):
-        return error, None
-    at = f"stages/{stage.family}/"
-    steps = (f"{at}verify/steps/{n}" for n, one in enumerate(stage.verify.steps) if one is step)
-    keys = [f"{source_path(one, stage.moved).removeprefix(at)}/pytest/pythonpath" for one in steps]
-    return error, module_cause(missing, stage, fixed.values(), step.pythonpath, keys[0] if keys else "")
-
-
-def _is_written_elsewhere(runner: ProcessRunner, module: str) -> bool:
-    """Return whether another stage, or this one by a pattern, may write a module."""
-    own = {path for path in runner.stage.outputs if path.rpartition("/")[2] == f"{module}.py"}
-    return not own and bool(runner.trust.makers_of(f"**/{module}.py"))
 
 
 def _may_be_made(step: PytestStep, runner: ProcessRunner, module: str) -> bool:

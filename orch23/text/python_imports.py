@@ -4,6 +4,7 @@ import ast
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
+from typing import Final
 
 from orch23.model.digest import Json
 from orch23.model.parsing import as_mapping, json_at, parse_toml
@@ -70,6 +71,35 @@ def imported_names(node: ast.AST) -> list[str]:
             return [node.module or ""]
         case _:
             return []
+
+
+# The distributions of modules of another name.
+_DISTRIBUTIONS: Final[Mapping[str, str]] = {
+    "attr": "attrs",
+    "bs4": "beautifulsoup4",
+    "Crypto": "pycryptodome",
+    "cv2": "opencv-python",
+    "dateutil": "python-dateutil",
+    "docx": "python-docx",
+    "dotenv": "python-dotenv",
+    "git": "gitpython",
+    "jwt": "pyjwt",
+    "magic": "python-magic",
+    "OpenSSL": "pyopenssl",
+    "PIL": "pillow",
+    "pptx": "python-pptx",
+    "psycopg2": "psycopg2-binary",
+    "serial": "pyserial",
+    "skimage": "scikit-image",
+    "sklearn": "scikit-learn",
+    "yaml": "pyyaml",
+    "zmq": "pyzmq",
+}
+
+
+def distribution_of(module: str) -> str:
+    """Return the distribution that has a module: a well-known one of another name, else the one of its name."""
+    return _DISTRIBUTIONS.get(module, module)
 
 
 def module_name(distribution: str) -> str:

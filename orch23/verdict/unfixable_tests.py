@@ -5,8 +5,6 @@ import posixpath
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 
-from msgspec import Struct
-
 from orch23.model.diagnostic import Diagnostic, Location
 from orch23.model.paths import is_glob, static_prefix
 from orch23.model.patterns import lazy_pattern
@@ -42,26 +40,6 @@ def _syntax_message(fault: str) -> str:
 
 def _error(path: str, line: int, message: str) -> Diagnostic:
     return Diagnostic(_UNFIXABLE, message, Location(path, max(1, line), 1), hint=_HINT, subject=path)
-
-
-class MissingImport(Struct, frozen=True):
-    """The import of a missing module at the top level of a test: the path and the line of the test, and the module."""
-
-    path: str
-    line: int
-    module: str
-
-
-def missing_import(failures: Iterable[ReportedFailure], fixed: Mapping[str, str], cwd: str) -> MissingImport | None:
-    """Return the first import of a missing module in a file that the stage cannot write; see `collection_error`."""
-    for failure in failures:
-        if failure.when == "collect":
-            text = shorten_tree_paths(failure.text, cwd)
-            found = _failed_import(text, fixed)
-            missing = _NO_MODULE.search(text)
-            if found is not None and missing is not None and _imports(found[2], missing[1]):
-                return MissingImport(posixpath.normpath(f"{cwd}/{found[0]}"), found[1], missing[1])
-    return None
 
 
 def collection_error(

@@ -81,10 +81,6 @@ WRONG: Mapping[str, tuple[str, Mapping[str, str | bytes]]] = {
     "W827": (S + "    pytest: {paths: [t], pythonpath: [lib]}\n", {"t/test_a.py": ""}),
     "W861": (S + OK + "    inputs: [{path: v.json, schema: s.json}]\n", {"v.json": "1", "s.json": '{"x-order": 1}'}),
     "W804": (S + OK + "    promote: app\n", {}),
-    "W836": (
-        S + LLM + "    inputs: [b]\n    retry: 1\n",
-        {"p.j2": "{{ brief.excerpt if brief }}\n{{ inputs | blocks }}\n", "b": "text " * 900},
-    ),
     "W803": ("exit_codes: {E299: 4}\n" + S + OK, {}),
 }
 

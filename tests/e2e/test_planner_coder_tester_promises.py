@@ -67,13 +67,6 @@ def red(project: Project, printed: int) -> None:
     assert project.build(PIPELINE).code == 1
 
 
-def test_no_line_of_its_prompts_ends_the_shared_prefix_early(built: Project) -> None:
-    """Of prompts whose inputs exist: after a build, `validate` counts all of them."""
-    checked = built.run("validate", PIPELINE)
-    assert checked.code == 0
-    assert "W836" not in checked.out + checked.err
-
-
 # ---- what may run, and what keys are called ---------------------------------------------------------
 
 

@@ -111,13 +111,6 @@ def test_the_life_of_it(app: Project) -> None:
     assert app.files() == before, "without the feedback all is as it was, and nobody was asked"
 
 
-def test_no_line_of_its_prompts_ends_the_shared_prefix_early(built: Project) -> None:
-    """Of prompts whose inputs exist: after a build, `validate` counts all of them."""
-    checked = built.run("validate", PIPELINE)
-    assert checked.code == 0
-    assert "W836" not in checked.out + checked.err
-
-
 def test_what_a_due_date_for_tasks_costs_in_numbers(built: Project) -> None:
     """Four of five layers are written again: those that know the fields of a task. The fifth is proved again."""
     feedback(built)

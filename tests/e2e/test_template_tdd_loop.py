@@ -87,13 +87,6 @@ def test_the_life_of_it(tdd: Project) -> None:
     }
 
 
-def test_no_line_of_its_prompts_ends_the_shared_prefix_early(built: Project) -> None:
-    """Of prompts whose inputs exist: after a build, `validate` counts all of them."""
-    checked = built.run("validate", PIPELINE)
-    assert checked.code == 0
-    assert "W836" not in checked.out + checked.err
-
-
 def test_tests_by_hand_stand_in_the_place_of_written_ones(tdd: Project) -> None:
     by_hand = (PIPELINE, "--set", "write_tests=false")
     planned = tdd.plan(*by_hand)

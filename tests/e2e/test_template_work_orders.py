@@ -93,13 +93,6 @@ def test_it_lives_through_a_build_an_edit_of_the_spec_and_its_return(shipped: Pr
     assert set(shipped.plan(PIPELINE).values()) == {"fresh"}
 
 
-def test_no_line_of_its_prompts_ends_the_shared_prefix_early(built: Project) -> None:
-    """Of prompts whose inputs exist: after a build, `validate` counts all of them."""
-    checked = built.run("validate", PIPELINE)
-    assert checked.code == 0
-    assert "W836" not in checked.out + checked.err
-
-
 def test_place_says_where_plan_orders_and_project_lie(shipped: Project) -> None:
     before = set(shipped.files("workspace"))
     green(shipped.build(PIPELINE, "--set", "place=elsewhere", "factory@WO-01"))

@@ -114,19 +114,17 @@ def _foreseen_warnings(project: Project, nodes: Collection[Stage | ForeachStage]
 
 
 def _check_stages(project: Project, notes: list[Diagnostic], plans: list[Plan]) -> None:
-    """Check the plan of a pipeline, then the items of its lists; add notes on its prompts, and the plan with the items.
+    """Check the plan of a pipeline, then the items of its lists; add warnings, and the plan with the items.
 
     Raises all errors of the plan, or of the items.
     """
     check_left_out(project.git, project.pipeline, project.pipeline.stages)
     plan = check_plan(project.pipeline, project.store, project.tools)
     decider = check_items(plan, project.store, project.tools)
-    from orch23.attempt.shared_prefix import early_end_notes  # noqa: PLC0415 - only `validate` needs it
-    from orch23.attempt.stage_errors import errors_of_all_stages, resolved_stages  # noqa: PLC0415 - as above
+    from orch23.attempt.stage_errors import errors_of_all_stages, resolved_stages  # noqa: PLC0415 - only `validate` needs it
     from orch23.decide.unmatched_inputs import has_patterns, unmatched_inputs  # noqa: PLC0415 - as above
 
     plans.append(decider.state.plan)
-    notes += early_end_notes(decider)
     with_patterns = resolved_stages(decider, has_patterns)
     unmatched, warnings = unmatched_inputs(decider.state.plan, with_patterns, project.store.workspace)
     notes += warnings

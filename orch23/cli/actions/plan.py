@@ -55,8 +55,8 @@ from orch23.text.secrets import secrets_from
 SCRIPTED = "scripted"
 
 if TYPE_CHECKING:
-    from orch23.attempt.cache_saving import PlannedCall
     from orch23.decide.shared_results import SharedResults
+    from orch23.providers.model_facts import ModelFacts
     from orch23.steps.llm.spec import LLMStep
 
 
@@ -119,17 +119,15 @@ def estimates_of(project: Project, seen: Preview, failing: Collection[str]) -> d
     return found
 
 
-def _planned_call(basis: EstimateBasis) -> "PlannedCall | None":
+def _planned_call(basis: EstimateBasis) -> "tuple[Request, ModelFacts] | None":
     """Return the call that a stage is expected to make first; None if there is none, or no cache is known."""
     node, request = basis.node, basis.request
     is_certain = isinstance(basis.decision, Run) and not basis.recorded
     if request is None or not is_certain or not request.family or not isinstance(node, Stage) or not is_llm(node.step):
         return None
-    from orch23.attempt.cache_saving import PlannedCall  # noqa: PLC0415 - as above
-
     step = node.step.of_attempt(node.retry, 1)
     facts = adapter_for(step).facts(step)
-    return None if facts is None or request.fallback else PlannedCall(request, facts)
+    return None if facts is None or request.fallback else (request, facts)
 
 
 def _statistics(project: Project, seen: Preview, running: Sequence[str]) -> Mapping[str, StageStatistics]:

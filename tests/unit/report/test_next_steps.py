@@ -9,7 +9,6 @@ from orch23.model.parsing import to_struct
 from orch23.report.next_steps import next_step, trace_hint
 
 KEY = {"kind": "limit", "text": "t", "key": "timeout", "value": "9s"}
-WORD = {"kind": "program", "text": "t", "old_word": "a", "new_word": "b"}
 
 
 def step_of(kind: str = "shell", start: str = "python -m pytest ", *, is_whole: bool = True, **data: Any) -> str:
@@ -21,8 +20,6 @@ def step_of(kind: str = "shell", start: str = "python -m pytest ", *, is_whole: 
     ("cause", "step"),
     [
         (KEY, "make this change"),
-        (WORD, "make this change"),
-        ({**KEY, **WORD, "first": "copy it: `cp`"}, "copy it, make both changes"),
         ({**KEY, "kind": "network_use"}, "if that is the cause, make this change"),
         ({"kind": "package", "text": "t", "hint": "install it"}, "correct that"),
     ],
