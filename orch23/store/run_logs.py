@@ -54,6 +54,7 @@ INTERRUPTED = "interrupted"
 _CONTINUED = (INTERRUPTED, "waiting")
 _CLOSED = -1
 _SUM_DIGITS = 16
+_TYPE = b'"type":"'
 _END_BYTES = len(b',"sum":"') + _SUM_DIGITS + len(b'"}\n')
 # Submitted requests, failures and the end of a run (ADR 16). The ledger syncs its own events.
 _DURABLE = (CallSubmitted, StageFinished, RunFinished)
@@ -290,17 +291,18 @@ def pipeline_journals(logs: Path, pipeline_file: str, newest: str = "") -> Itera
 
 
 def past_events(
-    path: Path, *kinds: type[_Data], marks: Collection[bytes] = (b"",), max_bytes: int = -1
+    path: Path, *kinds: type[_Data], marks: Collection[bytes] = (), max_bytes: int = -1
 ) -> Iterator[tuple[JournalLine, _Data]]:
-    """Yield the events of these kinds in a journal, or in its first bytes, whose line has one of the marks.
+    """Yield the events of these kinds in a journal, or in its first bytes, whose line has one of the marks, if any.
 
     Only these lines are parsed. A damaged line is skipped, and so is a journal that cannot be read. `read_journal`
     reports damage.
     """
-    types = [b'"type":"%s"' % kind.kind.encode() for kind in kinds]
+    types = {kind.kind.encode() for kind in kinds}
     with contextlib.suppress(OSError), open_stream(path) as stream:
         for line in stream if max_bytes < 0 else stream.readlines(max_bytes):
-            if any(one in line for one in types) and any(one in line for one in marks):
+            at = line.find(_TYPE) + len(_TYPE)  # before all texts of others in the line
+            if line[at : line.find(b'"', at)] in types and (not marks or any(one in line for one in marks)):
                 read = whole_line(line.rstrip(b"\n") + b"\n")
                 if read is not None and isinstance(read.event.data, kinds):
                     yield read, read.event.data

@@ -40,7 +40,7 @@ def read_statistics(
     durations_s: defaultdict[str, list[float]] = defaultdict(list)
     tokens: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
     marks = {stage_mark(family_of(name)) for name in stages}
-    marks = marks if len(marks) < _MAX_NAMES else {b""}
+    marks = marks if len(marks) < _MAX_NAMES else set()
     kinds = (StageFinished, LlmResponse, LlmRequest)
     for path in islice(pipeline_journals(logs, pipeline_file), _MAX_RUNS):
         others = set[str]()  # stages that have called another model in this run
