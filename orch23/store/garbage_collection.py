@@ -17,13 +17,14 @@ from msgspec import Struct
 
 from orch23.model.digest import Digest, FileEntry, Json
 from orch23.model.errors import MissingBytesError, SafetyError
+from orch23.model.event import StageFinished
 from orch23.model.patterns import lazy_pattern
 from orch23.model.record import Record
 from orch23.model.stage_status import NEW_RESULTS
 from orch23.store.exchanges import ExchangeFile
 from orch23.store.project_store import ProjectStore
 from orch23.store.records import SurveyedRecord
-from orch23.store.run_logs import finished_stages, journal_paths, journal_pipeline
+from orch23.store.run_logs import journal_paths, journal_pipeline, past_events
 from orch23.store.safe_files import try_unlink, walk_tree
 from orch23.store.tree_removal import remove_path
 
@@ -215,7 +216,7 @@ def unneeded_runs(logs: Path, needed: Collection[str], limits: GcLimits) -> tupl
         counts[pipeline] += 1
         facts = {
             (pipeline, line.event.role, fact)
-            for line, end in finished_stages(path)
+            for line, end in past_events(path, StageFinished)
             for fact, is_given in (("result", end.status in NEW_RESULTS), ("attempt", end.attempts > 0))
             if is_given
         } - seen

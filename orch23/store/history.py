@@ -164,12 +164,11 @@ def _spent(runs: Iterable[tuple[JournalLine, ...]]) -> tuple[dict[str, UsageTota
     spent: dict[str, UsageTotals] = {}
     unsettled: dict[str, UsageTotals] = {}
     for run in runs:
-        calls = [(line.event.role, data) for line in run if isinstance(data := line.event.data, CallReserved)]
         # The amount of a reservation that was taken over is part of the run that took it over.
-        for stage, call in calls:
-            if call.collects:
+        for stage, call in ((line.event.role, line.event.data) for line in run):
+            if isinstance(call, CallReserved) and call.collects:
                 spent[stage] = spent.get(stage, _NOTHING).minus(unsettled.pop(call.fingerprint, _NOTHING))
-        for stage, fingerprint, tally in _reserved(run) if calls else _answered(run):
+        for stage, fingerprint, tally in _reserved(run):
             spent[stage] = spent.get(stage, _NOTHING).plus(tally)
             if tally.most_tokens > tally.tokens:
                 unsettled[fingerprint] = tally
@@ -198,18 +197,6 @@ def _reserved(run: tuple[JournalLine, ...]) -> Iterator[tuple[str, str, UsageTot
                 pass
     for stage, reserved in unsettled.items():
         yield stage, reserved.fingerprint, _totals(reserved).as_possible()
-
-
-def _answered(run: tuple[JournalLine, ...]) -> Iterator[tuple[str, str, UsageTotals]]:
-    """Yield the amounts of responses in a run of a version that did not reserve."""
-    for line in run:
-        data = line.event.data
-        if isinstance(data, LlmResponse) and data.replayed is False:
-            yield (
-                line.event.role,
-                data.fingerprint,
-                UsageTotals(1, data.input_tokens + data.output_tokens, Decimal(data.cost or 0)),
-            )
 
 
 def _totals(call: CallReserved | CallSettled) -> UsageTotals:

@@ -16,56 +16,42 @@ class Observations(Struct):
     """The first result of each read of the project at `base`, which ends in `/`: decisions are based on it.
 
     A path for which a later read found something else is unsettled. `note_written` forgets what this build changes.
+    `present` has whether a file is at each path that was searched, `missing` the paths without anything to which links
+    lead, and `missing_folders` those that are missing, since a link there later would be an error.
     """
 
     base: str
     entries: dict[str, FileEntry] = field(default_factory=dict)
     opened: dict[str, FileStamp | None] = field(default_factory=dict)
-    _present: dict[str, bool] = field(default_factory=dict)
+    present: dict[str, bool] = field(default_factory=dict)
+    missing: set[str] = field(default_factory=set)
+    missing_folders: set[str] = field(default_factory=set)
+    unsettled: set[str] = field(default_factory=set)
     _listed: dict[str, str] = field(default_factory=dict)
     _entries: dict[str, str] = field(default_factory=dict)
     _links: dict[str, str] = field(default_factory=dict)
-    _missing: set[str] = field(default_factory=set)
-    _missing_folders: set[str] = field(default_factory=set)
-    _unsettled: set[str] = field(default_factory=set)
-
-    def paths(self) -> list[str]:
-        """Return the paths at which a file was searched, sorted."""
-        return sorted(self._present)
-
-    def is_settled(self, path: str) -> bool:
-        """Return whether all reads of a path found the same."""
-        return path not in self._unsettled
 
     def note_presence(self, path: str, *, is_there: bool) -> None:
         """Note whether there is a file at a path."""
-        if self._present.setdefault(path, is_there) is not is_there:
-            self._unsettled.add(path)
+        if self.present.setdefault(path, is_there) is not is_there:
+            self.unsettled.add(path)
 
     def note_entry(self, path: str, entry: FileEntry | None) -> None:
         """Note the entry of a file; None if it was deleted before it could be hashed."""
         first = entry if entry is None else self.entries.setdefault(path, entry)
         # The same object in most cases, which costs less to compare.
         if entry is None or (first is not entry and first != entry):
-            self._unsettled.add(path)
+            self.unsettled.add(path)
 
     def note_opened(self, path: str, stamp: FileStamp | None) -> None:
         """Note the stamp of a file that was opened; None if there is no file."""
         if self.opened.setdefault(path, stamp) != stamp:
-            self._unsettled.add(path)
+            self.unsettled.add(path)
 
     def note_link(self, link: str, text: str) -> None:
         """Note the target of the link at an absolute path. If it changes, no snapshot can be made."""
         if self._links.setdefault(link, text) != text:
             self._links[link] = ""
-
-    def note_missing(self, path: str) -> None:
-        """Note that a link leads to a path at which nothing is."""
-        self._missing.add(path)
-
-    def note_missing_folder(self, folder: str) -> None:
-        """Note that a folder is missing, since a link there later would be an error."""
-        self._missing_folders.add(folder)
 
     def note_listed(self, folder: str, now_ns: int) -> bool:
         """Note that a folder, `""` or ending in `/`, is about to be listed; return whether `note_entries` needs it."""
@@ -85,26 +71,22 @@ class Observations(Struct):
 
     def note_written(self, path: str) -> None:
         """Forget a path that this build wrote, and the signatures of the folders above it."""
-        self._present.pop(path, None)
+        self.present.pop(path, None)
         self.entries.pop(path, None)
         self.opened.pop(path, None)
-        self._unsettled.discard(path)
-        self._missing.discard(path)
+        self.unsettled.discard(path)
+        self.missing.discard(path)
         above = tuple(_with_above(path.rpartition("/")[0]))
-        self._missing.difference_update(above)
+        self.missing.difference_update(above)
         # The signature of a folder is taken when it is listed again.
         for folder in ("", *(f"{one}/" for one in above)):
             if folder in self._listed:
                 self._listed[folder] = ""
 
-    def forget_missing_folders(self) -> None:
-        """Forget which folders are missing: some may exist by now, and the others are noted again."""
-        self._missing_folders.clear()
-
     def add_folders(self, snapshot: StatSnapshot) -> bool:
         """Add the folders and links to a snapshot; return False if a link has changed."""
         folders = {path.rstrip("/") for path in self._listed}
-        folders.update(path.rpartition("/")[0] for path in self._present)
+        folders.update(path.rpartition("/")[0] for path in self.present)
         for folder in sorted({above for path in folders for above in _with_above(path)}):
             with contextlib.suppress(FileNotFoundError, NotADirectoryError):
                 found = os.lstat(self.base + folder)
@@ -114,7 +96,7 @@ class Observations(Struct):
             whole = self._absolute(folder)
             now = signature(whole)
             snapshot.outside[whole] = RACY if now != found_first else self._entries.get(folder) or now
-        for path in (*self._missing_folders, *self._missing):
+        for path in (*self.missing_folders, *self.missing):
             snapshot.outside[self._absolute(path)] = NO_ENTRY
         snapshot.outside.update((link, f"{LINK_TARGET}{text}") for link, text in self._links.items())
         return all(self._links.values())

@@ -16,7 +16,7 @@ from orch23.model.file_policy import sealed_reason
 from orch23.model.parsing import from_struct, to_struct
 from orch23.model.ports import FileContentStore
 from orch23.store.lock_file import is_lock_of_pipeline
-from orch23.store.record_format import EntryText, optional_entry_from_json, optional_entry_to_json
+from orch23.store.record_format import EntryText, entries_from_json, entries_to_json
 from orch23.store.safe_files import (
     NEW_FILE_FLAGS,
     PRIVATE_FILE_MODE,
@@ -116,7 +116,7 @@ class Promoter:
         expected = {path: old.get(path) for path in wanted}
         with self._lock:
             # Durable before the first change: after a kill, the next start finishes the promotion (ADR 13).
-            redo = _Redo(_to_json(wanted), _to_json(expected))
+            redo = _Redo(entries_to_json(wanted), entries_to_json(expected))
             write_atomic(self._redo, self._store_key.encode(from_struct(redo)), mode=PRIVATE_FILE_MODE)
             return self._apply(wanted, expected)
 
@@ -162,10 +162,7 @@ class Promoter:
 
     def _read_redo(self, data: bytes) -> tuple[FileEntries, FileEntries]:
         found = to_struct(self._store_key.decode(data), _Redo)
-        new, old = (
-            {path: optional_entry_from_json(text) for path, text in tree.items()} for tree in (found.new, found.old)
-        )
-        return new, old
+        return entries_from_json(found.new), entries_from_json(found.old)
 
     def _readable(self, digest: Digest) -> bool:
         try:
@@ -306,7 +303,3 @@ def _is_free(parent: int, name: str) -> bool:
     except FileNotFoundError:
         return True
     return False
-
-
-def _to_json(tree: FileEntries) -> dict[str, EntryText | None]:
-    return {path: optional_entry_to_json(entry) for path, entry in tree.items()}

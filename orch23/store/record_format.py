@@ -1,10 +1,11 @@
 """The format of records: as JSON in the store and in lock files, as lines of a file, and as rows of the index."""
 
 import hashlib
-from collections.abc import Iterable, Iterator
-from typing import Annotated, Self, TypeAlias
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Annotated, Any, Self, TypeAlias
 
 from msgspec import Meta, Struct, field
+from msgspec.structs import asdict
 
 from orch23.model.digest import Digest, FileEntry, Json, canonical_json
 from orch23.model.parsing import JsonObject, NaturalNumber, from_struct, parse_stored, to_struct
@@ -46,11 +47,6 @@ def entry_to_json(entry: FileEntry) -> EntryText:
     return f"{entry.digest.sha256}:{entry.digest.size_bytes}{'+x' if entry.executable else ''}"
 
 
-def optional_entry_to_json(entry: FileEntry | None) -> EntryText | None:
-    """Return the text of a file's entry, None for no file."""
-    return None if entry is None else entry_to_json(entry)
-
-
 def entry_from_json(text: EntryText) -> FileEntry:
     """Return the entry of a text that `entry_to_json` returned."""
     sha256, _, rest = text.partition(":")
@@ -58,33 +54,30 @@ def entry_from_json(text: EntryText) -> FileEntry:
     return FileEntry(Digest(sha256, int(size)), executable=size != rest)
 
 
-def optional_entry_from_json(text: EntryText | None) -> FileEntry | None:
-    """Return the entry of a text, None for no file."""
-    return None if text is None else entry_from_json(text)
+def entries_to_json(entries: Mapping[str, FileEntry | None]) -> dict[str, EntryText | None]:
+    """Return the texts of the entries of files by path, None for no file."""
+    return {path: None if entry is None else entry_to_json(entry) for path, entry in entries.items()}
+
+
+def entries_from_json(texts: Mapping[str, EntryText | None]) -> dict[str, FileEntry | None]:
+    """Return the entries of texts that `entries_to_json` returned."""
+    return {path: None if text is None else entry_from_json(text) for path, text in texts.items()}
 
 
 def record_to_json(record: Record) -> JsonObject:
     """Return a record as a JSON object."""
-    return from_struct(
-        _Form(
-            stage=record.stage,
-            key=record.key,
-            manifest=dict(record.manifest),
-            outputs={path: entry_to_json(entry) for path, entry in record.outputs.items()},
-            deleted=record.deleted,
-            exchanges=record.exchanges,
-            originals={path: optional_entry_to_json(entry) for path, entry in record.originals.items()},
-            failed=record.failed,
-            bases={
-                p: (entry_to_json(base.start), optional_entry_to_json(base.instead_of))
-                for p, base in record.bases.items()
-            },
-            accepted=record.accepted,
-            git=dict(record.git),
-            texts=record.texts,
-            pipeline=record.pipeline,
-        )
-    )
+    values: dict[str, Any] = {
+        **asdict(record),
+        "manifest": dict(record.manifest),
+        "outputs": entries_to_json(record.outputs),
+        "originals": entries_to_json(record.originals),
+        "bases": {
+            path: (entry_to_json(base.start), entry_to_json(base.instead_of) if base.instead_of else None)
+            for path, base in record.bases.items()
+        },
+        "git": dict(record.git),
+    }
+    return from_struct(_Form(**values))
 
 
 def record_from_json(value: Json) -> Record:
@@ -94,23 +87,16 @@ def record_from_json(value: Json) -> Record:
         ValueError: a field is missing, unknown or of the wrong type.
     """
     found = to_struct(value, _Form)
-    return Record(
-        stage=found.stage,
-        key=found.key,
-        manifest=found.manifest,
-        outputs={path: entry_from_json(entry) for path, entry in found.outputs.items()},
-        deleted=found.deleted,
-        exchanges=found.exchanges,
-        originals={path: optional_entry_from_json(entry) for path, entry in found.originals.items()},
-        bases={
-            path: Base(entry_from_json(one), optional_entry_from_json(two)) for path, (one, two) in found.bases.items()
+    values: dict[str, Any] = {
+        **asdict(found),
+        "outputs": entries_from_json(found.outputs),
+        "originals": entries_from_json(found.originals),
+        "bases": {
+            path: Base(entry_from_json(start), entry_from_json(other) if other else None)
+            for path, (start, other) in found.bases.items()
         },
-        accepted=found.accepted,
-        git=found.git,
-        texts=found.texts,
-        failed=found.failed,
-        pipeline=found.pipeline,
-    )
+    }
+    return Record(**values)
 
 
 # ---- files of records ------------------------------------------------------------------------------------------------

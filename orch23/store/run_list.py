@@ -10,22 +10,21 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from orch23.model.errors import CorruptStateError
-from orch23.model.event import CallReserved, RunFinished, RunStarted, SharedCacheUsed, StageFinished
+from orch23.model.event import EVENT_KINDS, CallReserved, RunFinished, RunStarted, SharedCacheUsed, StageFinished
 from orch23.model.stage_status import StageStatus
 from orch23.store.history import run_totals, uncollected_amounts
 from orch23.store.run_logs import (
     INTERRUPTED,
     JournalLine,
-    journal_lines,
     journal_paths,
     parse_journal,
+    past_events,
     run_pipeline,
     stage_ends,
 )
 from orch23.store.safe_files import read_regular
 
 _RECORDED = (StageStatus.BUILT, StageStatus.VERIFIED)
-_USED, _STARTED = (b'"type":"%s"' % one.kind.encode() for one in (SharedCacheUsed, RunStarted))
 
 
 class RunSummary(Struct, frozen=True, kw_only=True, rename={"run_id": "run", "counts": "stages"}):
@@ -73,13 +72,13 @@ def run_of_result(logs: Path, pipeline_file: str, stage: str, key: str) -> str:
 
     A run that restored the result, or found it fresh, does not count.
     """
-    ends = stage_ends(logs, pipeline_file, stage, key.encode())
+    ends = stage_ends(logs, pipeline_file, stage)
     return next((run for run, _, end in ends if end.key == key and end.status in _RECORDED), "")
 
 
 def run_ids(logs: Path) -> list[str]:
-    """Return the ids of the runs of `list_runs`, newest first, by the first line of each journal."""
-    return [path.stem for path in journal_paths(logs) if next(journal_lines(path, bool), None) is not None]
+    """Return the ids of the runs that have an event, newest first."""
+    return [path.stem for path in journal_paths(logs) if any(past_events(path, *EVENT_KINDS.values()))]
 
 
 class SharedCacheRun(Struct, frozen=True):
@@ -93,9 +92,9 @@ class SharedCacheRun(Struct, frozen=True):
 
 def shared_cache_run(path: Path) -> SharedCacheRun | None:
     """Return what the run of a journal did with a shared cache; None if it used none, or if that line is damaged."""
-    lines = [*journal_lines(path, lambda line: _USED in line or _STARTED in line)]
-    used = next((data for line in lines if isinstance(data := line.event.data, SharedCacheUsed)), None)
-    return None if used is None else SharedCacheRun(path.stem, run_pipeline(lines[0]), lines[0].ts, used)
+    found = [*past_events(path, RunStarted, SharedCacheUsed)]
+    uses = (data for _, data in found if isinstance(data, SharedCacheUsed))
+    return next((SharedCacheRun(path.stem, run_pipeline(found[0][0]), found[0][0].ts, used) for used in uses), None)
 
 
 def _summary(run_id: str, lines: tuple[JournalLine, ...]) -> RunSummary:

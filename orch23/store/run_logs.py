@@ -6,17 +6,26 @@ import itertools
 import os
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 from msgspec import Struct
 
 from orch23.model.diagnostic import Diagnostic, Location
 from orch23.model.errors import CorruptStateError, NotFoundError, SafetyError
-from orch23.model.event import EVENT_VERSION, CallSubmitted, Event, RunFinished, RunStarted, StageFinished, parse_event
-from orch23.model.event_data import EventLevel
+from orch23.model.event import (
+    EVENT_VERSION,
+    CallSubmitted,
+    Event,
+    RunFinished,
+    RunStarted,
+    StageFinished,
+    parse_event,
+)
+from orch23.model.event_data import EventData, EventLevel
 from orch23.model.parsing import JsonObject, NaturalNumber, parse_stored, to_struct
 from orch23.model.paths import LOGS_FOLDER, is_run_file
 from orch23.model.patterns import lazy_pattern
@@ -45,6 +54,7 @@ INTERRUPTED = "interrupted"
 _CONTINUED = (INTERRUPTED, "waiting")
 _CLOSED = -1
 _SUM_DIGITS = 16
+_TYPE = b'"type":"'
 _END_BYTES = len(b',"sum":"') + _SUM_DIGITS + len(b'"}\n')
 # Submitted requests, failures and the end of a run (ADR 16). The ledger syncs its own events.
 _DURABLE = (CallSubmitted, StageFinished, RunFinished)
@@ -52,6 +62,9 @@ _DURABLE = (CallSubmitted, StageFinished, RunFinished)
 _FOUND_AGAIN = frozenset(
     {StageStatus.FRESH, StageStatus.SKIPPED, StageStatus.BLOCKED, StageStatus.BUILT, StageStatus.RESTORED}
 )
+
+
+_Data = TypeVar("_Data", bound=EventData)
 
 
 class _Line(Struct, frozen=True, forbid_unknown_fields=True):
@@ -277,34 +290,35 @@ def pipeline_journals(logs: Path, pipeline_file: str, newest: str = "") -> Itera
     return (path for path in later if journal_pipeline(path) == pipeline_file)
 
 
-def journal_lines(path: Path, is_wanted: Callable[[bytes], bool], max_bytes: int = -1) -> Iterator[JournalLine]:
-    """Yield the lines of a journal, or of its first bytes, that are wanted. Only these are parsed.
+def past_events(
+    path: Path, *kinds: type[_Data], marks: Collection[bytes] = (), max_bytes: int = -1
+) -> Iterator[tuple[JournalLine, _Data]]:
+    """Yield the events of these kinds in a journal, or in its first bytes, whose line has one of the marks, if any.
 
-    A damaged line is skipped, and so is a journal that cannot be read. `read_journal` reports damage.
+    Only these lines are parsed. A damaged line is skipped, and so is a journal that cannot be read. `read_journal`
+    reports damage.
     """
+    types = {kind.kind.encode() for kind in kinds}
     with contextlib.suppress(OSError), open_stream(path) as stream:
         for line in stream if max_bytes < 0 else stream.readlines(max_bytes):
-            if is_wanted(line) and (read := whole_line(line.rstrip(b"\n") + b"\n")) is not None:
-                yield read
+            at = line.find(_TYPE) + len(_TYPE)  # before all texts of others in the line
+            if line[at : line.find(b'"', at)] in types and (not marks or any(one in line for one in marks)):
+                read = whole_line(line.rstrip(b"\n") + b"\n")
+                if read is not None and isinstance(read.event.data, kinds):
+                    yield read, read.event.data
 
 
-def finished_stages(path: Path, *marks: bytes) -> Iterator[tuple[JournalLine, StageFinished]]:
-    """Yield each end of a stage in a journal whose line has these bytes, with its line."""
-    wanted = (b'"type":"stage_finished"', *marks)
-    for line in journal_lines(path, lambda line: all(mark in line for mark in wanted)):
-        if isinstance(line.event.data, StageFinished):
-            yield line, line.event.data
+def stage_mark(stage: str) -> bytes:
+    """Return the mark of lines about a stage, and about stages whose names begin with its name."""
+    return escape_hidden(f'"role":{compact_json(stage)[:-1]}').encode("utf-8", "backslashreplace")
 
 
-def stage_ends(
-    logs: Path, pipeline_file: str, stage: str, *marks: bytes
-) -> Iterator[tuple[str, JournalLine, StageFinished]]:
-    """Yield each end of a pipeline's stage whose line has these bytes, with its run and its line, newest run first."""
-    role = escape_hidden(f'"role":{compact_json(stage)}').encode("utf-8", "backslashreplace")
+def stage_ends(logs: Path, pipeline_file: str, stage: str) -> Iterator[tuple[str, str, StageFinished]]:
+    """Yield run, message and data of each end of a pipeline's stage, newest run first."""
     for path in pipeline_journals(logs, pipeline_file):
-        for line, end in finished_stages(path, role, *marks):
+        for line, end in past_events(path, StageFinished, marks=(stage_mark(stage) + b'"',)):
             if line.event.role == stage:
-                yield path.stem, line, end
+                yield path.stem, line.event.message, end
 
 
 def _second(path: Path) -> str:

@@ -11,7 +11,7 @@ from orch23.model.errors import MissingBytesError
 from orch23.model.event import StageFinished
 from orch23.model.ports import ContentStore
 from orch23.resolve.metrics import MAX_METRICS_BYTES, MetricsError, over_size
-from orch23.store.run_logs import finished_stages, pipeline_journals
+from orch23.store.run_logs import past_events, pipeline_journals
 
 # `report` must not read the journals of years to find a pipeline without metrics.
 _MAX_JOURNALS = 500
@@ -42,7 +42,7 @@ def runs_with_metrics(logs: Path, pipeline_file: str, newest: str) -> Iterator[R
     for path in islice(pipeline_journals(logs, pipeline_file, newest), _MAX_JOURNALS):
         # Items of a chain may write the same path: the last one wrote what is there now.
         files: dict[str, StageFile] = {}
-        for line, end in finished_stages(path, b'"metrics":{'):
+        for line, end in past_events(path, StageFinished, marks=(b'"metrics":{',)):
             files |= files_of(line.event.role, end)
         if files:
             yield RunMetrics(path.stem, files)
@@ -57,7 +57,7 @@ def stage_keys(logs: Path, pipeline_file: str, newest: str, stages: Collection[s
     for path in islice(pipeline_journals(logs, pipeline_file, newest), _MAX_JOURNALS):
         if found.keys() >= set(stages):
             break
-        ends = {line.event.role: end for line, end in finished_stages(path)}
+        ends = {line.event.role: end for line, end in past_events(path, StageFinished)}
         green = {stage: end.key for stage, end in ends.items() if stage in stages and end.status.is_green and end.key}
         found = {**green, **found}
     return found

@@ -3,7 +3,6 @@
 A damaged line is skipped here: estimates can do without it. `read_journal` reports damage.
 """
 
-import json
 from collections import defaultdict
 from collections.abc import Collection, Mapping
 from itertools import islice
@@ -12,15 +11,15 @@ from pathlib import Path
 from msgspec import Struct
 
 from orch23.model.event import LlmRequest, LlmResponse, StageFinished
+from orch23.model.pipeline import family_of
 from orch23.model.stage_status import StageStatus
-from orch23.store.run_logs import journal_lines, pipeline_journals
+from orch23.store.run_logs import past_events, pipeline_journals, stage_mark
 
 _MAX_RUNS = 5
 # With more names than this, it is faster to parse all lines than to search each line for all names.
 _MAX_NAMES = 64
 # Only the first bytes of a journal are read: `plan` must not wait for the journals of very long runs.
 _MAX_JOURNAL_BYTES = 8_000_000
-_KINDS = (b'"type":"stage_finished"', b'"type":"llm_response"', b'"type":"llm_request"')
 
 
 class StageStatistics(Struct, frozen=True, kw_only=True):
@@ -40,23 +39,19 @@ def read_statistics(
     """
     durations_s: defaultdict[str, list[float]] = defaultdict(list)
     tokens: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
-    families = {json.dumps(name.partition("@")[0], ensure_ascii=False)[:-1].encode() for name in stages}
-    about = tuple(b'"role":' + family for family in families)
-    about = about if len(about) < _MAX_NAMES else (b'"role":',)
-
-    def is_wanted(line: bytes) -> bool:
-        return any(role in line for role in about) and any(kind in line for kind in _KINDS)
-
+    marks = {stage_mark(family_of(name)) for name in stages}
+    marks = marks if len(marks) < _MAX_NAMES else set()
+    kinds = (StageFinished, LlmResponse, LlmRequest)
     for path in islice(pipeline_journals(logs, pipeline_file), _MAX_RUNS):
         others = set[str]()  # stages that have called another model in this run
-        for event in (line.event for line in journal_lines(path, is_wanted, _MAX_JOURNAL_BYTES)):
-            role, family = event.role, event.role.partition("@")[0]
-            if isinstance(event.data, LlmRequest):
-                model = f"{event.data.provider} {event.data.model}"
+        for line, data in past_events(path, *kinds, marks=marks, max_bytes=_MAX_JOURNAL_BYTES):
+            role, family = line.event.role, family_of(line.event.role)
+            if isinstance(data, LlmRequest):
+                model = f"{data.provider} {data.model}"
                 if model not in models.get(family, (model,)):
                     others.add(role)
             for name in {role, family} if role not in others else ():
-                match event.data:
+                match data:
                     case LlmResponse(input_tokens=given, output_tokens=written) if given or written:
                         tokens[name].append((given, written))
                     # Recorded responses are quick: their duration says nothing about a build that calls a model.
@@ -70,4 +65,4 @@ def read_statistics(
 
 def statistics_of(past: Mapping[str, StageStatistics], stage: str) -> StageStatistics:
     """Return the statistics of a stage; if it never ran, those of the other items of its foreach."""
-    return past.get(stage) or past.get(stage.partition("@")[0]) or StageStatistics()
+    return past.get(stage) or past.get(family_of(stage)) or StageStatistics()

@@ -172,7 +172,7 @@ class Workspace:
         try:
             text = os.readlink(whole)
         except (FileNotFoundError, NotADirectoryError):
-            self._observed.note_missing(path)
+            self._observed.missing.add(path)
             return None
         except OSError as refused:
             if refused.errno != errno.EINVAL:
@@ -335,16 +335,17 @@ class Workspace:
         that was only read must be the file that was opened, unchanged since before the snapshot began. A folder that
         was listed and has changed is added as racy, and one that was too young to trust its times by its entries.
         """
-        self._observed.forget_missing_folders()
+        # Some may exist by now, and the others are noted again.
+        self._observed.missing_folders.clear()
         try:
             return self._add_files(snapshot) and self._observed.add_folders(snapshot)
         except SafetyError:  # a folder became a link
             return False
 
     def _add_files(self, snapshot: StatSnapshot) -> bool:
-        for path in self._observed.paths():
+        for path in sorted(self._observed.present):
             stamp = self._stamp(path)
-            if not self._observed.is_settled(path):
+            if path in self._observed.unsettled:
                 return False
             if stamp is None:
                 snapshot.absent.append(path)
@@ -393,7 +394,7 @@ class Workspace:
         else:
             stamp, missing_folder = looks.files[path] = self._lstat(path, looks.unlinked)
         if missing_folder:
-            self._observed.note_missing_folder(missing_folder)
+            self._observed.missing_folders.add(missing_folder)
             self._note_read(self._whole(missing_folder))
         return stamp
 

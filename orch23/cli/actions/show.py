@@ -315,12 +315,8 @@ def _nothing_kept(project: Project, stage: str, record: Record | None, *, is_llm
         hint = f"`orch23 build {name}` makes one"
         return Diagnostic("E664", f"`{stage}` has no result yet, and no attempt of it is kept", hint=hint)
     again = f"`orch23 build --force {name}` runs the stage here"
-    ends = (
-        line.event
-        for _, line, end in stage_ends(project.store.logs, project.pipeline.file, stage)
-        if end.status in NEW_RESULTS
-    )
-    if (newest := next(ends, None)) is None or newest.message != FROM_SHARED_CACHE:
+    ends = stage_ends(project.store.logs, project.pipeline.file, stage)
+    if next((message for _, message, end in ends if end.status in NEW_RESULTS), "") != FROM_SHARED_CACHE:
         why = "its result was made elsewhere, or what was kept of it is deleted"
         return Diagnostic("E664", f"no attempt of `{stage}` is kept: {why}", hint=again)
     text = f"no attempt of `{stage}` is kept: its result is from the shared cache"

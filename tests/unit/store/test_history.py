@@ -47,7 +47,8 @@ def test_a_run_that_came_to_its_end_leaves_its_failures_alone(tmp_path: Path) ->
 
 
 def test_an_interrupted_run_leaves_responses_outcomes_and_what_it_spent(tmp_path: Path) -> None:
-    run(tmp_path, 1, ended("b", "built", "k2"), answered("f1", replayed=False), answered("f2", replayed=True))
+    call = (reserved("a", 100, None, "f1"), settled("a", 1, 0, None, "f1"), answered("f1", replayed=False))
+    run(tmp_path, 1, ended("b", "built", "k2"), *call, answered("f2", replayed=True))
     left = read_history(tmp_path, "p.yaml", "l1")
     assert left.unlocked == {"b": "k2"}
     assert left.spent == {"a": UsageTotals(1)}
@@ -64,8 +65,8 @@ def test_of_an_interrupted_run_only_new_calls_are_reusable(tmp_path: Path) -> No
 
 
 def test_runs_that_were_cut_off_one_after_the_other_stand_together(tmp_path: Path) -> None:
-    run(tmp_path, 1, ended("a", "built", "k1"), answered("f1", replayed=False))
-    run(tmp_path, 2, ended("b", "built", "k2"), answered("f2", replayed=False))
+    run(tmp_path, 1, ended("a", "built", "k1"), reserved("a", 100, None, "f1"), settled("a", 1, 0, None, "f1"))
+    run(tmp_path, 2, ended("b", "built", "k2"), reserved("a", 100, None, "f2"), settled("a", 1, 0, None, "f2"))
     left = read_history(tmp_path, "p.yaml", "l1")
     assert left.unlocked == {"a": "k1", "b": "k2"}
     assert left.spent == {"a": UsageTotals(2)}
@@ -155,13 +156,6 @@ def test_a_reservation_that_a_later_run_took_over_counts_once(tmp_path: Path) ->
     run(tmp_path, 3, collecting("a", "f1"), settled("a", 1, 10, "0.05", "f1"))
     left = read_history(tmp_path, "p.yaml", "l1")
     assert (left.spent, left.uncollected) == ({"a": UsageTotals(1, 10, Decimal("0.05"))}, {})
-
-
-def test_each_run_of_a_chain_is_read_by_its_own_version(tmp_path: Path) -> None:
-    took: dict[str, Json] = {"input_tokens": 30, "output_tokens": 4, "cost": "0.01"}
-    run(tmp_path, 1, parse_event("llm_response", "", role="a", data={"fingerprint": "f", "replayed": False, **took}))
-    run(tmp_path, 2, reserved("a", 100, None), settled("a", 1, 6, None))
-    assert spent(tmp_path) == {"a": UsageTotals(2, 40, Decimal("0.01"))}
 
 
 def test_a_run_that_came_to_an_end_leaves_nothing_spent(tmp_path: Path) -> None:

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from orch23.model.digest import FileEntry, digest_bytes
 from orch23.model.errors import MissingBytesError, SafetyError
 from orch23.store.content_store import DiskContentStore
-from orch23.store.promotion import Promoter, PromotionResult, _to_json
+from orch23.store.promotion import Promoter, PromotionResult
+from orch23.store.record_format import entries_to_json
 from orch23.store.store_key import TRUSTED
 from orch23.store.workspace import Workspace
 from orch23.text.write_protection import DeclaredPatterns
@@ -437,7 +438,7 @@ def test_the_lock_file_of_a_pipeline_is_orch23s_alone(place: Place, there: Texts
 
 def interrupted(place: Place, new: Texts, old: Texts) -> None:
     """Leave a redo record of which nothing was done."""
-    document = {"new": _to_json(place.entries(new)), "old": _to_json(place.entries(old))}
+    document = {"new": entries_to_json(place.entries(new)), "old": entries_to_json(place.entries(old))}
     place.redo.write_bytes(TRUSTED.encode(document))
 
 

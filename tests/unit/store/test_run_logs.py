@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from msgspec import inspect
 
 from orch23.model.errors import CorruptStateError, NotFoundError
-from orch23.model.event import EVENT_KINDS, Event, parse_event
+from orch23.model.event import EVENT_KINDS, Event, StageFinished, parse_event
 from orch23.model.event_data import EventLevel
 from orch23.store.run_list import list_runs, run_ids
 from orch23.store.run_logs import (
@@ -29,7 +29,10 @@ from orch23.store.run_logs import (
     latest_runs,
     new_run_id,
     parse_journal,
+    past_events,
     read_journal,
+    stage_ends,
+    stage_mark,
 )
 
 SOON_S = 20.0  # for what happens at once, unless there is a deadlock
@@ -404,6 +407,18 @@ def test_a_list_of_runs_parses_each_line_once_and_the_ids_one_of_each_journal(tm
         assert parsed.call_count == 51 + 51 + 52
         assert run_ids(tmp_path) == [of_day(number) for number in "321"]
         assert parsed.call_count == 51 + 51 + 52 + 3
+
+
+def test_of_past_events_only_the_lines_of_the_kinds_and_with_a_mark_are_parsed(tmp_path: Path) -> None:
+    ends = [parse_event("stage_finished", "", f"s{i}", data={"status": "built"}) for i in range(20)]
+    quoted = parse_event("warning", 'not an event of "type":"stage_finished"', "s1")
+    path = write(tmp_path, "1", [*EVENTS[:-1], *ends, quoted])
+    with patch("orch23.store.run_logs.parse_event", wraps=parse_event) as parsed:
+        found = [line.event.role for line, _ in past_events(path, StageFinished, marks=(stage_mark("s1"),))]
+        assert found == ["s1", *(f"s1{i}" for i in range(10))]
+        assert parsed.call_count == 11, "quotes in a message are escaped"
+        assert [(run, end.status) for run, _, end in stage_ends(tmp_path, "p.yaml", "s1")] == [(path.stem, "built")]
+        assert parsed.call_count == 11 + 1 + 1, "and the first line of the journal"
 
 
 @pytest.mark.slow
