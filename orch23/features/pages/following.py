@@ -1,6 +1,5 @@
 """Run `view`: serve the page of a run, which follows the run."""
 
-import importlib.util
 import secrets
 import threading
 from pathlib import Path
@@ -13,28 +12,18 @@ from orch23.features.pages.html.compose import compose_page
 from orch23.features.pages.html.page import RunPage
 from orch23.features.pages.html.rendering import page_policy, render_page
 from orch23.features.pages.view.followed_run import FollowedRun
+from orch23.features.pages.view.server import serve_page
 from orch23.features.pages.writing import former_run, page_sources
-from orch23.model.diagnostic import Diagnostic
-from orch23.model.errors import ConfigurationError
 from orch23.model.paths import LOGS_FOLDER
-from orch23.providers.installation import install_command
 from orch23.report.observers import event_redactor
 from orch23.store.run_list import run_ids
 
-_LIBRARIES = ("starlette", "uvicorn")
 _NONCE_BYTES = 18
 
 
 def view_run(console: Console, *, run: str | None, port: int) -> None:
     """Serve the page of a run until the process is interrupted."""
-    missing = [name for name in _LIBRARIES if importlib.util.find_spec(name) is None]
-    if missing:
-        message = f"`orch23 view` needs the library `{missing[0]}`, which is not installed"
-        raise ConfigurationError(Diagnostic("E669", message, hint=install_command(missing[0])))
-    from orch23.features.pages.view.server import serve_page  # noqa: PLC0415 - the libraries of an extra
-
-    root = project_root(console)
-    page = FollowedPage(console, root, run)
+    page = FollowedPage(console, project_root(console), run)
 
     def ready(address: str) -> None:
         console.write_out(f"{address}\n")
