@@ -6,7 +6,8 @@ import threading
 from collections.abc import Callable, Mapping
 from http.server import BaseHTTPRequestHandler
 from socketserver import ThreadingTCPServer
-from typing import Protocol
+
+from orch23.features.pages.view.followed_page import FollowedPage
 
 LOOPBACK = "127.0.0.1"
 _TOKEN_BYTES = 24
@@ -21,17 +22,7 @@ _HEADERS = {
 }
 
 
-class LivePage(Protocol):
-    """A page that changes. Safe for calls from several threads."""
-
-    def poll(self) -> int:
-        """Return a number that is higher when the page has changed."""
-
-    def render(self) -> tuple[str, str]:
-        """Return the page as HTML, and its content security policy."""
-
-
-def serve_page(page: LivePage, port: int, ready: Callable[[str], None]) -> None:
+def serve_page(page: FollowedPage, port: int, ready: Callable[[str], None]) -> None:
     """Serve a page until the process is interrupted; call `ready` with its address once it can be opened.
 
     Port 0 is a free one.
@@ -51,7 +42,7 @@ class _PageServer(ThreadingTCPServer):
     daemon_threads = True
     allow_reuse_address = True
 
-    def __init__(self, page: LivePage, port: int) -> None:
+    def __init__(self, page: FollowedPage, port: int) -> None:
         self.page, self.token, self.is_ending = page, secrets.token_urlsafe(_TOKEN_BYTES), threading.Event()
         super().__init__((LOOPBACK, port), _Handler)
         self.port: int = self.socket.getsockname()[1]
