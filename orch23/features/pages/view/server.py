@@ -104,7 +104,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _follow(self) -> None:
         self._send_head(200, "text/event-stream", {})
-        shown, silent = -1, 0
+        shown, silent = "", 0
         while self.command != "HEAD":
             version = self.server.page.poll()
             if version != shown or silent == _SILENCE:
