@@ -2,8 +2,10 @@
 
 import contextlib
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TextIO
 
 from msgspec import Struct
 
@@ -134,9 +136,18 @@ def _is_own(path: str) -> bool:
     return path.partition("/")[0] in _OWN
 
 
+def _identity(stream: TextIO) -> tuple[int, int] | None:
+    try:
+        state = os.fstat(stream.fileno())
+    except (AttributeError, OSError, ValueError):  # it is closed
+        return None
+    return state.st_dev, state.st_ino
+
+
 def _files(root: Path) -> Iterator[tuple[str, tuple[int, int, int]]]:
     """Yield the files below a folder with change time in ns, size and inode, without those of orch23 and git."""
-    count = 0
+    # `orch23 watch 2> watch.log` would be an edit by each message.
+    count, written = 0, {_identity(one) for one in (sys.stdout, sys.stderr)}
     for folder, below, names in os.walk(root):
         place = path_in(root, f"{folder}/")
         linked = [one for one in below if Path(folder, one).is_symlink()]
@@ -145,6 +156,7 @@ def _files(root: Path) -> Iterator[tuple[str, tuple[int, int, int]]]:
             with contextlib.suppress(FileNotFoundError):
                 state = os.lstat(f"{folder}/{name}")
                 count += 1
-                yield f"{place}{name}", (state.st_ctime_ns, state.st_size, state.st_ino)
+                if (state.st_dev, state.st_ino) not in written:
+                    yield f"{place}{name}", (state.st_ctime_ns, state.st_size, state.st_ino)
         if count > _MAX_FILES:
             return
