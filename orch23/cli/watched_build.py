@@ -14,7 +14,8 @@ class WatchedBuild(Struct, kw_only=True):
 
     `on_signal` gets the number of a signal that the build has received. When it has ended, `run_id` is that of its run
     (empty if it did not start), and `read` the states of the files that it used: None if the build wrote a snapshot, or
-    is `outdated`, since one of them changed after it was read. With `is_whole`, it has loaded the whole pipeline.
+    is `outdated`, since one of them changed after it was read. With `is_whole`, it has loaded the whole pipeline. With
+    `is_due_again`, the next build can do more without a change of any file.
     """
 
     llm: bool
@@ -25,6 +26,7 @@ class WatchedBuild(Struct, kw_only=True):
     read: StatSnapshot | None = None
     outdated: bool = False
     is_whole: bool = True
+    is_due_again: bool = False
 
     def begin(self, max_cost_usd: Decimal | None) -> bool:
         """Note the limit of the pipeline, which the user may have changed; return whether it may call models."""

@@ -89,11 +89,11 @@ def store_that_a_step_removes(project: Project) -> set[str]:
     return shown(project.build("--allow-unsandboxed"))
 
 
-@TRIGGERS.of("E669", needs="pages")
-def view_without_its_libraries(project: Project) -> set[str]:
-    """View a run where the extra is not installed."""
-    with patch("importlib.util.find_spec", lambda name: None):
-        return shown(built(project).run("view"))
+@TRIGGERS.of("E669", needs="cache")
+def signing_key_without_its_library(project: Project) -> set[str]:
+    """Create a key where the extra is not installed."""
+    with patch("orch23.features.cache.signing_key.KeyPair.generate", side_effect=ModuleNotFoundError):
+        return shown(built(project).run("cache", "key", "new", "ci"))
 
 
 @TRIGGERS.of("E730")

@@ -10,12 +10,11 @@ from decimal import Decimal
 from itertools import zip_longest
 from typing import Any, Final, TypeAlias
 
-from orch23.features.exports.document_sink import DocumentSink
+from orch23.features.exports.document_sink import document
 from orch23.model.event import StageFinished
 from orch23.model.ports import EndedRun
 from orch23.model.run_facts import AttemptFacts, Span, StageSpan
 from orch23.model.text import parse_amount
-from orch23.report.formats import View
 
 _PROCESS: Final = 1
 _MICROSECONDS: Final = 1_000_000
@@ -111,6 +110,4 @@ def _metadata(what: str, row: int, name: str) -> _Facts:
     return {"ph": "M", "name": what, "pid": _PROCESS, "tid": row, "args": {"name": name}}
 
 
-def trace_document(view: View) -> DocumentSink:
-    """Return the sink that writes the trace to `view.answer`."""
-    return DocumentSink(view.pipeline.name or view.pipeline.file, view.answer, trace_text)
+trace_document = document(trace_text)

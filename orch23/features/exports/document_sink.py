@@ -5,6 +5,7 @@ from collections.abc import Callable
 from msgspec import Struct
 
 from orch23.model.ports import EndedRun, Sink
+from orch23.report.formats import Document
 
 
 class DocumentSink(Struct, Sink, frozen=True):
@@ -17,3 +18,8 @@ class DocumentSink(Struct, Sink, frozen=True):
     def finish(self, run: EndedRun) -> None:
         """Write the text."""
         self.write(self.compose(self.name, run))
+
+
+def document(compose: Callable[[str, EndedRun], str]) -> Document:
+    """Return what makes the sink that writes a text to the answer of a view."""
+    return lambda view: DocumentSink(view.pipeline.name or view.pipeline.file, view.answer, compose)

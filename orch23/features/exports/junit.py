@@ -4,12 +4,12 @@ import re
 from typing import Final
 from xml.etree import ElementTree as ET
 
-from orch23.features.exports.document_sink import DocumentSink
+from orch23.features.exports.document_sink import document
 from orch23.model.event import FinishedStage
 from orch23.model.ports import EndedRun
 from orch23.report.cause_text import cause_name, cause_summary
 from orch23.report.diagnostics import visible
-from orch23.report.formats import Format, View
+from orch23.report.formats import Format
 from orch23.report.live import PLAIN
 from orch23.report.observers import Fanout, sink_observer
 
@@ -54,9 +54,5 @@ def _legal(text: str) -> str:
     return _ILLEGAL.sub("\ufffd", "\n".join(map(visible, text.split("\n"))))
 
 
-def junit_document(view: View) -> DocumentSink:
-    """Return the sink that writes the document to `view.answer`."""
-    return DocumentSink(view.pipeline.name, view.answer, junit_text)
-
-
+junit_document = document(junit_text)
 JUNIT = Format(make=lambda view: Fanout(PLAIN.make(view), sink_observer(junit_document(view), view.clock)))

@@ -5,12 +5,11 @@ from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from typing import Final
 
-from orch23.features.exports.document_sink import DocumentSink
+from orch23.features.exports.document_sink import document
 from orch23.model.event import FinishedStage
 from orch23.model.ports import EndedRun
 from orch23.model.text import format_duration, parse_amount
 from orch23.report.diagnostics import visible
-from orch23.report.formats import View
 from orch23.report.markdown import markdown_text
 from orch23.report.stage_text import command_line
 from orch23.report.values import format_counts, money_text, pluralize, truncate
@@ -20,12 +19,8 @@ _MOST_FAILURES: Final = 20
 _MAX_EXCERPT: Final = 8_000
 
 
-def summary_text(name: str, run: EndedRun) -> str:
-    """Return a run as Markdown. Stages that were fresh are only counted."""
-    return "".join(_parts(name, run))
-
-
 def _parts(name: str, ended_run: EndedRun) -> Iterator[str]:
+    """Yield a run as Markdown. Stages that were fresh are only counted."""
     run = ended_run.ended
     counts = format_counts(run.stages)
     cost, possible = parse_amount(run.cost), parse_amount(run.possible_cost) or Decimal(0)
@@ -76,6 +71,4 @@ def _failure(end: FinishedStage) -> str:
     return f"\n<details><summary>{markdown_text(end.name)}</summary><pre>{excerpt}</pre></details>\n"
 
 
-def summary_document(view: View) -> DocumentSink:
-    """Return the sink that writes the summary to `view.answer`."""
-    return DocumentSink(view.pipeline.name or view.pipeline.file, view.answer, summary_text)
+summary_document = document(lambda name, run: "".join(_parts(name, run)))

@@ -31,6 +31,7 @@ _PROTOCOL = "http/protobuf"
 _WAIT_S = 5.0
 _DEFAULT_ENDPOINT = "http://localhost:4318"
 _PATH = "v1/traces"
+_CORRECT = "correct the environment variables that begin with OTEL_"
 # The values of the variable with which prompts and responses are attributes of spans; `true` was the first one.
 _WITH_CONTENT = frozenset({"true", "span_only", "span_and_event"})
 
@@ -88,9 +89,7 @@ def _start_export(console: Console) -> "SpanExport | None":
         raise ConfigurationError(Diagnostic("E686", f"OTEL_TRACES_EXPORTER is `{names}`, not `otlp`", hint=hint))
     export = _open_export(environ)
     for text in export.ignored:
-        hint = "correct the environment variables that begin with OTEL_"
-        message = f"OpenTelemetry: {_without_headers(text, environ)}"
-        console.write_diagnostics([Diagnostic("W689", message, hint=hint, severity=Severity.WARNING)])
+        _warn(console, f"OpenTelemetry: {_without_headers(text, environ)}", _CORRECT)
     return export
 
 
@@ -108,13 +107,14 @@ def _open_export(environ: Mapping[str, str]) -> "SpanExport":
     try:
         return SpanExport(__version__, has_queue_size="OTEL_BSP_MAX_QUEUE_SIZE" in environ)
     except (ValueError, RuntimeError, OSError) as error:
-        hint = "correct the environment variables that begin with OTEL_"
         message = f"spans cannot be sent: {_without_headers(str(error), environ)}"
-        raise ConfigurationError(Diagnostic("E686", message, hint=hint)) from error
+        raise ConfigurationError(Diagnostic("E686", message, hint=_CORRECT)) from error
 
 
 def _sink(console: Console, export: "SpanExport", view: View) -> Sink:
-    spans = _build_spans(console, export, view.logs, _clock_ns(), console.began_ns)
+    # A clock that does not go back if the time of the machine is set during the build.
+    offset_ns = time_ns() - monotonic_ns()
+    spans = _build_spans(console, export, view.logs, lambda: monotonic_ns() + offset_ns, console.began_ns)
     guarded = Guarded(spans)
     console.resources.callback(_close, console, spans, guarded)
     return guarded
@@ -136,12 +136,6 @@ def _build_spans(
     )
 
 
-def _clock_ns() -> Callable[[], int]:
-    """Return a clock in ns since 1970 that does not go back if the time of the machine is set during the build."""
-    offset_ns = time_ns() - monotonic_ns()
-    return lambda: monotonic_ns() + offset_ns
-
-
 def _read_messages(logs: Path, redact: Callable[[str], str]) -> "ReadMessages":
     def read(run_id: str, stage: str, attempt: int) -> tuple[str, str]:
         files = AttemptFiles(logs / run_id)
@@ -161,8 +155,7 @@ def _close(console: Console, spans: "BuildSpans", guarded: Guarded) -> None:
         guarded.fault = guarded.fault or error
     if guarded.fault is not None:
         message = f"the spans are incomplete, by a bug of orch23: {type(guarded.fault).__name__}: {guarded.fault}"
-        hint = "report it; the journal in `logs` is complete"
-        console.write_diagnostics([Diagnostic("W689", message, hint=hint, severity=Severity.WARNING)])
+        _warn(console, message, "report it; the journal in `logs` is complete")
 
 
 def _end_export(console: Console, export: "SpanExport") -> "Loss | None":
@@ -174,8 +167,12 @@ def _end_export(console: Console, export: "SpanExport") -> "Loss | None":
         hint = (
             "check the OTEL_EXPORTER_OTLP_ variables and the collector; `orch23 log --otel` sends the whole run again"
         )
-        console.write_diagnostics([Diagnostic("W689", message, hint=hint, severity=Severity.WARNING)])
+        _warn(console, message, hint)
     return loss
+
+
+def _warn(console: Console, message: str, hint: str) -> None:
+    console.write_diagnostics([Diagnostic("W689", message, hint=hint, severity=Severity.WARNING)])
 
 
 def _wait_s(environ: Mapping[str, str]) -> float:

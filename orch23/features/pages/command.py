@@ -24,5 +24,5 @@ def view_command() -> None:
 
     Writes the address of the page of `orch23 report`, which follows the run until you press Ctrl-C. Only this machine
     can open it, with the whole address. The default is the newest run, also one that starts later. The beginning of a
-    run id is enough. Needs the extra `view`.
+    run id is enough.
     """

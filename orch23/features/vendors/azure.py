@@ -36,10 +36,6 @@ class AzureAccess(ServerAccess, frozen=True):
 
     is_token: bool = False
 
-    def __repr__(self) -> str:
-        """Describe it without the key."""
-        return f"AzureAccess(url={self.url!r})"
-
 
 def _address(step: LLMStep, environ: Mapping[str, str]) -> str:
     """Return the address of the resource: of the pipeline, else of the environment, else empty."""

@@ -137,7 +137,7 @@ class ServerAccess(Struct, frozen=True):
 
     def __repr__(self) -> str:
         """Describe it without the key."""
-        return f"Server(url={self.url!r})"
+        return f"{type(self).__name__}(url={self.url!r})"
 
 
 class ServerConnection(Struct, frozen=True, kw_only=True):

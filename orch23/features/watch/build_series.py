@@ -6,7 +6,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from msgspec import Struct, field
+from msgspec import Struct
 
 from orch23.cli.console import Console
 from orch23.cli.error_report import report_error
@@ -20,24 +20,10 @@ from orch23.model.stage_status import StageStatus
 from orch23.report.diagnostics import visible
 from orch23.report.values import money_text, pluralize
 from orch23.snapshot.fast_path import StaleSnapshot
-from orch23.snapshot.stat_snapshot import StatSnapshot
 from orch23.store.history import run_totals
 from orch23.store.run_logs import read_journal
 
 _SHOWN_STAGES = 3
-
-
-class SeriesBuild(Struct, frozen=True):
-    """The end of one build. `read` are the states of the files that it used, if it left no snapshot.
-
-    `has_started` is false if its pipeline has errors, or consent is missing. `is_outdated` is true if a file changed
-    after the build has read it, `is_due_again` if the next build can do more without a change of any file.
-    """
-
-    has_started: bool
-    read: StatSnapshot | None = None
-    is_outdated: bool = False
-    is_due_again: bool = False
 
 
 class BuildSeries(Struct, kw_only=True):
@@ -49,20 +35,11 @@ class BuildSeries(Struct, kw_only=True):
     root: Path
     llm: bool
     budget: SharedBudget
-    stop: StopSignals = field(default_factory=StopSignals)
+    stop: StopSignals
 
-    def build(self, snapshot: StaleSnapshot | None) -> SeriesBuild:
+    def build(self, snapshot: StaleSnapshot | None) -> WatchedBuild:
         """Build once, and report the stages that wait."""
         watched = WatchedBuild(llm=self.llm, budget=self.budget, on_signal=self.stop.received.append)
-        self._run(watched, snapshot)
-        _free_memory(is_whole=watched.is_whole)
-        if not watched.run_id:
-            return SeriesBuild(has_started=False)
-        is_due_again = self._account(watched)
-        read = None if is_due_again else watched.read
-        return SeriesBuild(has_started=True, read=read, is_outdated=watched.outdated, is_due_again=is_due_again)
-
-    def _run(self, watched: WatchedBuild, snapshot: StaleSnapshot | None) -> None:
         console = Console(
             here=self.console.here,
             color=self.console.color,
@@ -81,26 +58,29 @@ class BuildSeries(Struct, kw_only=True):
             report_error(error, console)
         finally:
             self.stop.is_building = False
+        _free_memory(is_whole=watched.is_whole)
+        if watched.run_id:
+            self._account(watched)
+        return watched
 
-    def _account(self, watched: WatchedBuild) -> bool:
-        """Add what a run has spent, by its journal; return whether the budget was used up by it."""
+    def _account(self, watched: WatchedBuild) -> None:
+        """Add what a run has spent, by its journal; report that the budget is used up, or which stages wait."""
         lines = read_journal(self.root / LOGS_FOLDER / f"{watched.run_id}.jsonl")
         last = lines[-1].event.data if lines else None
         was_refused = isinstance(last, RunFinished) and last.status == "limit"
-        if self.budget.end(run_totals(lines), was_refused=was_refused and not watched.holds) and not watched.holds:
+        is_used_up = self.budget.end(run_totals(lines), was_refused=was_refused and not watched.holds)
+        if watched.holds:
+            ends = ((line.event.role, line.event.data) for line in lines)
+            awaiting = StageStatus.AWAITING
+            waiting = [name for name, data in ends if isinstance(data, StageFinished) and data.status is awaiting]
+            if waiting:
+                self._report_waiting(waiting)
+        elif is_used_up:
             self.console.write_err(
                 f"the budget of this watch is used up ({self.spent_text}): stages that would call a model wait; "
                 "other stages go on\n"
             )
-            return True
-        waiting = [
-            line.event.role
-            for line in lines
-            if isinstance(line.event.data, StageFinished) and line.event.data.status is StageStatus.AWAITING
-        ]
-        if watched.holds and waiting:
-            self._report_waiting(waiting)
-        return False
+            watched.is_due_again, watched.read = True, None
 
     def _report_waiting(self, stages: list[str]) -> None:
         names = ", ".join(map(visible, stages[:_SHOWN_STAGES]))
@@ -115,11 +95,9 @@ class BuildSeries(Struct, kw_only=True):
     @property
     def spent_text(self) -> str:
         """What was spent of the budget; empty if nothing was."""
-        if not self.budget.spent:
-            return ""
         limit = self.budget.limit
         of_limit = f" of {money_text(limit, Decimal(0))}" if limit is not None else ""
-        return f"{money_text(self.budget.spent, Decimal(0))}{of_limit}"
+        return f"{money_text(self.budget.spent, Decimal(0))}{of_limit}" if self.budget.spent else ""
 
 
 def _free_memory(*, is_whole: bool) -> None:

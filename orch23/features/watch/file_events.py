@@ -17,7 +17,6 @@ _STEP_MS = 20
 _LONGEST_MS = 1000
 _POLL_S = 1.0
 _SLEEP_S = 0.05
-_ATTEMPTS = 3
 
 
 class FolderEvents(Struct):
@@ -30,26 +29,22 @@ class FolderEvents(Struct):
     problem: str = ""
     _folders: frozenset[str] = frozenset()
     _notify: "RustNotify | None" = None
-    _is_outdated: bool = False
 
     def follow(self, folders: Collection[str]) -> bool:
         """Watch these folders; return True if they were not watched before, so that changes may have been missed."""
         wanted = frozenset(filter(os.path.isdir, folders))
-        if self.problem or (wanted == self._folders and not self._is_outdated):
+        if self.problem or (self._notify is not None and wanted == self._folders):
             return False
         self.close()
-        for _ in range(_ATTEMPTS):
-            try:
-                self._notify = _notify_of(wanted)
-            except FileNotFoundError:  # it was removed meanwhile
-                wanted = frozenset(filter(os.path.isdir, wanted))
-            except (OSError, RuntimeError) as error:  # no watches or instances are left
-                self.problem = str(error)
-                return False
-            else:
-                self._folders, self._is_outdated = wanted, False
-                return True
-        return False
+        try:
+            self._notify = _notify_of(wanted)
+        except FileNotFoundError:  # one was removed meanwhile: tried again after the next wait, which is short
+            return False
+        except (OSError, RuntimeError) as error:  # no watches or instances are left
+            self.problem = str(error)
+            return False
+        self._folders = wanted
+        return True
 
     def wait(self, longest_s: float) -> bool:
         """Wait for changes, at most so long, and return whether there were some."""
@@ -59,18 +54,14 @@ class FolderEvents(Struct):
         try:
             found = self._notify.watch(_LONGEST_MS, _STEP_MS, max(1, int(longest_s * 1000)), self.stop)
         except RuntimeError:  # of the thread that reads the events
-            self.renew()
+            self.close()
             self.pause(min(longest_s, _POLL_S))
             return False
         if isinstance(found, str):  # `timeout`, or `stop`
             return False
-        # A folder that was replaced has lost its watch.
-        self._is_outdated = self._is_outdated or any(path in self._folders for _, path in found)
+        if any(path in self._folders for _, path in found):  # a folder that was replaced has lost its watch
+            self.close()
         return True
-
-    def renew(self) -> None:
-        """Make new watches when `follow` is called: events were lost, perhaps that a folder was replaced."""
-        self._is_outdated = True
 
     def pause(self, longest_s: float) -> None:
         """Wait without regard to changes, at most so long: until a signal."""
@@ -80,7 +71,7 @@ class FolderEvents(Struct):
             time.sleep(min(left_s, _SLEEP_S))
 
     def close(self) -> None:
-        """End the thread that reads the events."""
+        """End the thread that reads the events; `follow` starts a new one, with new watches."""
         if self._notify is not None:
             self._notify.close()
             self._notify = None

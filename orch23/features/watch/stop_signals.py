@@ -1,8 +1,6 @@
 """The signals that end `watch`."""
 
 import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
 from types import FrameType
 
 from msgspec import Struct, field
@@ -32,17 +30,11 @@ class StopSignals(Struct):
         """128 and the number of the first signal, such as 130 for Ctrl-C."""
         return 128 + self.received[0] if self.received else ExitCode.SIGINT
 
-    @contextmanager
-    def handled(self) -> Iterator[None]:
-        """Handle signals until the end of the block."""
-        # nohup ignores SIGHUP, and it must stay ignored.
-        handled = [one for one in _SIGNALS if signal.getsignal(one) != signal.SIG_IGN]
-        before = {number: signal.signal(number, self._handle) for number in handled}
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
+    def handle_signals(self) -> None:
+        """Handle signals from now on."""
+        for one in _SIGNALS:
+            if signal.getsignal(one) != signal.SIG_IGN:  # nohup ignores SIGHUP, and it must stay ignored
+                signal.signal(one, self._handle)
 
     def _handle(self, number: int, _frame: FrameType | None) -> None:
         self.received.append(number)

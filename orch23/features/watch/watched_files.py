@@ -2,10 +2,12 @@
 
 import contextlib
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TextIO
 
-from msgspec import Struct, field
+from msgspec import Struct
 
 from orch23.model.paths import LOGS_FOLDER
 from orch23.snapshot.fast_path import StaleSnapshot, last_snapshot
@@ -17,6 +19,7 @@ _CLOCK_NS = 12_000_000
 _OWN = (STORE_FOLDER, LOGS_FOLDER)
 _UNREAD = ".git"
 _MAX_FILES = 50_000
+_NEVER_NS = 1 << 63
 
 
 class Change(Struct, frozen=True):
@@ -33,16 +36,14 @@ class WatchedTree(Struct, frozen=True):
     states: dict[str, tuple[int, int, int]]
 
     @classmethod
-    def of(cls, root: Path, since_ns: int) -> "WatchedTree":
+    def of(cls, root: Path, since_ns: int = _NEVER_NS) -> "WatchedTree":
         """Return the files at `root` now. One that changed since a time in ns counts as changed."""
         late = since_ns - _CLOCK_NS
-        states = {path: (0, 0, 0) if state[0] >= late else state for path, state in _files(root)}
-        return cls(root, states)
+        return cls(root, {path: (0, 0, 0) if state[0] >= late else state for path, state in _files(root)})
 
     def changed(self) -> tuple[str, ...]:
         """Return the paths that differ now."""
-        now = dict(_files(self.root))
-        return tuple(sorted(path for path in {*now, *self.states} if now.get(path) != self.states.get(path)))
+        return tuple(sorted({path for path, _ in self.states.items() ^ dict(_files(self.root)).items()}))
 
 
 class WatchedFiles(Struct):
@@ -57,7 +58,6 @@ class WatchedFiles(Struct):
     read: StatSnapshot | WatchedTree | None = None
     _is_confirmed: bool = False
     _last: StaleSnapshot | None = None
-    _places: dict[str, frozenset[str]] = field(default_factory=dict)
 
     def change(self) -> Change | None:
         """Return what has changed since the last build; None if that is nothing."""
@@ -80,21 +80,19 @@ class WatchedFiles(Struct):
 
     def _since_read(self) -> tuple[str, ...] | None:
         """Return what has changed since the last build read it, if that left no snapshot; None if it is not known."""
-        if isinstance(self.read, WatchedTree):
-            return self.read.changed()
-        return None if self.read is None else self._compared(self.read)
-
-    def forget(self) -> None:
-        """Read the snapshot again: a build changes the one in memory."""
-        self._last = None
-
-    def _compared(self, read: StatSnapshot) -> tuple[str, ...] | None:
+        read = self.read
+        if read is None or isinstance(read, WatchedTree):
+            return None if read is None else read.changed()
         with contextlib.chdir(self.root):
             difference = read.compare()
         if difference is None:
             return None
         read.update_times(difference)
         return tuple(difference.changed)
+
+    def forget(self) -> None:
+        """Read the snapshot again: a build changes the one in memory."""
+        self._last = None
 
     @property
     def _known(self) -> StatSnapshot | None:
@@ -138,24 +136,27 @@ def _is_own(path: str) -> bool:
     return path.partition("/")[0] in _OWN
 
 
+def _identity(stream: TextIO) -> tuple[int, int] | None:
+    try:
+        state = os.fstat(stream.fileno())
+    except (AttributeError, OSError, ValueError):  # it is closed
+        return None
+    return state.st_dev, state.st_ino
+
+
 def _files(root: Path) -> Iterator[tuple[str, tuple[int, int, int]]]:
     """Yield the files below a folder with change time in ns, size and inode, without those of orch23 and git."""
-    waiting, count = [""], 0
-    while waiting:
-        folder = waiting.pop()
-        try:
-            entries = sorted(os.scandir(root / folder), key=lambda one: one.name)
-        except OSError:  # it was removed meanwhile, or may not be read
-            continue
-        for entry in entries:
-            path = f"{folder}/{entry.name}" if folder else entry.name
-            if entry.is_dir(follow_symlinks=False):
-                if not _is_own(path) and entry.name != _UNREAD:
-                    waiting.append(path)
-                continue
+    # `orch23 watch 2> watch.log` would be an edit by each message.
+    count, written = 0, {_identity(one) for one in (sys.stdout, sys.stderr)}
+    for folder, below, names in os.walk(root):
+        place = path_in(root, f"{folder}/")
+        linked = [one for one in below if Path(folder, one).is_symlink()]
+        below[:] = sorted(one for one in below if one != _UNREAD and not _is_own(f"{place}{one}"))
+        for name in (*names, *linked):
             with contextlib.suppress(FileNotFoundError):
-                state = entry.stat(follow_symlinks=False)
+                state = os.lstat(f"{folder}/{name}")
                 count += 1
-                yield path, (state.st_ctime_ns, state.st_size, state.st_ino)
+                if (state.st_dev, state.st_ino) not in written:
+                    yield f"{place}{name}", (state.st_ctime_ns, state.st_size, state.st_ino)
         if count > _MAX_FILES:
             return

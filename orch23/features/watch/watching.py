@@ -14,7 +14,8 @@ from orch23.cli.console import Console
 from orch23.cli.opening import parse_budget, settings_of
 from orch23.cli.parameters import PipelineArguments
 from orch23.cli.shared_budget import SharedBudget
-from orch23.features.watch.build_series import BuildSeries, SeriesBuild
+from orch23.cli.watched_build import WatchedBuild
+from orch23.features.watch.build_series import BuildSeries
 from orch23.features.watch.file_events import FolderEvents
 from orch23.features.watch.stop_signals import StopSignals
 from orch23.features.watch.watched_files import Change, WatchedFiles, WatchedTree, path_in
@@ -33,7 +34,6 @@ _GIT_WAIT_S = 5.0
 _MAX_AGAIN = 3
 _LONGEST_PAUSE_S = 8.0
 _LOOK_S = 0.5
-_NEVER_NS = 1 << 63
 _SHOWN_PATHS = 3
 
 
@@ -52,36 +52,36 @@ def watch_project(
     argv = _build_words(args, jobs=jobs, keep_going=keep_going, allow_unsandboxed=allow_unsandboxed)
     # The snapshot of a command line is found from the working directory.
     with contextlib.chdir(console.here):
-        parameters = _parameters(argv)
         stop = StopSignals()
         builds = BuildSeries(
             console=console,
             argv=argv,
-            parameters=parameters,
+            parameters=_parameters(argv),
             root=settings.root,
             llm=llm,
             budget=SharedBudget(parse_budget(budget)),
             stop=stop,
         )
         files, events = WatchedFiles(settings.root, argv), FolderEvents(stop)
-        watch = Watch(console=console, root=settings.root, files=files, builds=builds, events=events, stop=stop)
-        with stop.handled(), contextlib.closing(events):
-            return watch.run()
+        stop.handle_signals()
+        with contextlib.closing(events):
+            return Watch(builds=builds, files=files, events=events).run()
 
 
 def _build_words(
     args: PipelineArguments, *, jobs: int | None, keep_going: bool, allow_unsandboxed: bool
 ) -> tuple[str, ...]:
     """Return the command line of `build` with the same options: both share a snapshot."""
-    words = ["build", *args.arguments]
-    words += [word for one in args.sets for word in ("--set", one)]
-    named = {"--vars": args.vars_file, "--provider": args.provider, "--model": args.model, "--cache": args.cache}
-    named |= {"--executor": args.executor, "--scheduler": args.scheduler or None}
-    words += [word for option, value in named.items() if value is not None for word in (option, value)]
-    words += [] if jobs is None else ["--jobs", str(jobs)]
-    words += ["--keep-going"] if keep_going else []
-    words += ["--cache-write"] if args.cache_write else []
-    return (*words, "--allow-unsandboxed") if allow_unsandboxed else tuple(words)
+    named = [*(("--set", one) for one in args.sets), ("--vars", args.vars_file), ("--provider", args.provider)]
+    named += [("--model", args.model), ("--cache", args.cache), ("--executor", args.executor)]
+    named += [("--scheduler", args.scheduler or None), ("--jobs", None if jobs is None else str(jobs))]
+    flags = {
+        "--keep-going": keep_going,
+        "--cache-write": args.cache_write,
+        "--allow-unsandboxed": allow_unsandboxed,
+    }
+    values = (word for option, value in named if value is not None for word in (option, value))
+    return ("build", *args.arguments, *values, *(flag for flag, is_given in flags.items() if is_given))
 
 
 def _parameters(argv: tuple[str, ...]) -> dict[str, Any]:
@@ -99,16 +99,13 @@ def _parameters(argv: tuple[str, ...]) -> dict[str, Any]:
 class Watch(Struct, kw_only=True):
     """Builds what has changed since the last build, and waits for the next change."""
 
-    console: Console
-    root: Path
-    files: WatchedFiles
     builds: BuildSeries
+    files: WatchedFiles
     events: FolderEvents
-    stop: StopSignals
     _is_idle: bool = False
-    _is_timeout: bool = False
+    _was_silent: bool = False
     _repeats: int = 0
-    _ended: SeriesBuild | None = None
+    _ended: WatchedBuild | None = None
 
     def run(self) -> int:
         """Build and wait until a signal; return the exit code."""
@@ -117,68 +114,70 @@ class Watch(Struct, kw_only=True):
             if change is not None:
                 self._build(change)
                 continue
-            self._is_timeout = False
+            self._was_silent = False
             # Folders that were not watched may have changed before they were.
             if self.events.follow(self.files.folders()):
                 continue
             self._show_idle()
-            if self.events.wait(_INTERVAL_S):
+            self._was_silent = not self.events.wait(_INTERVAL_S)
+            if not self._was_silent:
                 self._wait_for_git()
-            else:
-                self._is_timeout = True
-        return self.stop.exit_code
+        return self.builds.stop.exit_code
+
+    def _wait_for_git(self) -> None:
+        until = time.monotonic() + _GIT_WAIT_S
+        while (self.files.root / _GIT_LOCK).exists() and time.monotonic() < until and not self.builds.stop.is_set():
+            time.sleep(0.02)
+
+    def _write(self, text: str) -> None:
+        self._is_idle = False
+        self.builds.console.write_err(text)
 
     def _show_idle(self) -> None:
         if self._is_idle:
             return
-        self._is_idle = True
         if self.events.problem:
-            self.console.write_err(
+            self._write(
                 f"note: the files are compared every second, since they cannot be watched: {self.events.problem}\n"
             )
         spent = f"{self.builds.spent_text} spent; " if self.builds.spent_text else ""
         count = self.files.count
         files = "all files of the project" if count is None else pluralize(count, "file")
-        self.console.write_err(f"watching {files}; {spent}press Ctrl-C to stop\n")
+        self._write(f"watching {files}; {spent}press Ctrl-C to stop\n")
+        self._is_idle = True
 
     def _wait_for_lock(self) -> bool:
         """Wait until no other build of the project runs; return False if a signal came."""
         is_shown = False
-        while not self.stop.is_set() and _is_locked(self.root / LOCK_FILE):
+        while not self.builds.stop.is_set() and _is_locked(self.files.root / LOCK_FILE):
             if not is_shown:
-                is_shown, self._is_idle = True, False
-                self.console.write_err("another build runs in this project: waiting until it ends\n")
+                self._write("another build runs in this project: waiting until it ends\n")
+            is_shown = True
             self.events.wait(_LOCK_INTERVAL_S)
-        return not self.stop.is_set()
-
-    def _wait_for_git(self) -> None:
-        until = time.monotonic() + _GIT_WAIT_S
-        while (self.root / _GIT_LOCK).exists() and time.monotonic() < until and not self.stop.is_set():
-            time.sleep(0.02)
+        return not self.builds.stop.is_set()
 
     def _build(self, change: Change) -> None:
         """Build once, and note what to compare from now on."""
-        self._is_idle = False
-        if self._is_timeout:
+        if self._was_silent:
             # No event has come for it: the queue of the kernel overflowed, or a folder was replaced without an event.
-            self.events.renew()
-            self._is_timeout = False
-        self.console.write_err(self._reason(change))
+            self.events.close()
+            self._was_silent = False
+        self._write(self._reason(change))
         began_ns = time.time_ns()
         self._ended = ended = self.builds.build(change.snapshot)
         self.files.forget()
-        self.files.read = ended.read if ended.has_started else WatchedTree.of(self.root, began_ns)
-        self._repeats = self._repeats + 1 if ended.is_outdated else 0
+        self.files.read = ended.read if ended.run_id else WatchedTree.of(self.files.root, began_ns)
+        self._repeats = self._repeats + 1 if ended.run_id and ended.outdated else 0
         if (more := self._repeats - _MAX_AGAIN) > 0:
             self._pause(min(_LONGEST_PAUSE_S, 2.0 ** (more - 1)))
 
     def _pause(self, longest_s: float) -> None:
         """Wait before a build whose files change again and again, or until they change while no build runs."""
-        self.console.write_err(
+        self._write(
             f"note: files change during each build; the next one starts in {longest_s:.0f} s, or at the next change\n"
         )
-        files, until = WatchedTree.of(self.root, _NEVER_NS), time.monotonic() + longest_s
-        while not self.stop.is_set() and (left_s := until - time.monotonic()) > 0:
+        files, until = WatchedTree.of(self.files.root), time.monotonic() + longest_s
+        while not self.builds.stop.is_set() and (left_s := until - time.monotonic()) > 0:
             self.events.pause(min(left_s, _LOOK_S))
             if files.changed():  # by the user, so the builds may not have changed them either
                 self._repeats = 0
@@ -187,25 +186,22 @@ class Watch(Struct, kw_only=True):
     def _reason(self, change: Change) -> str:
         """Return the lines above a build: what has changed, if that is known."""
         if change.paths:
-            return f"\n{_changed_text(tuple(path_in(self.root, one) for one in change.paths))}\n"
+            return f"\n{_changed_text(tuple(path_in(self.files.root, one) for one in change.paths))}\n"
         if self._ended is None or self._ended.is_due_again:
             return ""
-        return "\na file changed during the build\n" if self._ended.is_outdated else "\nfiles changed\n"
+        return "\na file changed during the build\n" if self._ended.outdated else "\nfiles changed\n"
 
 
 def _is_locked(path: Path) -> bool:
-    try:
+    with contextlib.suppress(OSError):  # there was no build yet, or the build reports it
         lock = open_own(path, os.O_RDWR)
-    except OSError:  # there was no build yet, or the build reports it
-        return False
-    try:
-        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    else:
-        return False
-    finally:
-        os.close(lock)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(lock)
+    return False
 
 
 def _changed_text(paths: tuple[str, ...]) -> str:

@@ -65,8 +65,8 @@ def test_parallel_chains_are_straight_and_do_not_cross() -> None:
 
 def test_crossings_are_removed() -> None:
     # As declared, each edge would cross the others.
-    edges = [(f"a{at}", f"b{5 - at}") for at in range(6)]
-    layout = layered_layout(dict.fromkeys([f"{one}{at}" for one in "ab" for at in range(6)], 60.0), edges)
+    edges = [pair for at in range(6) for pair in ((f"a{at}", f"b{5 - at}"), (f"b{at}", f"c{at * 5 % 6}"))]
+    layout = layered_layout(dict.fromkeys([f"{one}{at}" for one in "abc" for at in range(6)], 60.0), edges)
     for a, b in edges:
         assert layout.centers[a].y == pytest.approx(layout.centers[b].y)
 

@@ -206,6 +206,15 @@ def test_a_pipeline_with_errors_is_built_when_it_is_repaired(watching: Watching)
     assert watching.stop() == 130
 
 
+def test_what_it_writes_to_a_file_of_the_project_is_not_an_edit(watching: Watching) -> None:
+    watching.write("pipeline.yaml", PIPELINE.replace("name: watched", "nme: watched"))
+    watching.log = watching.root / "watch.log"
+    watching.start()
+    watching.write("pipeline.yaml", PIPELINE)
+    watching.wait(lambda: "3 built" in watching.text())
+    assert watching.text().count("error[E802]") == 1
+
+
 @pytest.mark.stride(2)
 @pytest.mark.parametrize("is_removed", [False, True])
 def test_a_pipeline_that_is_as_before_its_errors_is_reported_as_up_to_date(

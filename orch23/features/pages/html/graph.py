@@ -3,6 +3,8 @@
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
+from msgspec.structs import replace
+
 from orch23.features.pages.html.anchors import Anchors, large_families
 from orch23.features.pages.html.layout import Point, layered_layout
 from orch23.features.pages.html.page import GraphView, NodeView, Tone
@@ -63,19 +65,16 @@ def _picture(
     layout = layered_layout(widths, edges)
     nodes = []
     for name, center in layout.centers.items():
-        place = _Place(center, widths[name])
-        nodes.append(
-            _node(name, members[name], place, labels[name], notes[name], anchors)
-            if name in members
-            else NodeView(
-                x=place.x,
-                y=place.y,
-                width=place.width,
-                label=labels[name],
-                title=f"{name}: not part of this run",
-                badge=stage_badge("waiting"),
-            )
+        width = widths[name]
+        node = NodeView(
+            x=center.x - width / 2 + _MARGIN,
+            y=center.y - NODE_HEIGHT / 2 + _MARGIN,
+            width=width,
+            label=labels[name],
+            title=f"{name}: not part of this run",
+            badge=stage_badge("waiting"),
         )
+        nodes.append(_of_stages(node, name, members[name], notes[name], anchors) if name in members else node)
     return GraphView(
         width=layout.width + 2 * _MARGIN,
         height=layout.height + 2 * _MARGIN,
@@ -86,33 +85,23 @@ def _picture(
     )
 
 
-class _Place:
-    def __init__(self, center: Point, width: float) -> None:
-        self.width = width
-        self.x = center.x - width / 2 + _MARGIN
-        self.y = center.y - NODE_HEIGHT / 2 + _MARGIN
-
-
 def _is_folded(name: str, group: Sequence[StageFacts]) -> bool:
     return len(group) > 1 or group[0].name != name
 
 
-def _node(name: str, group: Sequence[StageFacts], place: _Place, label: str, note: str, anchors: Anchors) -> NodeView:
+def _of_stages(node: NodeView, name: str, group: Sequence[StageFacts], note: str, anchors: Anchors) -> NodeView:
     badges = [stage_badge(one.status) for one in group]
     is_folded = _is_folded(name, group)
     parts: list[tuple[Tone, float, float]] = []
     at = 0.0
     for tone, number in tone_shares(badges) if is_folded else ():
-        width = place.width * number / len(group)
+        width = node.width * number / len(group)
         parts.append((tone, at, width))
         at += width
     first = group[0]
     kind = f"{first.kind}, " if first.kind else ""
-    return NodeView(
-        x=place.x,
-        y=place.y,
-        width=place.width,
-        label=label,
+    return replace(
+        node,
         title=f"{name}: {kind}{count_words(badges) if is_folded else badges[0].word}",
         badge=worst_badge(badges),
         anchor=anchors.of_group(name) if is_folded else anchors.of_stage(first.name),

@@ -3,7 +3,7 @@
 import html
 import math
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import TypeAlias
 
 from msgspec import Struct
 
@@ -31,11 +31,8 @@ class KeptText(Struct, frozen=True):
     path: str
 
 
-class TextReader(Protocol):
-    """Reads the files of attempts."""
-
-    def __call__(self, stage: str, attempt: int, name: str, limit: int) -> KeptText | None:
-        """Return at least `limit` characters of a file of an attempt; None if there is none."""
+TextReader: TypeAlias = Callable[[str, int, str, int], KeptText | None]
+"""Return at least so many characters of a file, by stage, attempt, name and number; None if there is none."""
 
 
 class ShownText(Struct, frozen=True, kw_only=True):

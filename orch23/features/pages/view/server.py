@@ -1,17 +1,28 @@
-"""Serve the live page of a run on loopback."""
+"""Serve the live page of a run on loopback: one page and one stream of events, for a reader who has the address."""
 
+import hmac
 import secrets
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Mapping
+from http.server import BaseHTTPRequestHandler
+from socketserver import ThreadingTCPServer
 
-import uvicorn
+from orch23.features.pages.view.followed_page import FollowedPage
 
-from orch23.execute.loopback import LOOPBACK, loopback_listener
-from orch23.features.pages.view.app import LivePage, view_app
-
+LOOPBACK = "127.0.0.1"
 _TOKEN_BYTES = 24
+_INTERVAL_S = 0.3
+_SILENCE = 50  # intervals after which a comment shows that the connection is alive
+_HEADERS = {
+    "Cache-Control": "no-store",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+}
 
 
-def serve_page(page: LivePage, port: int, ready: Callable[[str], None]) -> None:
+def serve_page(page: FollowedPage, port: int, ready: Callable[[str], None]) -> None:
     """Serve a page until the process is interrupted; call `ready` with its address once it can be opened.
 
     Port 0 is a free one.
@@ -19,21 +30,89 @@ def serve_page(page: LivePage, port: int, ready: Callable[[str], None]) -> None:
     Raises:
         OSError: the port is in use.
     """
-    token = secrets.token_urlsafe(_TOKEN_BYTES)
-    with loopback_listener(port) as listener:
-        number = listener.getsockname()[1]
-        app = view_app(page, token, number, lambda: server.should_exit)
-        config = uvicorn.Config(
-            app,
-            http="h11",
-            ws="none",
-            lifespan="off",
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            proxy_headers=False,
-            timeout_graceful_shutdown=1,
-        )
-        server = uvicorn.Server(config)
-        ready(f"http://{LOOPBACK}:{number}/{token}/")
-        server.run(sockets=[listener])
+    with _PageServer(page, port) as server:
+        ready(f"http://{LOOPBACK}:{server.port}/{server.token}/")
+        try:
+            server.serve_forever()
+        finally:
+            server.is_ending.set()
+
+
+class _PageServer(ThreadingTCPServer):
+    daemon_threads = True
+    allow_reuse_address = True
+
+    def __init__(self, page: FollowedPage, port: int) -> None:
+        self.page, self.token, self.is_ending = page, secrets.token_urlsafe(_TOKEN_BYTES), threading.Event()
+        super().__init__((LOOPBACK, port), _Handler)
+        self.port: int = self.socket.getsockname()[1]
+
+    def handle_error(self, *_: object) -> None:
+        """Print nothing: the reader has closed the connection, or sent no whole request."""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    """Answers only its own address on loopback, with the token, and only GET and HEAD.
+
+    A page of another site can make a browser send requests, and have its own name resolved to 127.0.0.1: then the
+    header `Host` has that name.
+    """
+
+    server: _PageServer
+    server_version, sys_version = "orch23", ""
+    timeout = 10.0  # of a connection on which nothing comes or goes
+
+    def _answer(self) -> None:
+        refused = self._refusal()
+        place = self.path.partition("?")[0].removeprefix(f"/{self.server.token}/")
+        if refused is not None:
+            self._send(*refused)
+        elif place == "":
+            html, policy = self.server.page.render()
+            self._send(200, html, "text/html", {"Content-Security-Policy": f"{policy}; frame-ancestors 'none'"})
+        elif place == "events":
+            self._follow()
+        else:
+            self._send(404, "Not Found")
+
+    do_GET = do_HEAD = do_POST = do_PUT = do_PATCH = do_DELETE = do_OPTIONS = _answer  # noqa: N815 - names of the library
+
+    def _refusal(self) -> tuple[int, str] | None:
+        hosts = [value.lower() for value in self.headers.get_all("Host", [])]
+        if len(hosts) != 1 or hosts[0] not in (f"{LOOPBACK}:{self.server.port}", f"localhost:{self.server.port}"):
+            return 421, "this server does not have that name\n"
+        if any(origin != f"http://{hosts[0]}" for origin in self.headers.get_all("Origin", [])):
+            return 403, "a page of another origin may not ask\n"
+        first = self.path.split("/")[1:2]
+        if not hmac.compare_digest(self.server.token.encode(), "".join(first).encode("utf-8", "replace")):
+            return 404, "there is nothing here: use the whole address that `orch23 view` wrote\n"
+        if self.command not in ("GET", "HEAD"):
+            return 405, "only GET and HEAD\n"
+        return None
+
+    def _send(self, status: int, text: str, kind: str = "text/plain", more: Mapping[str, str] | None = None) -> None:
+        body = text.encode()
+        self._send_head(status, kind, {"Content-Length": str(len(body)), **(more or {})})
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    def _send_head(self, status: int, kind: str, more: Mapping[str, str]) -> None:
+        self.send_response_only(status)
+        for name, value in {"Content-Type": f"{kind}; charset=utf-8", **_HEADERS, **more}.items():
+            self.send_header(name, value)
+        self.end_headers()
+
+    def _follow(self) -> None:
+        self._send_head(200, "text/event-stream", {})
+        shown, silent = "", 0
+        while self.command != "HEAD":
+            version = self.server.page.poll()
+            if version != shown or silent == _SILENCE:
+                self.wfile.write(f"data: {version}\n\n".encode() if version != shown else b":\n\n")
+                shown, silent = version, 0
+            silent += 1
+            if self.server.is_ending.wait(_INTERVAL_S):
+                return
+
+    def log_message(self, *_: object) -> None:
+        """Print nothing: each refresh of the page would be a line."""
