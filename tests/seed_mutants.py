@@ -119,13 +119,13 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "S0-04": (
         M(
             "orch23/features/vendors/openai_adapter.py",
-            "    if not _key(environ) and not is_loopback(server_url(step)):",
-            "    if False:",
+            "        if not self.key(environ) and self.is_remote:",
+            "        if False:",
         ),
         M(
-            "orch23/features/vendors/openai_adapter.py",
-            '    return environ.get(OPENAI_KEY, "").strip()',
-            '    return environ.get(OPENAI_KEY, "none").strip()',
+            "orch23/providers/vendor_adapters.py",
+            '        return environ.get(self.key_variable, "").strip()',
+            '        return environ.get(self.key_variable, "none").strip()',
         ),
     ),
     "S0-05": (
@@ -766,11 +766,11 @@ MUTANTS: dict[str, tuple[M, ...]] = {
         ),
     ),
     "S4-29": (
-        M("orch23/features/vendors/openai_adapter.py", "    on_truncated=OnTruncated(1, 2),\n", ""),
+        M("orch23/features/vendors/openai_adapter.py", "    on_truncated = OnTruncated(1, 2)\n", ""),
         M(
             "orch23/features/vendors/openai_adapter.py",
-            "    on_truncated=OnTruncated(1, 2),\n",
-            "    on_truncated=OnTruncated(1, 3),\n",
+            "    on_truncated = OnTruncated(1, 2)\n",
+            "    on_truncated = OnTruncated(1, 3)\n",
         ),
     ),
     "S4-30": (

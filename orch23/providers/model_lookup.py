@@ -18,14 +18,14 @@ def find_model(step: LLMStep, environ: Mapping[str, str]) -> Diagnostic | None:
     # Not part of a build: a network failure would stop builds that need no call (ADR 11).
     adapter = adapter_for(step)
     try:
-        name = adapter.look_up(step, environ, LOOKUP_TIMEOUT_S) if adapter.look_up else step.model
+        name = adapter.look_up(environ, LOOKUP_TIMEOUT_S) if adapter.look_up else step.model
     except TransportError as fault:
         return fault.diagnostic
     except ProviderError as ended:
         return ended.diagnostics[0]
     # A gateway's page is a text with status 200.
     is_found = isinstance(name, str) and name
-    return None if is_found else invalid_reply_diagnostic(f"{adapter.endpoint(step)} replied without a model")
+    return None if is_found else invalid_reply_diagnostic(f"{adapter.endpoint} replied without a model")
 
 
 def look_up_at_anthropic(url: str, key: str, model: str, timeout_s: float) -> object:

@@ -126,7 +126,7 @@ def _planned_call(basis: EstimateBasis) -> "tuple[Request, ModelFacts] | None":
     if request is None or not is_certain or not request.family or not isinstance(node, Stage) or not is_llm(node.step):
         return None
     step = node.step.of_attempt(node.retry, 1)
-    facts = adapter_for(step).facts(step)
+    facts = adapter_for(step).facts
     return None if facts is None or request.fallback else (request, facts)
 
 
