@@ -148,7 +148,7 @@ class Parrot:
 
 
 class ParrotAdapter(Adapter):
-    parameters = {}
+    sends = ()
     endpoint = "parrot"
     api = "parrot/1"
     pricing = "free"

@@ -776,8 +776,8 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "S4-30": (
         M(
             "orch23/features/vendors/openai_adapter.py",
-            'given = {"effort": step.effort, "seed": step.seed, "temperature": step.temperature}',
-            'given = {"seed": step.seed, "temperature": step.temperature}',
+            'sends = ("max_tokens", "effort", "seed", "temperature")',
+            'sends = ("max_tokens", "seed", "temperature")',
         ),
     ),
     "S4-31": (

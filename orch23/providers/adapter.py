@@ -174,18 +174,19 @@ class CallContext(Struct, frozen=True):
 
 
 # What a provider must define.
-REQUIRED: Final = ("make", "parameters", "endpoint", "api")
+REQUIRED: Final = ("make", "endpoint", "api")
 
 
 class Adapter:
     """A provider for one step. All but `make`, `batches`, `prepare` and `look_up` work without a call.
 
-    They import no client library, either. A provider has at least `make`, `parameters`, `endpoint` and `api`.
-    `takes` are the fields of `llm` that only some providers have. `media` are the provider's limits for pictures and
-    PDFs. `usual_max_tokens` is the default of `max_tokens`; None for that of all providers.
+    They import no client library, either. A provider has at least `make`, `endpoint` and `api`. `takes` are the fields
+    of `llm` that only some providers have; those of `sends` are parameters of a request. `media` are the provider's
+    limits for pictures and PDFs. `usual_max_tokens` is the default of `max_tokens`; None for that of all providers.
     """
 
     takes: ClassVar[frozenset[str]] = frozenset()
+    sends: ClassVar[tuple[str, ...]] = ("max_tokens",)
     pricing: ClassVar[Pricing] = "unknown"
     # Vendors count input from the prompt cache differently against the limit of tokens.
     limits_cached_input: ClassVar[bool] = True
@@ -210,9 +211,9 @@ class Adapter:
 
     @property
     def parameters(self) -> Mapping[str, Json]:
-        """The parameters of a request. They are hashed, so defaults are explicit."""
+        """The parameters of a request, without those that are not set. They are hashed, so defaults are explicit."""
         # A default of a client library could change with its version, and with it every request.
-        raise NotImplementedError
+        return {name: value for name in self.sends if (value := getattr(self.step, name)) is not None}
 
     @property
     def endpoint(self) -> str:

@@ -347,6 +347,7 @@ class ClaudeAdapter(VendorAdapter):
 
     vendor = "anthropic"
     takes = frozenset({"effort", "thinking", "base_url", "endpoint_alias"})
+    sends = ("max_tokens", "effort")
     api = f"messages {API_VERSION}"
     limits_cached_input = False
     media = ANTHROPIC_MEDIA
@@ -354,14 +355,12 @@ class ClaudeAdapter(VendorAdapter):
 
     @property
     def parameters(self) -> Mapping[str, Json]:
-        """The parameters of a request."""
-        step = self.step
-        found: dict[str, Json] = {"max_tokens": step.max_tokens}
-        if step.effort is not None:
-            found["effort"] = step.effort
-        if (said := step.thinking) is not None:
-            found["thinking"] = {"type": "enabled", "budget_tokens": int(said)} if said.isdecimal() else {"type": said}
-        return found
+        """The parameters of a request, with the form of `thinking` that the interface has."""
+        said = self.step.thinking
+        if said is None:
+            return super().parameters
+        thinking: Json = {"type": "enabled", "budget_tokens": int(said)} if said.isdecimal() else {"type": said}
+        return {**super().parameters, "thinking": thinking}
 
     def wire(self, schema: Json) -> Json:
         """Reduce a schema to what the interface takes."""

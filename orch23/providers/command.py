@@ -15,7 +15,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from orch23.model.diagnostic import Diagnostic
-from orch23.model.digest import FileEntry, Json, digest_json
+from orch23.model.digest import FileEntry, digest_json
 from orch23.model.errors import ConsentError, ProviderError, SafetyError
 from orch23.model.event import Event
 from orch23.model.llm import Provider, Request, Response
@@ -235,11 +235,6 @@ class CommandAdapter(Adapter):
     def make(self, setting: ProviderContext, asking: CallContext) -> Provider:
         """Return the provider."""
         return CommandProvider(step=self.step, setting=setting, stage=asking.stage)
-
-    @property
-    def parameters(self) -> Mapping[str, Json]:
-        """The limit of a response."""
-        return {"max_tokens": self.step.max_tokens}
 
     @property
     def endpoint(self) -> str:

@@ -1,6 +1,6 @@
 """The provider `scripted`: responses from a file, for tests and templates."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from msgspec import Struct
@@ -101,6 +101,7 @@ class ScriptedAdapter(Adapter):
     """The provider `scripted`."""
 
     takes = frozenset({"answers"})
+    sends = ("answers",)
     pricing = "free"
     endpoint = "scripted"
     api = ""
@@ -109,11 +110,6 @@ class ScriptedAdapter(Adapter):
     def make(self, setting: ProviderContext, asking: CallContext) -> ScriptedProvider:
         """Return the provider."""
         return ScriptedProvider(setting.read_answers(self.step.answers or ""), asking.stage, asking.attempt)
-
-    @property
-    def parameters(self) -> Mapping[str, Json]:
-        """The file of responses."""
-        return {"answers": self.step.answers}
 
     def check(self, root: Path | None) -> Iterator[Diagnostic]:
         """Yield an error for a missing file of responses."""

@@ -274,6 +274,7 @@ class LocalAdapter(Adapter):
     """The provider `local`."""
 
     takes = frozenset({"seed", "temperature"})
+    sends = ("max_tokens", "seed", "temperature")
     pricing = "free"
     usual_max_tokens = DEFAULT_MAX_TOKENS
     endpoint = "llama.cpp"
@@ -286,13 +287,9 @@ class LocalAdapter(Adapter):
 
     @property
     def parameters(self) -> Mapping[str, Json]:
-        """The parameters of a request."""
-        step = self.step
-        return {
-            "max_tokens": step.max_tokens,
-            "seed": DEFAULT_SEED if step.seed is None else step.seed,
-            "temperature": DEFAULT_TEMPERATURE if step.temperature is None else step.temperature,
-        }
+        """The parameters of a request, with defaults."""
+        usual = {"max_tokens": self.step.max_tokens, "seed": DEFAULT_SEED, "temperature": DEFAULT_TEMPERATURE}
+        return {**usual, **super().parameters}
 
     def wire(self, schema: Json) -> Json:
         """Return the schema of `returns: json`."""

@@ -34,6 +34,7 @@ class GptAdapter(VendorAdapter):
 
     vendor = "openai"
     takes = frozenset({"effort", "base_url", "endpoint_alias", "seed", "temperature", "api", "background"})
+    sends = ("max_tokens", "effort", "seed", "temperature")
     pricing = "openai"
     on_truncated = OnTruncated(1, 2)
     media = OPENAI_MEDIA
@@ -44,13 +45,6 @@ class GptAdapter(VendorAdapter):
     def api(self) -> str:
         """The interface: the step's, or `responses`."""
         return self.step.api or "responses"
-
-    @property
-    def parameters(self) -> Mapping[str, Json]:
-        """The parameters of a request."""
-        step = self.step
-        given = {"effort": step.effort, "seed": step.seed, "temperature": step.temperature}
-        return {"max_tokens": step.max_tokens, **{name: value for name, value in given.items() if value is not None}}
 
     @property
     def stored_at(self) -> str:
