@@ -14,6 +14,7 @@ from orch23.model.digest import canonical_json, digest_bytes
 from orch23.model.llm import Proposal, RefusedResponse
 from orch23.model.pipeline import WriteScope
 from orch23.proposal.proposal import judge_response
+from orch23.proposal.proposal_files import ProposalScope
 from orch23.providers.wire import FILES_SCHEMA, MAX_SCHEMA_NODES, reduce_schema, sent_schema, wire_schema
 from orch23.steps.llm.spec import LLMStep
 
@@ -50,11 +51,9 @@ def judged(value, base=None):
     return judge_response(
         json.dumps(value),
         "end",
+        ProposalScope(cwd=".", write_scope=write_scope, base=base or {"a.py": None}),
         step=step,
-        cwd=".",
-        write_scope=write_scope,
         outputs=("a.py",),
-        base=base or {"a.py": None},
     )
 
 
