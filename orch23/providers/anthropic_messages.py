@@ -12,7 +12,6 @@ from orch23.model.digest import Json
 from orch23.model.features import BATCHES, load_feature
 from orch23.model.llm import Message, Provider, Request, Response, StopReason, Usage
 from orch23.model.media import Media
-from orch23.model.plugins import load_object
 from orch23.model.server_url import recordable_model, url_fault
 from orch23.providers.adapter import CallContext, ProviderContext, library_errors, nearest_hint, unsupported_error
 from orch23.providers.anthropic_sdk import (
@@ -41,6 +40,7 @@ from orch23.providers.faults import (
     TransportError,
     incomplete_error,
     library_error,
+    status_error,
     timeout_error,
     too_long_error,
     unknown_stop_error,
@@ -418,9 +418,25 @@ class AnthropicAdapter(ClaudeAdapter, ServerAdapter):
         yield from library_errors("anthropic")
 
     def look_up(self, environ: Mapping[str, str], timeout_s: float) -> object:
-        """Ask the server for the model."""
-        look_up = load_object("orch23.providers.model_lookup:look_up_at_anthropic")
-        return look_up(self.endpoint, self.key(environ), self.step.model, timeout_s)
+        """Ask the server for the model. A server on this machine may need no key.
+
+        Raises:
+            TransportError: the server does not have it, or cannot be reached.
+        """
+        import anthropic  # noqa: PLC0415 - heavy
+
+        url, provider = self.endpoint, AnthropicMessages(url=self.endpoint, key=self.key(environ) or "none")
+        try:
+            with (
+                provider.calls.track(timeout_s) as sockets,
+                provider.clients.client_for(url, sockets, provider.client) as client,
+            ):
+                return getattr(client.models.retrieve(self.step.model, timeout=timeout_s), "id", None)
+        except anthropic.APIStatusError as error:
+            said = error.api_message or (error.body if isinstance(error.body, str) else "")
+            raise status_error(url, error.status_code, said) from None
+        except anthropic.AnthropicError as error:
+            raise unreachable_error(url, error.__cause__ or error) from None
 
     def _access(self, setting: ProviderContext) -> dict[str, Any]:
         return {"url": self.endpoint, "key": self.key(setting.environ), **shared_connections(setting.share)}
