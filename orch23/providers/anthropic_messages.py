@@ -54,7 +54,7 @@ from orch23.providers.wire import wire_schema
 from orch23.steps.llm.spec import LLMStep
 
 if TYPE_CHECKING:
-    from anthropic import Anthropic, Timeout
+    from anthropic import Timeout
     from anthropic.lib.streaming import MessageStream
     from anthropic.types import Message as SdkMessage
     from anthropic.types import ParsedMessage
@@ -90,6 +90,8 @@ class AnthropicMessages(Struct, frozen=True, kw_only=True):
     clients: ClientPool = field(default_factory=ClientPool)
     warm_up: WarmUp | None = None
     stall_s: float = STALL_S
+    # Returns Anthropic's name of a model of a cloud.
+    name_of: Callable[[str], str] = str
     clock: Callable[[], float] = time.monotonic
 
     def __repr__(self) -> str:
@@ -190,12 +192,8 @@ class AnthropicMessages(Struct, frozen=True, kw_only=True):
 
     def client(self, connection: ClientConnection) -> Any:
         """Return a client of the library."""
-        return make_anthropic_client(self.url, self.key, connection, self.trust)
-
-    @staticmethod
-    def name_of(model: str) -> str:
-        """Return Anthropic's name of a model of the platform."""
-        return model
+        headers = {"anthropic-version": API_VERSION}
+        return anthropic_client("Anthropic", self.url, connection, self.trust, headers, api_key=self.key)
 
     def _listen(
         self, stream: "MessageStream[None]", until: float, on_text: Callable[[str], None], known: list[Usage]
@@ -270,14 +268,6 @@ def _part(one: str | Media) -> dict[str, Json]:
         return {"type": "text", "text": one}
     source = {"type": "base64", "media_type": one.type, "data": base64_text(one)}
     return {"type": "document" if one.kind == "pdf" else "image", "source": source}
-
-
-def make_anthropic_client(url: str, key: str, connection: ClientConnection, trust: TlsContexts) -> "Anthropic":
-    """Return a client for Anthropic's own interface."""
-    client: Anthropic = anthropic_client(
-        "Anthropic", url, connection, trust, {"anthropic-version": API_VERSION}, api_key=key
-    )
-    return client
 
 
 def read_message(
@@ -402,8 +392,7 @@ class AnthropicAdapter(ClaudeAdapter, ServerAdapter):
 
     def prepare(self, setting: ProviderContext) -> None:
         """Import the library, and start what it builds at its first response."""
-        trust = setting.share(TlsContexts, TlsContexts)
-        make_anthropic_client(self.endpoint, self.key(setting.environ), ClientConnection(), trust).close()
+        AnthropicMessages(**self._access(setting)).client(ClientConnection()).close()
         setting.share(WarmUp, WarmUp).start_once(warm_up_anthropic)
 
     def ready(self, environ: Mapping[str, str], _root: Path | None) -> Iterator[Diagnostic]:

@@ -45,8 +45,7 @@ class AwsLogin(Struct, frozen=True):
 class BedrockMessages(AnthropicMessages, frozen=True, kw_only=True):
     """The provider. `environ` has the settings of AWS; `login` is that of one call."""
 
-    name_of = staticmethod(claude_of)
-
+    name_of: Callable[[str], str] = claude_of
     environ: Mapping[str, str]
     login: AwsLogin = AwsLogin("")
 

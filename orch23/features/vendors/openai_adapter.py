@@ -1,6 +1,6 @@
 """The provider `openai`: server, interface, parameters and requirements of a step."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -40,6 +40,8 @@ class GptAdapter(VendorAdapter):
     media = OPENAI_MEDIA
     key_variable: ClassVar[str]
     address_form: ClassVar[str]
+    # Returns the connection to the step's server, with what the calls of a run share.
+    connection: ClassVar[Callable[..., ServerConnection]]
 
     @property
     def api(self) -> str:
@@ -77,10 +79,6 @@ class GptAdapter(VendorAdapter):
             if getattr(self.step, name) is not None and interface == lacking:
                 hint = f"remove it, or use the other interface: `api: {other}`"
                 yield unsupported_error(name, f"the interface `{lacking}` does not have `{name}`", hint)
-
-    def connection(self, environ: Mapping[str, str], **shared: Any) -> ServerConnection:
-        """Return the connection to the step's server, with what the calls of a run share."""
-        raise NotImplementedError
 
     def make(self, setting: ProviderContext, asking: CallContext) -> Provider:
         """Return the provider of the interface."""

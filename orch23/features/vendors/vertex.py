@@ -74,8 +74,7 @@ class GoogleLogin(Struct):
 class VertexMessages(AnthropicMessages, frozen=True, kw_only=True):
     """The provider. `key` is the token of a call."""
 
-    name_of = staticmethod(claude_of)
-
+    name_of: Callable[[str], str] = claude_of
     environ: Mapping[str, str]
     login: GoogleLogin
     project: str = ""
