@@ -33,7 +33,6 @@ from orch23.providers.registry import (
     request_parameters,
     sent_schema_of,
     truncation_policy,
-    wire_schema_of,
 )
 from orch23.resolve.prompt_inputs import AttemptContext, AuthorTexts
 from orch23.resolve.resolution import ResolvedStage
@@ -76,8 +75,9 @@ class RequestBuilder(Struct, frozen=True):
             from orch23.resolve.prompts import make_request as make  # noqa: PLC0415 - as above
         else:
             from orch23.resolve.dialogue import continued_request as make  # noqa: PLC0415 - few stages need it
-        wire = wire_schema_of(step, _schema(step, self.sources))
-        with accepting(adapter_for(step).accepts):
+        adapter = adapter_for(step)
+        wire = adapter.wire(_schema(step, self.sources)) if step.structured_output else None
+        with accepting(adapter.accepts):
             request, problems = make(
                 resolved.stage,
                 step,
@@ -94,7 +94,7 @@ class RequestBuilder(Struct, frozen=True):
         sent = sent_schema_of(step, wire)
         request = replace(
             request,
-            api=adapter_for(step).api,
+            api=adapter.api,
             system_users=users,
             cache=step.cache,
             pace=step.pace,

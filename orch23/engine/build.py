@@ -30,16 +30,7 @@ from orch23.attempt.run_events import RunEvents
 from orch23.attempt.worker import InputsChangedError, Worker
 from orch23.decide.decisions import DecidedStage
 from orch23.decide.dry_run import walk_through
-from orch23.decide.plan_walk import (
-    HeldBack,
-    ItemsAdded,
-    Kept,
-    NextStep,
-    NotExpanded,
-    PassedOver,
-    PlanWalk,
-    Undecided,
-)
+from orch23.decide.plan_walk import HeldBack, ItemsAdded, Kept, NextStep, NotExpanded, PassedOver, PlanWalk, Undecided
 from orch23.decide.session import Session
 from orch23.decide.stage_view import files_at_stake
 from orch23.engine.commit import Committer

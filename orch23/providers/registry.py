@@ -14,14 +14,7 @@ from orch23.model.errors import ConfigurationError, ConsentError, InvalidInputEr
 from orch23.model.llm import OnTruncated
 from orch23.model.plugins import LazyMapping, Registry, load_object
 from orch23.model.step import Grant
-from orch23.providers.adapter import (
-    REQUIRED,
-    Adapter,
-    CallContext,
-    ProviderContext,
-    nearest_hint,
-    unsupported_error,
-)
+from orch23.providers.adapter import REQUIRED, Adapter, CallContext, ProviderContext, nearest_hint, unsupported_error
 
 if TYPE_CHECKING:
     from orch23.model.batches import Batches
@@ -246,11 +239,6 @@ def endpoint_of(step: "LLMStep") -> str:
 def is_remote(step: "LLMStep") -> bool:
     """Return whether a call leaves the machine, or may, as the requests in a batch."""
     return step.pace == "batch" or adapter_for(step).is_remote
-
-
-def wire_schema_of(step: "LLMStep", schema: Json) -> Json:
-    """Return the reduced schema in the fingerprint; None for none. `schema` is the step's, None if it has none."""
-    return adapter_for(step).wire(schema) if step.structured_output else None
 
 
 def sent_schema_of(step: "LLMStep", wire: Json) -> Json:

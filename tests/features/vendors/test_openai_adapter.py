@@ -156,7 +156,7 @@ def test_nothing_of_the_library_is_imported_before_a_call() -> None:
         "from orch23.steps.llm.spec import LLMStep; from orch23.providers.adapter import CallContext, ProviderContext\n"
         "s = LLMStep(provider='openai', model='m', prompt='p')\n"
         "r.step_errors(s), r.readiness_errors(s, {}), r.parameters_of(s), r.endpoint_of(s)\n"
-        "r.wire_schema_of(s, None)\n"
+        "r.adapter_for(s).wire(None)\n"
         "t = ProviderContext(environ={}, root=Path(), read_answers=dict, notice=print, is_granted=bool, files=None)\n"
         "r.adapter_for(s).make(t, CallContext(s, 'a')); t.close()\n"
         "sys.exit(bool({'openai', 'httpx2', 'pydantic'} & set(sys.modules)))"
@@ -203,15 +203,15 @@ def test_a_schema_is_strict_only_where_it_keeps_the_rules(schema, strict: bool) 
 
 
 def test_the_schema_of_the_envelope_is_sent_for_files_and_none_for_text() -> None:
-    assert registry.wire_schema_of(STEP, None) == FILES_SCHEMA
-    assert registry.wire_schema_of(replace(STEP, returns="text"), None) is None
+    assert registry.adapter_for(STEP).wire(None) == FILES_SCHEMA
+    assert registry.adapter_for(replace(STEP, returns="text")).wire(None) is None
 
 
 def test_a_schema_that_is_not_an_object_is_not_sent_to_the_vendor() -> None:
     listed: Json = {"type": "array", "items": {"type": "string"}}
     step = replace(STEP, returns="json", schema="s.json")
-    assert registry.wire_schema_of(step, listed) is None
-    assert registry.wire_schema_of(replace(step, base_url=NEAR), listed) == listed
+    assert registry.adapter_for(step).wire(listed) is None
+    assert registry.adapter_for(replace(step, base_url=NEAR)).wire(listed) == listed
 
 
 @pytest.mark.slow

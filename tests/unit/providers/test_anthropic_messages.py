@@ -852,7 +852,7 @@ def test_nothing_heavy_is_imported_before_a_call() -> None:
         "step = LLMStep(provider='anthropic', model='m', prompt='p', base_url='http://x', effort='low'); "
         "registry.step_errors(step), registry.readiness_errors(step, {}); "
         "registry.parameters_of(step), registry.endpoint_of(step); "
-        "registry.wire_schema_of(step, None); "
+        "registry.adapter_for(step).wire(None); "
         "print([m for m in ('anthropic', 'openai', 'httpx2', 'pydantic', 'genai_prices') if m in sys.modules])"
     )
     environ = {"PATH": os.environ["PATH"]}
