@@ -512,8 +512,8 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "S3-04": (
         M(
             ASKING,
-            '        validate=(lambda value: attempts.models.validate(step.schema or "", value)) if step.schema else None,\n',
-            "",
+            '    validate = (lambda value: attempts.models.validate(step.schema or "", value)) if step.schema else None\n',
+            "    validate = None\n",
         ),
         NO_WRITE_FENCE,
         M(ENVELOPE, "    for key in sorted(value.keys() - _ENVELOPE_KEYS):\n", "    for key in list[str]():\n"),
