@@ -182,7 +182,7 @@ class Adapter:
 
     They import no client library, either. A provider has at least `make`, `endpoint` and `api`. `takes` are the fields
     of `llm` that only some providers have; those of `sends` are parameters of a request. `media` are the provider's
-    limits for pictures and PDFs. `usual_max_tokens` is the default of `max_tokens`; None for that of all providers.
+    limits for pictures and PDFs. `usual_max_tokens` is the default of `max_tokens`; None for the usual one.
     """
 
     takes: ClassVar[frozenset[str]] = frozenset()

@@ -89,6 +89,6 @@ class CloudAdapter(VendorAdapter):
         return self.step.base_url is None or not is_loopback(self.step.base_url)
 
     def consent(self, *_: object) -> Grant | None:
-        """Return the grant for the server that the pipeline names, if it does. That of the environment needs none."""
+        """Return the grant for the server that the pipeline names. The server of the environment needs none."""
         base = self.step.base_url
         return Grant(kind="server", name=url_origin(base), keys=self.keys) if base else None
