@@ -8,7 +8,6 @@ from datetime import UTC, datetime, timedelta
 from threading import Lock
 from typing import Any
 
-import msgspec
 import pytest
 
 from orch23.model.action import Action, ActionOutcome, ActionResult, Cancelled, Completed, Output
@@ -16,8 +15,9 @@ from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Digest, FileEntry, digest_bytes
 from orch23.model.errors import MissingBytesError, ProviderError
 from orch23.model.features import PROVIDERS
-from orch23.model.llm import Request, Response
+from orch23.model.llm import Provider, Request, Response
 from orch23.model.ports import ContentStore, FileContentStore
+from orch23.providers.adapter import CallContext, ProviderContext
 from orch23.store.file_copy import hash_file, no_progress
 from orch23.store.safe_files import write_all
 
@@ -284,10 +284,24 @@ class FakeClock:
         self.tick(seconds)
 
 
+def adapter_with(provider: str, **attributes: Any) -> Any:
+    """Return the adapter of a provider with other attributes."""
+    from orch23.providers import registry  # noqa: PLC0415  what a test has patched
+
+    return type("Double", (registry.ADAPTERS[provider],), attributes)
+
+
+def made_provider(setting: ProviderContext, asking: CallContext) -> Provider:
+    """Return the provider of one attempt of a stage."""
+    from orch23.providers.registry import adapter_for  # noqa: PLC0415  few tests need it
+
+    return adapter_for(asking.step).make(setting, asking)
+
+
 @pytest.fixture
 def priced_programs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let `prices` of the pipeline hold for the provider `command`, as for a provider of a plugin: a quick stand-in."""
     from orch23.providers import registry  # noqa: PLC0415  patched in place
 
-    command = msgspec.structs.replace(registry.ADAPTERS["command"], pricing="unknown")
+    command = adapter_with("command", pricing="unknown")
     monkeypatch.setattr(registry, "ADAPTERS", {**registry.ADAPTERS, "command": command})

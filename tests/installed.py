@@ -147,14 +147,15 @@ class Parrot:
         return lambda *arguments, **more: None
 
 
-PARROT = Adapter(
-    make=lambda setting, asking: Parrot(asking.step),
-    parameters=lambda step: {},
-    endpoint=lambda step: "parrot",
-    api=lambda step: "parrot/1",
-    pricing="free",
-    remote=lambda step: False,
-)
+class ParrotAdapter(Adapter):
+    sends = ()
+    endpoint = "parrot"
+    api = "parrot/1"
+    pricing = "free"
+    is_remote = False
+
+    def make(self, setting, asking):
+        return Parrot(self.step)
 
 
 class Pretending:
@@ -193,7 +194,7 @@ odd = acme_checks:NOT_A_CHECK
 upper = acme_checks:UpperStep
 lacks = acme_checks:LacksStep
 [orch23.providers]
-parrot = acme_checks:PARROT
+parrot = acme_checks:ParrotAdapter
 [orch23.executors]
 pretend = acme_checks:Pretending
 [orch23.reports]

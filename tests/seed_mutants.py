@@ -119,13 +119,13 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "S0-04": (
         M(
             "orch23/features/vendors/openai_adapter.py",
-            "    if not _key(environ) and not is_loopback(server_url(step)):",
-            "    if False:",
+            "        if not self.key(environ) and self.is_remote:",
+            "        if False:",
         ),
         M(
-            "orch23/features/vendors/openai_adapter.py",
-            '    return environ.get(OPENAI_KEY, "").strip()',
-            '    return environ.get(OPENAI_KEY, "none").strip()',
+            "orch23/providers/vendor_adapters.py",
+            '        return environ.get(self.key_variable, "").strip()',
+            '        return environ.get(self.key_variable, "none").strip()',
         ),
     ),
     "S0-05": (
@@ -512,8 +512,8 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "S3-04": (
         M(
             ASKING,
-            '        validate=(lambda value: attempts.models.validate(step.schema or "", value)) if step.schema else None,\n',
-            "",
+            '    validate = (lambda value: attempts.models.validate(step.schema or "", value)) if step.schema else None\n',
+            "    validate = None\n",
         ),
         NO_WRITE_FENCE,
         M(ENVELOPE, "    for key in sorted(value.keys() - _ENVELOPE_KEYS):\n", "    for key in list[str]():\n"),
@@ -766,18 +766,18 @@ MUTANTS: dict[str, tuple[M, ...]] = {
         ),
     ),
     "S4-29": (
-        M("orch23/features/vendors/openai_adapter.py", "    on_truncated=OnTruncated(1, 2),\n", ""),
+        M("orch23/features/vendors/openai_adapter.py", "    on_truncated = OnTruncated(1, 2)\n", ""),
         M(
             "orch23/features/vendors/openai_adapter.py",
-            "    on_truncated=OnTruncated(1, 2),\n",
-            "    on_truncated=OnTruncated(1, 3),\n",
+            "    on_truncated = OnTruncated(1, 2)\n",
+            "    on_truncated = OnTruncated(1, 3)\n",
         ),
     ),
     "S4-30": (
         M(
             "orch23/features/vendors/openai_adapter.py",
-            'given = {"effort": step.effort, "seed": step.seed, "temperature": step.temperature}',
-            'given = {"seed": step.seed, "temperature": step.temperature}',
+            'sends = ("max_tokens", "effort", "seed", "temperature")',
+            'sends = ("max_tokens", "seed", "temperature")',
         ),
     ),
     "S4-31": (

@@ -25,6 +25,7 @@ from orch23.model.parsing import parse_json
 from orch23.model.pipeline import BriefLimits, Stage, WriteScope
 from orch23.proposal.omissions import find_placeholders, is_diff
 from orch23.proposal.proposal import judge_response
+from orch23.proposal.proposal_files import ProposalScope
 from orch23.providers.rate_headers import stated_limits
 from orch23.resolve.slices import take_slice
 from orch23.resolve.templates import render_prompt
@@ -148,9 +149,8 @@ def test_a_quadratic_pattern_is_noticed_before_it_takes_minutes(pattern: str) ->
 
 def judged(text: str, returns: str = "files", base: str = "a\n" * 1_000) -> object:
     step = LLMStep(provider="scripted", model="m", prompt="p.j2", returns=returns)  # type: ignore[arg-type]
-    return judge_response(
-        text, "end", step=step, cwd=".", write_scope=WriteScope(("*.py",)), outputs=("a.py",), base={"a.py": base}
-    )
+    scope = ProposalScope(cwd=".", write_scope=WriteScope(("*.py",)), base={"a.py": base})
+    return judge_response(text, "end", scope, step=step, outputs=("a.py",))
 
 
 def failure(text: str) -> ReportedFailure:

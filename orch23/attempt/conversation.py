@@ -28,13 +28,11 @@ from orch23.providers.registry import (
     endpoint_of,
     grant_for,
     is_remote,
-    make_provider,
     max_output_tokens,
     readiness_errors,
     request_parameters,
     sent_schema_of,
     truncation_policy,
-    wire_schema_of,
 )
 from orch23.resolve.prompt_inputs import AttemptContext, AuthorTexts
 from orch23.resolve.resolution import ResolvedStage
@@ -77,8 +75,9 @@ class RequestBuilder(Struct, frozen=True):
             from orch23.resolve.prompts import make_request as make  # noqa: PLC0415 - as above
         else:
             from orch23.resolve.dialogue import continued_request as make  # noqa: PLC0415 - few stages need it
-        wire = wire_schema_of(step, _schema(step, self.sources))
-        with accepting(adapter_for(step).accepts(step)):
+        adapter = adapter_for(step)
+        wire = adapter.wire(_schema(step, self.sources)) if step.structured_output else None
+        with accepting(adapter.accepts):
             request, problems = make(
                 resolved.stage,
                 step,
@@ -95,7 +94,7 @@ class RequestBuilder(Struct, frozen=True):
         sent = sent_schema_of(step, wire)
         request = replace(
             request,
-            api=adapter_for(step).api(step),
+            api=adapter.api,
             system_users=users,
             cache=step.cache,
             pace=step.pace,
@@ -365,7 +364,7 @@ class Conversations(Struct, frozen=True, kw_only=True):
             if not is_recorded and self._can_call(step):
                 prepared.add(step.provider)
                 Prices(plugins=step.from_plugins).tariff_of(step.provider, step.model)  # loads the table of prices
-                load(self.setting, step)
+                load(self.setting)
 
     def _can_call(self, step: "LLMStep") -> bool:
         if (self.offline and is_remote(step)) or readiness_errors(step, self.setting.environ, self.setting.root):
@@ -397,17 +396,17 @@ class Conversations(Struct, frozen=True, kw_only=True):
         from orch23.providers.connections import OpenCalls  # noqa: PLC0415
 
         # Each retry is a request of its own, so the meter is inside of the retries.
-        provider = make_provider(self.setting, call)
+        provider = adapter_for(call.step).make(self.setting, call)
         metered: Provider = middleware.MeteredProvider(inner=provider, stage=call.stage, meter=self.meter)
         if isinstance(provider, TokenCounter):
             metered = CountingProvider(
                 inner=metered,
                 counter=provider,
-                facts=adapter_for(call.step).facts(call.step),
+                facts=adapter_for(call.step).facts,
                 might_fit=lambda one: self.meter.might_fit(call.stage, one),
             )
         tried = metered
-        if call.step.cache is not None and call.step.cache.share and adapter_for(call.step).streams(call.step):
+        if call.step.cache is not None and call.step.cache.share and adapter_for(call.step).streams:
             from orch23.providers.warming import CachedPrefixes, WarmingProvider  # noqa: PLC0415 - as above
 
             # Outside of the meter, so that a call that waits reserves nothing; inside of the retries, so that another

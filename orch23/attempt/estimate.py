@@ -199,7 +199,7 @@ def _first_model(node: Stage | ForeachStage) -> tuple[str, str, Pace]:
 def _stored_at(node: Stage | ForeachStage) -> str:
     """Return the server that stores the responses of a stage; of a foreach, if it does not depend on the item."""
     if isinstance(node, Stage):
-        servers = {adapter_for(step).stored_at(step) for step in (*_attempts(node), *_fallbacks(node))}
+        servers = {adapter_for(step).stored_at for step in (*_attempts(node), *_fallbacks(node))}
         return ", ".join(sorted(servers - {""}))
     llm = _llm(node)
     adapter = adapter_named(str(llm.get("provider")), node.plugins)
@@ -208,7 +208,7 @@ def _stored_at(node: Stage | ForeachStage) -> str:
     from orch23.steps.llm.spec import LLMStep  # noqa: PLC0415 - only the plan of a list of model stages needs it
 
     known: dict[str, Any] = {name: llm[name] for name in ("base_url", "api", "background") if name in llm}
-    return adapter.stored_at(LLMStep(provider=str(llm.get("provider")), model="", prompt="", **known))
+    return adapter(LLMStep(provider=str(llm.get("provider")), model="", prompt="", **known)).stored_at
 
 
 def _most(basis: EstimateBasis, tariff_of: TariffOf) -> Decimal | None:

@@ -17,7 +17,7 @@ from orch23.attempt.pytest_trust import TestTrust
 from orch23.attempt.run_events import Reporter
 from orch23.attempt.verification import Verifier
 from orch23.checks.registry import available_checks
-from orch23.decide.plan_walk import expand_each
+from orch23.decide.list_expansion import expand_each
 from orch23.decide.session import Session, missing_input_errors
 from orch23.decide.stage_view import ObsoleteFiles, StageTree
 from orch23.execute.interpreters import find_interpreter

@@ -54,7 +54,7 @@ class Consent(Struct):
     def missing_grant(self, step: "LLMStep", environ: Mapping[str, str]) -> Grant | None:
         """Return the grant that a step needs and lacks. A program that does not exist needs none: it cannot run."""
         try:
-            grant = adapter_for(step).consent(step, environ, self.root, self.files)
+            grant = adapter_for(step).consent(environ, self.root, self.files)
         except ProviderError:
             return None
         return None if grant is None or self.is_granted(grant) else grant

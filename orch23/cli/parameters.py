@@ -40,6 +40,15 @@ class PipelineArguments(Struct, frozen=True, kw_only=True):
     offline: bool = False
 
 
+class GivenOptions(Struct, frozen=True):
+    """The options of `build` and `plan` that are not about the pipeline or its stages, and that a plan depends on."""
+
+    forced: tuple[str, ...] = ()
+    resample: tuple[str, ...] = ()
+    overwrite_edited: bool = False
+    budget: str | None = None
+
+
 def parsed_build(argv: Sequence[str], stale_snapshot: StaleSnapshot | None) -> Console | None:
     """Return the console of a `build` whose command line an earlier build parsed; None if click has to (ADR 36).
 
@@ -67,10 +76,16 @@ def run_build(console: Console) -> Any:
 
 
 def run_action(action: Callable[..., Any], console: Console, parameters: Mapping[str, Any]) -> Any:
-    """Run an action with all parameters by name. Those of `PipelineArguments` are passed together, as `args`."""
-    given = dict(parameters)
-    named = {field: given.pop(field) for field in PipelineArguments.__struct_fields__ if field in given}
-    return action(console, **({"args": PipelineArguments(**named)} if named else {}), **given)
+    """Run an action with all parameters by name.
+
+    Those of `PipelineArguments` are passed together, as `args`, and those of `GivenOptions` as `given`.
+    """
+    named = dict(parameters)
+    for name, form in (("args", PipelineArguments), ("given", GivenOptions)):
+        first, *_ = fields = form.__struct_fields__
+        if first in named:
+            named[name] = form(**{field: named.pop(field) for field in fields if field in named})
+    return action(console, **named)
 
 
 def load_action(place: str) -> Callable[..., Any]:

@@ -10,7 +10,7 @@ from msgspec import Struct, field
 from orch23.cli.console import Console
 from orch23.cli.discovery import find_project
 from orch23.cli.named_files import write_named_file
-from orch23.cli.parameters import PipelineArguments
+from orch23.cli.parameters import GivenOptions, PipelineArguments
 from orch23.cli.project_loading import Project
 from orch23.decide.dry_run import Preview
 from orch23.decide.freshness import change_reasons
@@ -84,15 +84,6 @@ class PlanFile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     stages: tuple[PlannedStage, ...]
     removes: tuple[str, ...] = ()
     releases: tuple[str, ...] = ()
-
-
-class GivenOptions(Struct, frozen=True):
-    """The options of a command line that are not about the pipeline or its stages."""
-
-    forced: tuple[str, ...] = ()
-    resample: tuple[str, ...] = ()
-    overwrite_edited: bool = False
-    budget: str | None = None
 
 
 def plan_options(console: Console, args: PipelineArguments, given: GivenOptions) -> PlanOptions:

@@ -226,7 +226,7 @@ def _machinery(settings: ProjectSettings, store: ProjectStore) -> tuple[Planning
     files = AuthorFiles(settings.root, store.workspace, lambda path: path in store.workspace.written_paths)
 
     def check_provider(step: "LLMStep") -> tuple[Diagnostic, ...]:
-        return (*step_errors(step, settings.environ, settings.root), *check_schema_file(files, step.schema))
+        return (*step_errors(step, settings.root), *check_schema_file(files, step.schema))
 
     tools = PlanningTools(facts_of=facts.facts_of, sources=files, read_yaml=read_yaml, check_provider=check_provider)
     return tools, facts

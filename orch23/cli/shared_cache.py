@@ -127,9 +127,9 @@ def open_cache(
         responses = SharedResponses(opened.responses, secrets, writes=opened.writes and downloads)
         project.store.exchanges.use_cache(responses.find, responses.share)
     results = SharedResults(
-        opened.source,
-        project.store.contents,
-        events,
+        source=opened.source,
+        contents=project.store.contents,
+        observer=events,
         secrets=secrets,
         clock=monotonic,
         least_tier=partial(_least_tier, settings, project.pipeline, executor),

@@ -221,6 +221,7 @@ def rebuild_outputs(state: ProjectState, resolved: ResolvedStage, record: Record
 def _apply_exchange(resolved: ResolvedStage, exchange: Exchange, tree: dict[str, bytes]) -> bool:
     """Apply one exchange to the tree; return whether that was possible."""
     from orch23.proposal.proposal import judge_response  # noqa: PLC0415 - only for responses of models
+    from orch23.proposal.proposal_files import ProposalScope  # noqa: PLC0415 - as above
 
     stage = resolved.stage
     if exchange.outcome == "accepted_by_hand":
@@ -236,12 +237,9 @@ def _apply_exchange(resolved: ResolvedStage, exchange: Exchange, tree: dict[str,
     judged = judge_response(
         exchange.response,
         exchange.stop,
+        ProposalScope(cwd=stage.cwd, write_scope=stage.fence, base=shown),
         step=stage.step,
-        cwd=stage.cwd,
-        write_scope=stage.fence,
         outputs=stage.outputs,
-        base=shown,
-        validate=None,
     )
     if not isinstance(judged, Proposal):
         return False

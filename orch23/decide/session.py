@@ -13,14 +13,14 @@ from msgspec.structs import replace
 from orch23.checks.registry import available_checks
 from orch23.decide.decisions import FactsOf, StageDecider
 from orch23.decide.earlier_build import EarlierBuild
-from orch23.decide.ownership import GitFiles, NoGitFiles, OtherPipelines, with_lost_records, without_impossible_records
-from orch23.decide.plan_walk import (
+from orch23.decide.list_expansion import (
     FormerItems,
     first_plan,
     missing_list,
     unknown_check_error,
     unknown_executor_errors,
 )
+from orch23.decide.ownership import GitFiles, NoGitFiles, OtherPipelines, with_lost_records, without_impossible_records
 from orch23.decide.project_state import ProjectState
 from orch23.decide.stage_view import ObsoleteFiles
 from orch23.model.diagnostic import Diagnostic, Location

@@ -12,6 +12,7 @@ from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING
 
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from orch23.decide.facts import has_process
@@ -41,57 +42,51 @@ _MOST_NAMES = 5
 _OVERLAP_BYTES = 256 << 10
 
 
-class SharedResults:
-    """The results of a build in a shared cache. Safe for calls from several threads. Each key is looked up once."""
+class SharedResults(Struct, kw_only=True):
+    """The results of a build in a shared cache. Safe for calls from several threads. Each key is looked up once.
 
-    def __init__(  # noqa: PLR0913 - what a cache is used with, each with its own name
-        self,
-        source: ResultSource,
-        contents: ContentStore,
-        observer: Observer,
-        *,
-        secrets: Secrets,
-        clock: Callable[[], float],
-        least_tier: Callable[[Stage], Tier] = lambda _: TIERS[0],
-        writes: bool = False,
-        verifies: bool = False,
-        responses: "SharedResponses | None" = None,
-        unsigned: str = "",
-    ) -> None:
-        """Look up nothing yet. `verifies`: results are verified again. `responses` are counted in the report.
+    `least_tier` returns the lowest tier of the sandbox whose results count for a stage with processes. `verifies`:
+    results are verified again. `responses` are counted in the report. `unsigned` is why results are not stored that
+    should be: it is reported with the first one.
+    """
 
-        `least_tier` returns the lowest tier of the sandbox whose results count for a stage with processes. `unsigned`
-        is why results are not stored that should be: it is reported with the first one.
-        """
-        self._source, self._contents, self._observer = source, contents, observer
-        self._secrets, self._clock, self._least_tier = secrets, clock, least_tier
-        self._reads, self._writes, self._unsigned = True, writes, unsigned
-        self.verifies, self._responses = verifies, responses
-        self._lock, self._counting = threading.Lock(), threading.Lock()
-        self._lookups: dict[str, Lookup] = {}
-        # By key, whether the cache had the result.
-        self._asked: dict[str, bool] = {}
-        self._used: dict[str, FoundResult] = {}
-        self._confirmed: set[str] = set()
-        self._checks = DaemonThreads(1, "cache-check")
-        self._offered: set[str] = set()
-        self._checking: list[Future[None]] = []
-        self._refused: list[str] = []
-        self._lesser: dict[str, str] = {}
-        self._contested: set[str] = set()
-        self._warnings = 0
-        self._waited_s = 0.0
-        self._awaited_since: float | None = None
+    source: ResultSource
+    contents: ContentStore
+    observer: Observer
+    secrets: Secrets
+    clock: Callable[[], float]
+    least_tier: Callable[[Stage], Tier] = lambda _: TIERS[0]
+    writes: bool = False
+    verifies: bool = False
+    responses: "SharedResponses | None" = None
+    unsigned: str = ""
+    _reads: bool = True
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _counting: threading.Lock = field(default_factory=threading.Lock)
+    _lookups: dict[str, Lookup] = field(default_factory=dict)
+    # By key, whether the cache had the result.
+    _asked: dict[str, bool] = field(default_factory=dict)
+    _used: dict[str, FoundResult] = field(default_factory=dict)
+    _confirmed: set[str] = field(default_factory=set)
+    _checks: DaemonThreads = field(default_factory=lambda: DaemonThreads(1, "cache-check"))
+    _offered: set[str] = field(default_factory=set)
+    _checking: list[Future[None]] = field(default_factory=list)
+    _refused: list[str] = field(default_factory=list)
+    _lesser: dict[str, str] = field(default_factory=dict)
+    _contested: set[str] = field(default_factory=set)
+    _warnings: int = 0
+    _waited_s: float = 0.0
+    _awaited_since: float | None = None
 
     # ---- look up --------------------------------------------------------------------------
 
     def faults_of(self, resolved: ResolvedStage) -> tuple[str, ...]:
         """Return why the result of a stage is not shared; none if it is."""
-        return self._source.identity(resolved).faults
+        return self.source.identity(resolved).faults
 
     def may_store(self, resolved: ResolvedStage) -> bool:
         """Return whether a new result of a stage is stored in the cache."""
-        return self._writes and resolved.stage.cache and not self.faults_of(resolved)
+        return self.writes and resolved.stage.cache and not self.faults_of(resolved)
 
     def look_up(self, resolved: ResolvedStage) -> Lookup | None:
         """Start to look up the result of a stage; None if the cache cannot have it, or it would be made again."""
@@ -117,7 +112,7 @@ class SharedResults:
                 partial(self._warn_of_entry, stage.name),
             )
             if self._reads:
-                self._source.begin(key, resolved, lookup)
+                self.source.begin(key, resolved, lookup)
             else:
                 lookup.finish()
             return lookup
@@ -126,7 +121,7 @@ class SharedResults:
         """Return whether the steps of a result were isolated as much as those of this stage are here."""
         if found.tier == TIERS[-1]:
             return True
-        least = self._least_tier(stage) if has_process(stage) else TIERS[0]
+        least = self.least_tier(stage) if has_process(stage) else TIERS[0]
         return TIERS.index(found.tier) >= TIERS.index(least)
 
     def find(self, resolved: ResolvedStage, locked: Sequence[Record] = ()) -> Record | None:
@@ -157,12 +152,12 @@ class SharedResults:
     def await_lookups(self) -> None:
         """Count the time from now on as waiting for the cache."""
         if self._awaited_since is None:
-            self._awaited_since = self._clock()
+            self._awaited_since = self.clock()
 
     def go_on(self) -> None:
         """Stop counting the time."""
         if self._awaited_since is not None:
-            self._waited_s += self._clock() - self._awaited_since
+            self._waited_s += self.clock() - self._awaited_since
             self._awaited_since = None
 
     def has(self, record: Record) -> bool:
@@ -172,11 +167,11 @@ class SharedResults:
 
     def has_bytes(self, digest: Digest) -> bool:
         """Return whether the cache has bytes that were not downloaded."""
-        return self._source.has_bytes(digest)
+        return self.source.has_bytes(digest)
 
     def read(self, digest: Digest) -> bytes | None:
         """Return bytes that were not downloaded, without storing them; None if there are none, or too many."""
-        return self._source.read(digest)
+        return self.source.read(digest)
 
     def confirm(self, record: Record) -> None:
         """Count a result that the cache has, and whose files are on disk already."""
@@ -193,7 +188,7 @@ class SharedResults:
         return None if lookup is None else lookup.result
 
     def _entry_key(self, resolved: ResolvedStage) -> str | None:
-        identity = self._source.identity(resolved)
+        identity = self.source.identity(resolved)
         return digest_json({"environment": identity.digest(), "stage": resolved.key}) if not identity.faults else None
 
     def _warn_of_entry(self, stage: str, code: str, why: str) -> None:
@@ -205,7 +200,7 @@ class SharedResults:
             self._warn(text, stage, code)
 
     def _warn(self, text: str, role: str, code: str) -> None:
-        self._observer.notice(Event(Warned(code=code), text, role, "warning"))
+        self.observer.notice(Event(Warned(code=code), text, role, "warning"))
 
     # ---- store ----------------------------------------------------------------------------
 
@@ -220,13 +215,13 @@ class SharedResults:
             if is_verified:
                 self.use(record)
             return
-        if not (self._writes or self._unsigned) or record.failed or record.accepted or not resolved.stage.cache:
+        if not (self.writes or self.unsigned) or record.failed or record.accepted or not resolved.stage.cache:
             return
         key = self._entry_key(resolved)
-        if key is not None and self._unsigned:
-            self._warn(f"[W732] {self._unsigned}", ORCH23_ROLE, "W732")
-            self._unsigned = ""
-        if key is None or not self._writes:
+        if key is not None and self.unsigned:
+            self._warn(f"[W732] {self.unsigned}", ORCH23_ROLE, "W732")
+            self.unsigned = ""
+        if key is None or not self.writes:
             return
         self._checking.append(self._checks.submit(partial(self._offer, record, key, about, tier)))
 
@@ -243,12 +238,12 @@ class SharedResults:
             self._warn(why, record.stage, "W699")
             return
         known = self._lookups.get(record.key)
-        if self._source.offer(key, claim, tier, record.stage, known):
+        if self.source.offer(key, claim, tier, record.stage, known):
             self._offered.add(key)
 
     def _secrets_in(self, claim: Claim) -> tuple[str, ...]:
         """Return where a result has a secret, each with the name of its variable."""
-        files = ((path, self._contents.get_chunks(entry.digest)) for path, entry in claim.outputs.items())
+        files = ((path, self.contents.get_chunks(entry.digest)) for path, entry in claim.outputs.items())
         sources = chain([(RECORD, (claim.text,))], files)
         found = (f"{path} ({name})" for path, chunks in sources for name in self._secrets_of(chunks))
         return tuple(dict.fromkeys(found))
@@ -257,18 +252,18 @@ class SharedResults:
         rest = b""
         for chunk in chunks:
             part = (rest + chunk).decode("utf-8", "replace")
-            if self._secrets.may_contain((part,)):
-                yield from (finding.name for finding in self._secrets.find(part))
+            if self.secrets.may_contain((part,)):
+                yield from (finding.name for finding in self.secrets.find(part))
             rest = (rest + chunk)[-_OVERLAP_BYTES:]
 
     def flush(self, deadline_s: float) -> Sequence[str]:
         """Wait for the uploads, for some seconds at most. Return the stages whose results are not stored."""
-        began_s = self._clock()
+        began_s = self.clock()
         for check in wait(self._checking, deadline_s).done:
             check.result()
-        unsent = self._source.flush(max(0.0, began_s + deadline_s - self._clock()))
+        unsent = self.source.flush(max(0.0, began_s + deadline_s - self.clock()))
         unchecked = sum(not check.done() for check in self._checking)
-        self._waited_s += self._clock() - began_s
+        self._waited_s += self.clock() - began_s
         return (*unsent, *([f"{unchecked} more"] if unchecked else []))
 
     def warn_of_tiers(self) -> str:
@@ -278,20 +273,20 @@ class SharedResults:
         names = join_first([f"{name} ({tier})" for name, tier in self._lesser.items()], _MOST_NAMES)
         text = "[W684] results of the shared cache are not used, since their steps ran in a lower tier of the sandbox"
         text += f": {names}; `cache: {{tier: none}}` of the pipeline accepts all"
-        self._observer.notice(Event(Warned(code="W684"), text, level="warning"))
+        self.observer.notice(Event(Warned(code="W684"), text, level="warning"))
         return f", {len(self._lesser)} of a lower tier: {names}"
 
     @property
     def refusal(self) -> str | None:
         """Why a result was not stored, though the cache works, as far as it is known; None if it was switched off."""
-        return self._source.refusal
+        return self.source.refusal
 
     def report(self, unsent: Sequence[str] = ()) -> SharedCacheUsed | None:
         """Return the event about what was done; None if that is nothing. `flush` returned the `unsent` stages."""
-        (down_bytes, up_bytes), used = self._source.traffic(), [*self._used.values()]
+        (down_bytes, up_bytes), used = self.source.traffic(), [*self._used.values()]
         costs = (parse_decimal(found.about.cost) for found in used if found.about.cost)
         missing = sum(not is_there for is_there in self._asked.values())
-        responses = 0 if self._responses is None else self._responses.used
+        responses = 0 if self.responses is None else self.responses.used
         if not (used or self._confirmed or missing or self._offered or responses or unsent):
             return None
         return SharedCacheUsed(
@@ -312,9 +307,9 @@ class SharedResults:
     def close(self) -> None:
         """Wait for nothing, and release all resources. Lookups find nothing from now on."""
         with self._lock:
-            self._reads = self._writes = False
+            self._reads = self.writes = False
             known = [*self._lookups.values()]
-        self._source.close()
+        self.source.close()
         for lookup in known:
             lookup.finish()
         self._checks.stop()

@@ -30,16 +30,7 @@ from orch23.attempt.run_events import RunEvents
 from orch23.attempt.worker import InputsChangedError, Worker
 from orch23.decide.decisions import DecidedStage
 from orch23.decide.dry_run import walk_through
-from orch23.decide.plan_walk import (
-    HeldBack,
-    ItemsAdded,
-    Kept,
-    NextStep,
-    NotExpanded,
-    PassedOver,
-    PlanWalk,
-    Undecided,
-)
+from orch23.decide.plan_walk import HeldBack, ItemsAdded, Kept, NextStep, NotExpanded, PassedOver, PlanWalk, Undecided
 from orch23.decide.session import Session
 from orch23.decide.stage_view import files_at_stake
 from orch23.engine.commit import Committer
@@ -63,7 +54,6 @@ from orch23.model.plan import Edited, Fresh, Restore, Run, Skipped, VerifyOnly
 from orch23.model.plugins import plugin_error_of
 from orch23.model.record import Reason, Record
 from orch23.model.stage_status import StageStatus
-from orch23.plan.nodes import Node
 from orch23.plan.planner import ALL_STAGES, Selection
 from orch23.resolve.resolution import ResolvedStage
 from orch23.store.turns import TURN
@@ -159,13 +149,10 @@ class Build(Struct, kw_only=True, dict=True):
         return walk_through(
             self.session.decider,
             self.options.selection,
-            blocks=self._blocks,
+            blocks=lambda up, node: self._results.blocks(up, node),  # noqa: PLW0108 - the results have the walk
             is_over=self._over_failure_limit,
             wake=partial(self._messages.put, _LookedUp()),
         )
-
-    def _blocks(self, up: str, node: Node) -> bool:
-        return self._results.blocks(up, node)  # a method, since the results have the walk
 
     @property
     def unaffected(self) -> frozenset[str]:

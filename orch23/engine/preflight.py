@@ -261,7 +261,7 @@ class CallPreflight(Struct, frozen=True, kw_only=True):
         setting = self.conversations.setting
         # Under a cost limit, a model without a known price is not called (ADR 8).
         capped = self._is_capped() and adapter.pricing != "free"
-        unready = self._is_barred(step) or adapter.ready(step, setting.environ, setting.root)
+        unready = self._is_barred(step) or readiness_errors(step, setting.environ, setting.root)
         return bool(capped or unready or self._no_sandbox(step))
 
     def _missing(self, decided: DecidedStage) -> Request | None:

@@ -42,11 +42,11 @@ SPANS: Final[Mapping[str, str]] = {
     "log": "otel.sending:send_run",
 }
 PROVIDERS: Final[Mapping[str, str]] = {
-    "openai": "vendors.openai_adapter:ADAPTER",
-    "bedrock": "vendors.bedrock:ADAPTER",
-    "vertex": "vendors.vertex:ADAPTER",
-    "azure": "vendors.azure:ADAPTER",
-    "local": "local.provider:ADAPTER",
+    "openai": "vendors.openai_adapter:OpenAIAdapter",
+    "bedrock": "vendors.bedrock:BedrockAdapter",
+    "vertex": "vendors.vertex:VertexAdapter",
+    "azure": "vendors.azure:AzureAdapter",
+    "local": "local.provider:LocalAdapter",
 }
 # The requests of a run in batches, those that wait, and the batches of a vendor.
 BATCHES: Final[Mapping[str, str]] = {

@@ -4,8 +4,7 @@ Pure: it reads and writes no files. The caller passes the texts of the files in 
 """
 
 import json
-from collections.abc import Callable, Iterable, Mapping
-from collections.abc import Set as AbstractSet
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, TypeAlias, assert_never
 
 from msgspec.structs import replace
@@ -14,7 +13,7 @@ from orch23.model.diagnostic import Diagnostic, errors
 from orch23.model.digest import Json
 from orch23.model.llm import ExchangeOutcome, Judgement, Proposal, ProposedWrite, RefusedResponse, StopReason
 from orch23.model.paths import match_any, unsafe_reason
-from orch23.model.pipeline import FailureKind, WriteScope
+from orch23.model.pipeline import FailureKind
 from orch23.proposal import proposal_codes as codes
 from orch23.proposal.edit_blocks import has_search_block
 from orch23.proposal.edit_proposal import EditedFiles, read_edited_files
@@ -59,29 +58,19 @@ _STALE = frozenset({codes.STALE_BASE, codes.NOT_SHOWN})
 JsonValidator: TypeAlias = Callable[[Json], tuple[Diagnostic, ...]]
 
 
-def judge_response(  # noqa: PLR0913 - all of it decides, and most of it is passed by name
+def judge_response(
     text: str,
     stop: StopReason,
+    scope: ProposalScope,
     *,
     step: "LLMStep",
-    cwd: str,
-    write_scope: WriteScope,
     outputs: tuple[str, ...],
-    base: Mapping[str, str | None],
     validate: JsonValidator | None = None,
-    not_shown: AbstractSet[str] = frozenset(),
-    protected: tuple[str, ...] = (),
-    slices: Mapping[str, tuple[str, ...]] | None = None,
-    kept: AbstractSet[str] = frozenset(),
 ) -> Judgement:
     """Return what a response proposes, or why it is refused.
 
-    `base` maps a path to the text of the file that the model was shown, None if it does not exist. `not_shown` are
-    existing files that the model was not shown. `protected` are patterns of files that are protected besides those
-    with protected names: the pipeline and its prompts. `slices` are the parts that the model was shown of each file
-    that it was not shown as a whole. `kept` are files of the last result that are on disk: if every output is one of
-    them or in the base, a response may say that no change is needed, and is a proposal of no file. `validate` checks
-    the JSON value by the step's schema. Paths in the response are relative to `cwd`, all others to the root.
+    If every output is in the base or a kept file, a response may say that no change is needed, and is a proposal of no
+    file. `validate` checks the JSON value by the step's schema.
     """
     if not step.only_json:
         text = without_thoughts(text.removeprefix("\ufeff"), is_text=step.returns == "text")
@@ -90,15 +79,6 @@ def judge_response(  # noqa: PLR0913 - all of it decides, and most of it is pass
         return _refuse(codes.TOO_LARGE, message, "respond with less, or divide the work into several stages")
     if (ended := _judge_stop(text, stop, step, next(iter(outputs), ""))) is not None:
         return ended
-    scope = ProposalScope(
-        cwd=cwd,
-        write_scope=write_scope,
-        base=base,
-        not_shown=not_shown,
-        protected=protected,
-        slices=slices or {},
-        kept=kept,
-    )
     return _named_as_patch(_judge_form(text, step, outputs, scope, validate), text, step)
 
 

@@ -22,17 +22,19 @@ from orch23.text.write_protection import allows_write, is_protected
 
 
 class ProposalScope(Struct, frozen=True, kw_only=True):
-    """The rules for the paths and contents of a response. Paths of files are relative to the root.
+    """The rules for the paths and contents of a response. Its paths are relative to `cwd`, all others to the root.
 
-    `slices` are the parts that the model was shown of each file that it was not shown as a whole. `kept` are the files
-    of the stage's last result that are on disk.
+    `base` maps a path to the text of the file that the model was shown, None if it does not exist. `not_shown` are
+    existing files that the model was not shown. `protected` are patterns of files that are protected besides those
+    with protected names: the pipeline and its prompts. `slices` are the parts that the model was shown of each file
+    that it was not shown as a whole. `kept` are files of the last result that are on disk.
     """
 
     cwd: str
     write_scope: WriteScope
     base: Mapping[str, str | None]
-    not_shown: AbstractSet[str]
-    protected: tuple[str, ...]
+    not_shown: AbstractSet[str] = frozenset()
+    protected: tuple[str, ...] = ()
     slices: Mapping[str, tuple[str, ...]] = {}
     kept: AbstractSet[str] = frozenset()
 

@@ -2,9 +2,9 @@
 
 import importlib.util
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Protocol, TypeAlias, TypeVar
 
 from msgspec import Struct, field
 
@@ -173,57 +173,104 @@ class CallContext(Struct, frozen=True):
     attempt: int = 1
 
 
-class Adapter(Struct, frozen=True, kw_only=True):
-    """One provider. All fields but `make` and `prepare` work without a call and without importing a client library.
+# What a provider must define.
+REQUIRED: Final = ("make", "endpoint", "api")
 
-    `takes` are the fields of `llm` that only some providers have. `parameters` are hashed, so defaults are explicit.
-    `endpoint` and `api` identify the server, never with a key or an absolute path. `wire` reduces the step's JSON
-    schema (None if it has none) to the one that is sent. `check` returns the errors of a step on any machine, `ready`
-    those on this machine now. `remote`: a call leaves the machine, or may. `consent` is the grant that the user must
-    give before a call; None if none is needed. `prepare` loads what a call needs, while earlier stages run; None if
-    that takes no time. `stored_at` returns the server that keeps a response after it was sent, empty if none does.
-    `facts` are those of the step's model at the step's server; None if nothing is known. `usual_max_tokens` is the
-    default of `max_tokens`; None for that of all providers. `look_up` asks the server for the step's model within some
-    seconds, and returns its name; None if the provider has no such interface. `streams`: a call
-    reports the first event of its response, with an empty text.
-    `accepts` are the kinds of media that the step's model accepts, `media` the provider's limits for them.
-    `limits_cached_input`: input from the prompt cache counts against the limit of tokens. `batches` returns the batches
-    of the step's server; None if the provider has none. `repeats`: the same request gets the same response again.
+
+class Adapter:
+    """A provider for one step. All but `make`, `batches`, `prepare` and `look_up` work without a call.
+
+    They import no client library, either. A provider has at least `make`, `endpoint` and `api`. `takes` are the fields
+    of `llm` that only some providers have; those of `sends` are parameters of a request. `media` are the provider's
+    limits for pictures and PDFs. `usual_max_tokens` is the default of `max_tokens`; None for the usual one.
     """
 
-    make: Callable[[ProviderContext, CallContext], Provider]
-    takes: frozenset[str] = frozenset()
-    # A default of a client library could change with its version, and with it every request.
-    parameters: "Callable[[LLMStep], Mapping[str, Json]]"
-    endpoint: "Callable[[LLMStep], str]"
-    api: "Callable[[LLMStep], str]"
-    pricing: Pricing
-    remote: "Callable[[LLMStep], bool]"
-    # Not done by the vendors' libraries: they would be imported to compute a key (ADR 10).
-    wire: "Callable[[LLMStep, Json], Json]" = field(default=lambda *_: None)
-    check: "Callable[[LLMStep, Mapping[str, str], Path | None], tuple[Diagnostic, ...]]" = field(default=lambda *_: ())
-    # Checked only for calls that are certain: a build from recordings needs no key (ADR 11).
-    ready: "Callable[[LLMStep, Mapping[str, str], Path | None], tuple[Diagnostic, ...]]" = field(default=lambda *_: ())
-    consent: "Callable[[LLMStep, Mapping[str, str], Path, ProjectFiles], Grant | None]" = field(default=lambda *_: None)
-    # Called in a thread, at most once a build for a provider; its errors are ignored, since the call raises them too.
-    prepare: "Callable[[ProviderContext, LLMStep], None] | None" = None
+    takes: ClassVar[frozenset[str]] = frozenset()
+    sends: ClassVar[tuple[str, ...]] = ("max_tokens",)
+    pricing: ClassVar[Pricing] = "unknown"
     # Vendors count input from the prompt cache differently against the limit of tokens.
-    limits_cached_input: bool = True
-    on_truncated: OnTruncated = field(default_factory=OnTruncated)
-    stored_at: "Callable[[LLMStep], str]" = field(default=lambda _: "")
-    # A call that only reports its end would delay the others for as long as it takes.
-    streams: "Callable[[LLMStep], bool]" = field(default=lambda _step: False)
-    # By the name of the model at any server: one that does not accept a picture refuses the request.
-    accepts: "Callable[[LLMStep], frozenset[MediaKind]]" = field(default=lambda _step: frozenset())
-    media: "MediaLimits | None" = None
-    # Only batches of the vendor: other servers do not have its interface.
-    batches: "Callable[[ProviderContext, LLMStep], Batches] | None" = None
-    # Only at the vendor's own server: another one may give the name of a model to any model of its own.
-    facts: "Callable[[LLMStep], ModelFacts | None]" = field(default=lambda _step: None)
-    usual_max_tokens: int | None = None
-    look_up: "Callable[[LLMStep, Mapping[str, str], float], object] | None" = None
-    # A vendor does not promise it, whatever the parameters are.
-    repeats: "Callable[[LLMStep], bool]" = field(default=lambda _step: False)
+    limits_cached_input: ClassVar[bool] = True
+    on_truncated: ClassVar[OnTruncated] = OnTruncated()
+    media: "ClassVar[MediaLimits | None]" = None
+    usual_max_tokens: ClassVar[int | None] = None
+    # Loads what a call needs, while earlier stages run; None if that takes no time. Called in a thread, at most once a
+    # build for a provider; its errors are ignored, since the call raises them too.
+    prepare: ClassVar[Callable[[Any, ProviderContext], None] | None] = None
+    # Returns the batches of the step's server. Only the vendor's: other servers do not have its interface.
+    batches: "ClassVar[Callable[[Any, ProviderContext], Batches] | None]" = None
+    # Asks the server for the step's model within some seconds, and returns its name.
+    look_up: ClassVar[Callable[[Any, Mapping[str, str], float], object] | None] = None
+
+    def __init__(self, step: "LLMStep") -> None:
+        """Set the step."""
+        self.step = step
+
+    def make(self, setting: ProviderContext, asking: CallContext) -> Provider:
+        """Return the provider of one attempt of a stage. Making it starts nothing and imports no client library."""
+        raise NotImplementedError
+
+    @property
+    def parameters(self) -> Mapping[str, Json]:
+        """The parameters of a request, without those that are not set. They are hashed, so defaults are explicit."""
+        # A default of a client library could change with its version, and with it every request.
+        return {name: value for name in self.sends if (value := getattr(self.step, name)) is not None}
+
+    @property
+    def endpoint(self) -> str:
+        """The server as it is hashed, never a key or an absolute path."""
+        raise NotImplementedError
+
+    @property
+    def api(self) -> str:
+        """The interface of the server, with its version."""
+        raise NotImplementedError
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether a call leaves the machine, or may."""
+        return True
+
+    def wire(self, schema: Json) -> Json:
+        """Reduce the step's JSON schema (None if it has none) to the one that is sent."""
+        # Not done by the vendors' libraries: they would be imported to compute a key (ADR 10).
+
+    def check(self, root: Path | None) -> Iterable[Diagnostic]:  # noqa: ARG002 - what is declared for all providers
+        """Return the errors of the step on any machine. `root` is that of the project, if there is one."""
+        return ()
+
+    def ready(self, environ: Mapping[str, str], root: Path | None) -> Iterable[Diagnostic]:  # noqa: ARG002 - as above
+        """Return why a valid step cannot call its model on this machine now: no key, no library, no weights."""
+        # Checked only for calls that are certain: a build from recordings needs no key (ADR 11).
+        return ()
+
+    def consent(self, environ: Mapping[str, str], root: Path, files: ProjectFiles) -> Grant | None:
+        """Return the grant that the user must give before a call; None if none is needed."""
+
+    @property
+    def stored_at(self) -> str:
+        """The server that keeps a response after it was sent; empty if none does."""
+        return ""
+
+    @property
+    def streams(self) -> bool:
+        """Whether a call reports the first event of its response, with an empty text."""
+        # A call that only reports its end would delay the others for as long as it takes.
+        return False
+
+    @property
+    def accepts(self) -> "frozenset[MediaKind]":
+        """The kinds of media that the step's model accepts, at any server."""
+        return frozenset()
+
+    @property
+    def facts(self) -> "ModelFacts | None":
+        """The facts of the step's model at the step's server; None if nothing is known."""
+        return None
+
+    @property
+    def repeats(self) -> bool:
+        """Whether the same request gets the same response again. A vendor does not promise it."""
+        return False
 
 
 def unsupported_error(subject: str, message: str, hint: str) -> Diagnostic:

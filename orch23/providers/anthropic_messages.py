@@ -1,7 +1,7 @@
 """The provider `anthropic`: Messages API."""
 
 import time
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,13 +9,11 @@ from msgspec import Struct, field
 
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
-from orch23.model.errors import ConfigurationError
 from orch23.model.features import BATCHES, load_feature
-from orch23.model.llm import Message, Request, Response, StopReason, Usage
+from orch23.model.llm import Message, Provider, Request, Response, StopReason, Usage
 from orch23.model.media import Media
-from orch23.model.plugins import load_object
-from orch23.model.server_url import is_loopback, normalize_url, recordable_model, url_fault
-from orch23.providers.adapter import Adapter, ProviderContext, library_errors, nearest_hint, unsupported_error
+from orch23.model.server_url import recordable_model, url_fault
+from orch23.providers.adapter import CallContext, ProviderContext, library_errors, nearest_hint, unsupported_error
 from orch23.providers.anthropic_sdk import (
     WarmUp,
     anthropic_client,
@@ -42,20 +40,21 @@ from orch23.providers.faults import (
     TransportError,
     incomplete_error,
     library_error,
+    status_error,
     timeout_error,
     too_long_error,
     unknown_stop_error,
     unreachable_error,
 )
 from orch23.providers.media import ANTHROPIC_MEDIA, base64_text
-from orch23.providers.model_facts import ModelFacts, facts_of
-from orch23.providers.registry import named_server_grant, server_grant
+from orch23.providers.model_facts import facts_of
 from orch23.providers.server_replies import MAX_RESPONSE_CHARACTERS, join_text, text_at, token_count
+from orch23.providers.vendor_adapters import ServerAdapter, VendorAdapter
 from orch23.providers.wire import wire_schema
 from orch23.steps.llm.spec import LLMStep
 
 if TYPE_CHECKING:
-    from anthropic import Anthropic, Timeout
+    from anthropic import Timeout
     from anthropic.lib.streaming import MessageStream
     from anthropic.types import Message as SdkMessage
     from anthropic.types import ParsedMessage
@@ -91,6 +90,8 @@ class AnthropicMessages(Struct, frozen=True, kw_only=True):
     clients: ClientPool = field(default_factory=ClientPool)
     warm_up: WarmUp | None = None
     stall_s: float = STALL_S
+    # Returns Anthropic's name of a model of a cloud.
+    name_of: Callable[[str], str] = str
     clock: Callable[[], float] = time.monotonic
 
     def __repr__(self) -> str:
@@ -101,13 +102,9 @@ class AnthropicMessages(Struct, frozen=True, kw_only=True):
         """Call the model.
 
         Raises:
-            ConfigurationError: there is no key, or no library.
             TransportError: there is no usable response.
             ProviderError: the build has ended.
         """
-        missing = self.missing()
-        if missing:
-            raise ConfigurationError(*missing)
         import anthropic  # noqa: F401, PLC0415 - 1.5 s, which must not count against `llm.timeout`
 
         # What the library builds at its first response is built while that response is awaited (ADR 18).
@@ -134,12 +131,10 @@ class AnthropicMessages(Struct, frozen=True, kw_only=True):
             TransportError: it did not count them.
             ProviderError: the build has ended.
         """
-        if missing := self.missing():
-            raise ConfigurationError(*missing)
         import anthropic  # noqa: PLC0415 - heavy
 
         until = self.clock() + deadline_s
-        arguments = message_arguments(request, self.facts(request.model))
+        arguments = message_arguments(request, self.name_of(request.model))
         del arguments["max_tokens"]
         with self.calls.track(max(deadline_s, LEAST_S)) as sockets:
             try:
@@ -161,7 +156,7 @@ class AnthropicMessages(Struct, frozen=True, kw_only=True):
         begun = False
         try:
             with self.clients.client_for(self.identity(), sockets, self.client) as client:
-                arguments = message_arguments(request, self.facts(request.model))
+                arguments = message_arguments(request, self.name_of(request.model))
                 arguments["timeout"] = self._timeouts(until)
                 if not request.is_streamed:
                     reply = client.messages.with_raw_response.create(**arguments).http_response
@@ -191,21 +186,14 @@ class AnthropicMessages(Struct, frozen=True, kw_only=True):
         except UNEXPECTED_ERRORS as error:
             raise library_error(error, "anthropic") from None
 
-    def missing(self) -> tuple[Diagnostic, ...]:
-        """Return an error for a missing key and for a missing library."""
-        return missing_requirements(self.key)
-
     def identity(self) -> tuple[Hashable, ...]:
         """Return the platform, the server and the key: a client is used again for the same ones."""
         return ("anthropic", self.url, self.key)
 
     def client(self, connection: ClientConnection) -> Any:
         """Return a client of the library."""
-        return make_anthropic_client(self.url, self.key, connection, self.trust)
-
-    def facts(self, model: str) -> ModelFacts:
-        """Return the facts of a model, by its name at the platform."""
-        return facts_of("anthropic", model)
+        headers = {"anthropic-version": API_VERSION}
+        return anthropic_client("Anthropic", self.url, connection, self.trust, headers, api_key=self.key)
 
     def _listen(
         self, stream: "MessageStream[None]", until: float, on_text: Callable[[str], None], known: list[Usage]
@@ -245,10 +233,13 @@ class AnthropicMessages(Struct, frozen=True, kw_only=True):
         return anthropic.Timeout(min(left, self.stall_s), connect=min(left, CONNECT_S))
 
 
-def message_arguments(request: Request, facts: ModelFacts | None = None) -> dict[str, Any]:
-    """Return the arguments of a request, streamed or not, with marks for the prompt cache where they pay."""
+def message_arguments(request: Request, model: str = "") -> dict[str, Any]:
+    """Return the arguments of a request, streamed or not, with marks for the prompt cache where they pay.
+
+    `model` is Anthropic's name of the model, if it has another one in a cloud.
+    """
     params = request.params
-    marks = cache_marks(request, facts or facts_of("anthropic", request.model))
+    marks = cache_marks(request, facts_of("anthropic", model or request.model))
     lifetime = {"ttl": "1h"} if request.writes_for_an_hour else {}
     mark = {"cache_control": {"type": "ephemeral", **lifetime}}
     sent: dict[str, Any] = {
@@ -277,14 +268,6 @@ def _part(one: str | Media) -> dict[str, Json]:
         return {"type": "text", "text": one}
     source = {"type": "base64", "media_type": one.type, "data": base64_text(one)}
     return {"type": "document" if one.kind == "pdf" else "image", "source": source}
-
-
-def make_anthropic_client(url: str, key: str, connection: ClientConnection, trust: TlsContexts) -> "Anthropic":
-    """Return a client for Anthropic's own interface."""
-    client: Anthropic = anthropic_client(
-        "Anthropic", url, connection, trust, {"anthropic-version": API_VERSION}, api_key=key
-    )
-    return client
 
 
 def read_message(
@@ -341,62 +324,6 @@ def _usage(usage: "SdkUsage") -> Usage:
 # ---- what is known without a call -------------------------------------------------------------------
 
 
-def _url(step: LLMStep) -> str:
-    return normalize_url(step.base_url or ANTHROPIC_URL)
-
-
-def _is_vendor(step: LLMStep) -> bool:
-    # An invalid address has no normal form; `check_anthropic` reports it.
-    return step.base_url is None or (url_fault(step.base_url) is None and _url(step) == ANTHROPIC_URL)
-
-
-def _access(setting: ProviderContext, step: LLMStep) -> dict[str, Any]:
-    return {"url": _url(step), "key": _key(setting.environ), **shared_connections(setting.share)}
-
-
-def _batches(setting: ProviderContext, step: LLMStep) -> "Batches":
-    found: Batches = load_feature(BATCHES["anthropic"])(provider=AnthropicMessages(**_access(setting, step)))
-    return found
-
-
-def _prepare(setting: ProviderContext, step: LLMStep) -> None:
-    trust = setting.share(TlsContexts, TlsContexts)
-    make_anthropic_client(_url(step), _key(setting.environ), ClientConnection(), trust).close()
-    setting.share(WarmUp, WarmUp).start_once(warm_up_anthropic)
-
-
-def _key(environ: Mapping[str, str]) -> str:
-    return environ.get(ANTHROPIC_KEY, "").strip()
-
-
-def anthropic_parameters(step: LLMStep) -> Mapping[str, Json]:
-    """Return the parameters of a request."""
-    found: dict[str, Json] = {"max_tokens": step.max_tokens}
-    if step.effort is not None:
-        found["effort"] = step.effort
-    if (said := step.thinking) is not None:
-        found["thinking"] = {"type": "enabled", "budget_tokens": int(said)} if said.isdecimal() else {"type": said}
-    return found
-
-
-def check_anthropic(step: LLMStep, _environ: Mapping[str, str], _root: Path | None) -> tuple[Diagnostic, ...]:
-    """Return the errors of a step that calls Claude."""
-    found = []
-    if step.effort is not None and step.effort not in EFFORTS:
-        message = f"the provider `{step.provider}` has no effort `{step.effort}`"
-        found.append(unsupported_error("effort", message, nearest_hint(step.effort, EFFORTS)))
-    if step.thinking is not None and (wrong := _thinking_fault(step.thinking, step)):
-        hint = 'write `adaptive`, `between_tools`, `disabled`, or the maximum of thinking tokens, in quotes: "4096"'
-        found.append(unsupported_error("thinking", f"`thinking: {step.thinking}` {wrong}", hint))
-    if step.pace == "flex" and step.provider == "anthropic":
-        message = "the provider `anthropic` does not have `pace: flex`"
-        found.append(unsupported_error("pace", message, "write `pace: batch`, or remove it"))
-    if step.base_url is not None and (wrong := url_fault(step.base_url)):
-        hint = f"write it as {ANTHROPIC_URL}, and set the key only in {ANTHROPIC_KEY}"
-        found.append(unsupported_error("base_url", f"`base_url` {wrong}", hint))
-    return tuple(found)
-
-
 def _thinking_fault(value: str, step: LLMStep) -> str | None:
     if not value.isdecimal():
         return None if value in THINKING_MODES else f"is not a mode of the provider `{step.provider}`"
@@ -405,61 +332,100 @@ def _thinking_fault(value: str, step: LLMStep) -> str | None:
     return None if int(value) < step.max_tokens else f"is not under `max_tokens: {step.max_tokens}`, which includes it"
 
 
-def missing_requirements(key: str) -> tuple[Diagnostic, ...]:
-    """Return an error for a missing key and for a missing library."""
-    found = []
-    if not key:
-        hint = f"set {ANTHROPIC_KEY}, or build with --replay from recorded responses"
-        found.append(Diagnostic("E412", f"the provider `anthropic` needs {ANTHROPIC_KEY}, which is not set", hint=hint))
-    elif not (key.isascii() and key.isprintable()) or " " in key:
-        hint = "set it to the key and nothing else"
-        found.append(Diagnostic("E412", f"{ANTHROPIC_KEY} has a character that no key has", hint=hint))
-    return (*found, *library_errors("anthropic"))
+class ClaudeAdapter(VendorAdapter):
+    """A provider of Claude, with Anthropic's interface."""
+
+    vendor = "anthropic"
+    takes = frozenset({"effort", "thinking", "base_url", "endpoint_alias"})
+    sends = ("max_tokens", "effort")
+    api = f"messages {API_VERSION}"
+    limits_cached_input = False
+    media = ANTHROPIC_MEDIA
+    streams = True
+
+    @property
+    def parameters(self) -> Mapping[str, Json]:
+        """The parameters of a request, with the form of `thinking` that the interface has."""
+        said = self.step.thinking
+        if said is None:
+            return super().parameters
+        thinking: Json = {"type": "enabled", "budget_tokens": int(said)} if said.isdecimal() else {"type": said}
+        return {**super().parameters, "thinking": thinking}
+
+    def wire(self, schema: Json) -> Json:
+        """Reduce a schema to what the interface takes."""
+        return wire_schema(self.step, schema)
+
+    def check(self, _root: Path | None) -> Iterator[Diagnostic]:
+        """Yield the errors of the step."""
+        step = self.step
+        if step.effort is not None and step.effort not in EFFORTS:
+            message = f"the provider `{step.provider}` has no effort `{step.effort}`"
+            yield unsupported_error("effort", message, nearest_hint(step.effort, EFFORTS))
+        if step.thinking is not None and (wrong := _thinking_fault(step.thinking, step)):
+            hint = 'write `adaptive`, `between_tools`, `disabled`, or the maximum of thinking tokens, in quotes: "4096"'
+            yield unsupported_error("thinking", f"`thinking: {step.thinking}` {wrong}", hint)
+        if step.pace == "flex" and step.provider == "anthropic":
+            message = "the provider `anthropic` does not have `pace: flex`"
+            yield unsupported_error("pace", message, "write `pace: batch`, or remove it")
+        if step.base_url is not None and (wrong := url_fault(step.base_url)):
+            hint = f"write it as {ANTHROPIC_URL}, and set the key only in {ANTHROPIC_KEY}"
+            yield unsupported_error("base_url", f"`base_url` {wrong}", hint)
 
 
-ADAPTER = Adapter(
-    make=lambda setting, asking: AnthropicMessages(
-        **_access(setting, asking.step), warm_up=setting.share(WarmUp, WarmUp)
-    ),
-    takes=frozenset({"effort", "thinking", "base_url", "endpoint_alias", "pace"}),
-    parameters=anthropic_parameters,
-    endpoint=_url,
-    api=lambda _step: f"messages {API_VERSION}",
-    pricing="anthropic",
-    remote=lambda step: not is_loopback(_url(step)),
-    wire=wire_schema,
-    check=check_anthropic,
-    batches=_batches,
-    ready=lambda _step, environ, _root: missing_requirements(_key(environ)),
-    consent=lambda step, *_: server_grant(_url(step), ANTHROPIC_URL, ANTHROPIC_KEY),
-    prepare=_prepare,
-    streams=lambda _step: True,
-    facts=lambda step: facts_of("anthropic", step.model) if _is_vendor(step) else None,
-    look_up=lambda step, environ, timeout_s: load_object("orch23.providers.model_lookup:look_up_at_anthropic")(
-        _url(step), _key(environ), step.model, timeout_s
-    ),
-    limits_cached_input=False,
-    accepts=lambda step: facts_of("anthropic", step.model).media,
-    media=ANTHROPIC_MEDIA,
-)
+class AnthropicAdapter(ClaudeAdapter, ServerAdapter):
+    """The provider `anthropic`."""
 
+    takes = ClaudeAdapter.takes | {"pace"}
+    pricing = "anthropic"
+    url = ANTHROPIC_URL
+    key_variable = ANTHROPIC_KEY
 
-def cloud_adapter(name: str, claude_of: Callable[[str], str], keys: tuple[str, ...], **own: Any) -> Adapter:
-    """Return the adapter of a cloud with Claude. `keys` are the variables that a server of the pipeline would get."""
-    return Adapter(
-        takes=frozenset({"effort", "thinking", "base_url", "endpoint_alias"}),
-        parameters=anthropic_parameters,
-        # Not the region: the same model answers in each.
-        endpoint=lambda step: normalize_url(step.base_url) if step.base_url else name,
-        api=lambda _step: f"messages {API_VERSION}",
-        remote=lambda step: step.base_url is None or not is_loopback(step.base_url),
-        wire=wire_schema,
-        check=check_anthropic,
-        consent=lambda step, *_: named_server_grant(step, *keys),
-        streams=lambda _step: True,
-        accepts=lambda step: facts_of("anthropic", claude_of(step.model)).media,
-        media=ANTHROPIC_MEDIA,
-        facts=lambda step: None if step.base_url else facts_of("anthropic", claude_of(step.model)),
-        limits_cached_input=False,
-        **own,
-    )
+    def make(self, setting: ProviderContext, _asking: CallContext) -> Provider:
+        """Return the provider."""
+        return AnthropicMessages(**self._access(setting), warm_up=setting.share(WarmUp, WarmUp))
+
+    def batches(self, setting: ProviderContext) -> "Batches":
+        """Return the batches of the server."""
+        found: Batches = load_feature(BATCHES["anthropic"])(provider=AnthropicMessages(**self._access(setting)))
+        return found
+
+    def prepare(self, setting: ProviderContext) -> None:
+        """Import the library, and start what it builds at its first response."""
+        AnthropicMessages(**self._access(setting)).client(ClientConnection()).close()
+        setting.share(WarmUp, WarmUp).start_once(warm_up_anthropic)
+
+    def ready(self, environ: Mapping[str, str], _root: Path | None) -> Iterator[Diagnostic]:
+        """Yield an error for a missing key and for a missing library."""
+        key = self.key(environ)
+        if not key:
+            hint = f"set {ANTHROPIC_KEY}, or build with --replay from recorded responses"
+            yield Diagnostic("E412", f"the provider `anthropic` needs {ANTHROPIC_KEY}, which is not set", hint=hint)
+        elif not (key.isascii() and key.isprintable()) or " " in key:
+            hint = "set it to the key and nothing else"
+            yield Diagnostic("E412", f"{ANTHROPIC_KEY} has a character that no key has", hint=hint)
+        yield from library_errors("anthropic")
+
+    def look_up(self, environ: Mapping[str, str], timeout_s: float) -> object:
+        """Ask the server for the model. A server on this machine may need no key.
+
+        Raises:
+            TransportError: the server does not have it, or cannot be reached.
+        """
+        import anthropic  # noqa: PLC0415 - heavy
+
+        url, provider = self.endpoint, AnthropicMessages(url=self.endpoint, key=self.key(environ) or "none")
+        try:
+            with (
+                provider.calls.track(timeout_s) as sockets,
+                provider.clients.client_for(url, sockets, provider.client) as client,
+            ):
+                return getattr(client.models.retrieve(self.step.model, timeout=timeout_s), "id", None)
+        except anthropic.APIStatusError as error:
+            said = error.api_message or (error.body if isinstance(error.body, str) else "")
+            raise status_error(url, error.status_code, said) from None
+        except anthropic.AnthropicError as error:
+            raise unreachable_error(url, error.__cause__ or error) from None
+
+    def _access(self, setting: ProviderContext) -> dict[str, Any]:
+        return {"url": self.endpoint, "key": self.key(setting.environ), **shared_connections(setting.share)}

@@ -9,7 +9,7 @@ import os
 import shlex
 import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from msgspec import Struct
@@ -18,9 +18,9 @@ from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry, digest_json
 from orch23.model.errors import ConsentError, ProviderError, SafetyError
 from orch23.model.event import Event
-from orch23.model.llm import Request, Response
+from orch23.model.llm import Provider, Request, Response
 from orch23.model.step import Grant
-from orch23.providers.adapter import Adapter, ProgramCall, ProgramResult, ProjectFiles, ProviderContext
+from orch23.providers.adapter import Adapter, CallContext, ProgramCall, ProgramResult, ProjectFiles, ProviderContext
 from orch23.providers.faults import redacted
 from orch23.providers.registry import not_granted_error
 from orch23.resolve.command_program import paths_outside
@@ -225,39 +225,44 @@ def _last_lines(err: bytes) -> str:
     return "\n".join(text.strip().splitlines()[-_SHOWN_LINES:])
 
 
-def _check(step: LLMStep, _environ: Mapping[str, str], _root: Path | None) -> tuple[Diagnostic, ...]:
-    if step.command:
-        return ()
-    hint = "write `command: [program, argument]`"
-    return (Diagnostic("E407", "the provider `command` needs a command", hint=hint),)
+class CommandAdapter(Adapter):
+    """The provider `command`."""
 
+    takes = frozenset({"command", "read", "pass_env", "network", "endpoint_alias"})
+    pricing = "unbounded"
+    api = "orch23 1"
 
-def _ready(step: LLMStep, environ: Mapping[str, str], root: Path | None) -> tuple[Diagnostic, ...]:
-    program = step.command[0]
-    place = str((root or Path()).absolute() / program) if "/" in program else program
-    if shutil.which(place, os.R_OK | os.X_OK, environ.get("PATH", "")) is not None:
-        return ()
-    where = "not an executable file" if "/" in program else "not on PATH"
-    return (Diagnostic("E407", f"`{program}` is {where}", hint="install it, or correct `llm.command`"),)
+    def make(self, setting: ProviderContext, asking: CallContext) -> Provider:
+        """Return the provider."""
+        return CommandProvider(step=self.step, setting=setting, stage=asking.stage)
 
+    @property
+    def endpoint(self) -> str:
+        """The command."""
+        return f"command {shlex.join(self.step.command)}"
 
-def _consent(step: LLMStep, environ: Mapping[str, str], root: Path, files: ProjectFiles) -> Grant:
-    try:
-        return resolve_program(step, environ, root, files).grant
-    except OSError as error:
-        message = f"`{step.command[0]}` could not be read: {error.strerror or error}"
-        raise ProviderError(Diagnostic("E407", message, hint="correct `llm.command`")) from None
+    def check(self, _root: Path | None) -> Iterator[Diagnostic]:
+        """Yield an error for a missing command."""
+        if not self.step.command:
+            hint = "write `command: [program, argument]`"
+            yield Diagnostic("E407", "the provider `command` needs a command", hint=hint)
 
+    def ready(self, environ: Mapping[str, str], root: Path | None) -> Iterator[Diagnostic]:
+        """Yield an error for a program that cannot be run."""
+        program = self.step.command[0]
+        place = str((root or Path()).absolute() / program) if "/" in program else program
+        if shutil.which(place, os.R_OK | os.X_OK, environ.get("PATH", "")) is None:
+            where = "not an executable file" if "/" in program else "not on PATH"
+            yield Diagnostic("E407", f"`{program}` is {where}", hint="install it, or correct `llm.command`")
 
-ADAPTER = Adapter(
-    make=lambda setting, asking: CommandProvider(step=asking.step, setting=setting, stage=asking.stage),
-    takes=frozenset({"command", "read", "pass_env", "network", "endpoint_alias"}),
-    parameters=lambda step: {"max_tokens": step.max_tokens},
-    endpoint=lambda step: f"command {shlex.join(step.command)}",
-    api=lambda _step: "orch23 1",
-    pricing="unbounded",
-    remote=lambda _step: True,
-    check=_check,
-    ready=_ready,
-    consent=_consent,
-)
+    def consent(self, environ: Mapping[str, str], root: Path, files: ProjectFiles) -> Grant:
+        """Return the grant for the program as it is now.
+
+        Raises:
+            ProviderError: it could not be read.
+        """
+        try:
+            return resolve_program(self.step, environ, root, files).grant
+        except OSError as error:
+            message = f"`{self.step.command[0]}` could not be read: {error.strerror or error}"
+            raise ProviderError(Diagnostic("E407", message, hint="correct `llm.command`")) from None

@@ -11,17 +11,10 @@ from msgspec.structs import replace
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
 from orch23.model.errors import ConfigurationError, ConsentError, InvalidInputError
-from orch23.model.llm import OnTruncated, Provider
-from orch23.model.plugins import LazyMapping, Registry, load_object_as, type_validator
-from orch23.model.server_url import url_origin
+from orch23.model.llm import OnTruncated
+from orch23.model.plugins import LazyMapping, Registry, load_object
 from orch23.model.step import Grant
-from orch23.providers.adapter import (
-    Adapter,
-    CallContext,
-    ProviderContext,
-    nearest_hint,
-    unsupported_error,
-)
+from orch23.providers.adapter import REQUIRED, Adapter, CallContext, ProviderContext, nearest_hint, unsupported_error
 
 if TYPE_CHECKING:
     from orch23.model.batches import Batches
@@ -30,10 +23,10 @@ if TYPE_CHECKING:
 
 
 # Names only: the module of a provider is imported when a step uses it (ADR 18). Others are of features.
-_MODULES = {
-    "anthropic": "anthropic_messages",
-    "command": "command",
-    "scripted": "scripted",
+_OWN = {
+    "anthropic": "anthropic_messages:AnthropicAdapter",
+    "command": "command:CommandAdapter",
+    "scripted": "scripted:ScriptedAdapter",
 }
 
 
@@ -44,12 +37,13 @@ def _features() -> ModuleType:
 
 
 def _names() -> Iterator[str]:
-    yield from (*_MODULES, *_features().PROVIDERS)
+    yield from (*_OWN, *_features().PROVIDERS)
 
 
-def _load(name: str) -> Adapter:
-    place = f"providers.{_MODULES[name]}:ADAPTER" if name in _MODULES else f"features.{_features().PROVIDERS[name]}"
-    return load_object_as(Adapter, f"orch23.{place}")
+def _load(name: str) -> type[Adapter]:
+    place = f"providers.{_OWN[name]}" if name in _OWN else f"features.{_features().PROVIDERS[name]}"
+    found: type[Adapter] = load_object(f"orch23.{place}")
+    return found
 
 
 ADAPTERS = LazyMapping(_names(), _load)
@@ -58,11 +52,18 @@ PROVIDER_GROUP: Final = "orch23.providers"
 
 
 @cache
-def _of_plugins(plugins: tuple[str, ...]) -> Registry[Adapter]:
-    return Registry({}, PROVIDER_GROUP, plugins, type_validator(Adapter))
+def _of_plugins(plugins: tuple[str, ...]) -> Registry[type[Adapter]]:
+    return Registry({}, PROVIDER_GROUP, plugins, _fault)
 
 
-def adapter_named(provider: str, plugins: tuple[str, ...]) -> Adapter | None:
+def _fault(found: object, _name: str) -> str:
+    if not (isinstance(found, type) and issubclass(found, Adapter)):
+        return "it must be a subclass of `Adapter`"
+    lacking = [name for name in REQUIRED if getattr(found, name) is getattr(Adapter, name)]
+    return f"it must define `{lacking[0]}`" if lacking else ""
+
+
+def adapter_named(provider: str, plugins: tuple[str, ...]) -> type[Adapter] | None:
     """Return the provider with a name: one of orch23, else one of the pipeline's plugins; None if there is none."""
     return None if _is_missing(provider) else ADAPTERS.get(provider) or _of_plugins(plugins).get(provider)
 
@@ -74,8 +75,9 @@ def _is_missing(provider: str) -> bool:
 
 
 def adapter_of(step: "LLMStep") -> Adapter | None:
-    """Return the provider that a step names; None if there is none."""
-    return adapter_named(step.provider, step.from_plugins)
+    """Return the provider of a step; None if there is none."""
+    found = adapter_named(step.provider, step.from_plugins)
+    return None if found is None else found(step)
 
 
 def plugin_of(step: "LLMStep") -> str:
@@ -91,19 +93,10 @@ def adapter_for(step: "LLMStep") -> Adapter:
     Raises:
         KeyError: the provider is unknown; `step_errors` reports that before any stage starts.
     """
-    found = adapter_of(step)
+    found = adapter_named(step.provider, step.from_plugins)
     if found is None:
         raise KeyError(step.provider)
-    return found
-
-
-def make_provider(setting: ProviderContext, asking: CallContext) -> Provider:
-    """Return the provider of one attempt of a stage. Making it starts nothing and imports no client library.
-
-    Raises:
-        KeyError: the provider is unknown; `step_errors` reports that before any stage starts.
-    """
-    return adapter_for(asking.step).make(setting, asking)
+    return found(step)
 
 
 def request_parameters(setting: ProviderContext, asking: CallContext) -> Mapping[str, Json]:
@@ -120,7 +113,7 @@ def request_parameters(setting: ProviderContext, asking: CallContext) -> Mapping
     return {**parameters_of(step), "answer": ScriptedProvider(answers, asking.stage, asking.attempt).digest()}
 
 
-def step_errors(step: "LLMStep", environ: Mapping[str, str], root: Path | None = None) -> tuple[Diagnostic, ...]:
+def step_errors(step: "LLMStep", root: Path | None = None) -> tuple[Diagnostic, ...]:
     """Return the errors of a step on any machine; the caller adds the location, by the field of `llm` in `subject`.
 
     Keys, libraries and weights are not checked, since recordings may replace calls: see `readiness_errors`.
@@ -140,13 +133,13 @@ def step_errors(step: "LLMStep", environ: Mapping[str, str], root: Path | None =
         *unsupported,
         *_limit_errors(step),
         *_parameter_errors(step),
-        *adapter.check(with_token_limit(step), environ, root),
+        *adapter_for(with_token_limit(step)).check(root),
     )
 
 
 def readiness_errors(step: "LLMStep", environ: Mapping[str, str], root: Path | None = None) -> tuple[Diagnostic, ...]:
     """Return why a valid step cannot call its model on this machine now: no key, no library, no weights."""
-    return adapter_for(step).ready(step, environ, root)
+    return tuple(adapter_for(step).ready(environ, root))
 
 
 def unsupported_fields(provider: str, plugins: Callable[[], tuple[str, ...]]) -> frozenset[str]:
@@ -168,7 +161,7 @@ def unsupported_fields(provider: str, plugins: Callable[[], tuple[str, ...]]) ->
 
 def parameters_of(step: "LLMStep") -> Mapping[str, Json]:
     """Return the parameters for the stage key and the fingerprint, with explicit defaults."""
-    found = adapter_for(step).parameters(with_token_limit(step))
+    found = adapter_for(with_token_limit(step)).parameters
     # A parameter of the request, so that both ways have their own recordings (ADR 10).
     return found if step.structured_output else {**found, "structured_output": False}
 
@@ -179,14 +172,14 @@ def with_token_limit(step: "LLMStep") -> "LLMStep":
         return step
     adapter = adapter_for(step)
     usual = adapter.usual_max_tokens or step.max_tokens
-    facts = adapter.facts(step)
+    facts = adapter.facts
     limit = usual if facts is None else facts.limit_of(usual)
     return step if limit == step.max_tokens else replace(step, max_tokens=limit)
 
 
 def max_output_tokens(step: "LLMStep") -> int | None:
     """Return the maximum tokens of a response of the step's model; None if it is not known."""
-    facts = adapter_for(step).facts(step)
+    facts = adapter_for(step).facts
     return None if facts is None else facts.max_output_tokens
 
 
@@ -215,7 +208,7 @@ def batches_of(setting: ProviderContext, step: "LLMStep") -> "Batches":
     batches = adapter_for(step).batches
     if batches is None:
         raise KeyError(step.provider)
-    return batches(setting, step)
+    return batches(setting)
 
 
 def _limit_errors(step: "LLMStep") -> tuple[Diagnostic, ...]:
@@ -228,7 +221,7 @@ def _limit_errors(step: "LLMStep") -> tuple[Diagnostic, ...]:
 
 
 def _parameter_errors(step: "LLMStep") -> tuple[Diagnostic, ...]:
-    facts = adapter_for(step).facts(step)
+    facts = adapter_for(step).facts
     lacking = () if facts is None else sorted(facts.lacks_parameters)
     return tuple(
         unsupported_error(name, f"{step.model} does not have `{name}`", "remove it, or use a model that has it")
@@ -240,17 +233,12 @@ def _parameter_errors(step: "LLMStep") -> tuple[Diagnostic, ...]:
 def endpoint_of(step: "LLMStep") -> str:
     """Return the server as it is hashed: the alias if there is one, never a key or an absolute path."""
     # A path of this machine would give every machine its own key.
-    return step.endpoint_alias or adapter_for(step).endpoint(step)
+    return step.endpoint_alias or adapter_for(step).endpoint
 
 
 def is_remote(step: "LLMStep") -> bool:
     """Return whether a call leaves the machine, or may, as the requests in a batch."""
-    return step.pace == "batch" or adapter_for(step).remote(step)
-
-
-def wire_schema_of(step: "LLMStep", schema: Json) -> Json:
-    """Return the reduced schema in the fingerprint; None for none. `schema` is the step's, None if it has none."""
-    return adapter_for(step).wire(step, schema) if step.structured_output else None
+    return step.pace == "batch" or adapter_for(step).is_remote
 
 
 def sent_schema_of(step: "LLMStep", wire: Json) -> Json:
@@ -295,22 +283,9 @@ def _unsupported(name: str, provider: str) -> Diagnostic:
     return unsupported_error(name, f"the provider `{provider}` does not have `{name}`", hint)
 
 
-def named_server_grant(step: "LLMStep", *keys: str) -> Grant | None:
-    """Return the grant for the server that a pipeline names, if it does; that of the environment needs none."""
-    # The server may be anyone's. The environment is the user's own.
-    return Grant(kind="server", name=url_origin(step.base_url), keys=keys) if step.base_url else None
-
-
-def server_grant(url: str, vendor_url: str, key: str) -> Grant | None:
-    """Return the grant to send prompts and the key of a variable to an address; None for the vendor's own server."""
-    origin = url_origin(url)
-    # The key is the vendor's own. Loopback needs a grant: another user may listen there (ADR 25).
-    return None if origin == url_origin(vendor_url) else Grant(kind="server", name=origin, keys=(key,))
-
-
 def grant_for(step: "LLMStep", setting: ProviderContext) -> Grant | None:
     """Return the grant that a valid step needs; None if none is needed."""
-    return adapter_for(step).consent(step, setting.environ, setting.root, setting.files)
+    return adapter_for(step).consent(setting.environ, setting.root, setting.files)
 
 
 def check_call(setting: ProviderContext, step: "LLMStep") -> None:

@@ -1,6 +1,6 @@
 """The provider `scripted`: responses from a file, for tests and templates."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from msgspec import Struct
@@ -9,8 +9,14 @@ from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json, digest_bytes, digest_json
 from orch23.model.errors import ProviderError
 from orch23.model.llm import Request, Response
-from orch23.providers.adapter import SCRIPTED_PROVENANCE, Adapter, ScriptedCase, ScriptedResponses
-from orch23.steps.llm.spec import LLMStep
+from orch23.providers.adapter import (
+    SCRIPTED_PROVENANCE,
+    Adapter,
+    CallContext,
+    ProviderContext,
+    ScriptedCase,
+    ScriptedResponses,
+)
 
 # Hex digits of the digest of a request. No one gains from a collision, so a short one is enough.
 _DIGITS = 16
@@ -91,24 +97,24 @@ def _text(case: ScriptedCase, attempt: int) -> str | None:
     return case.texts[attempt - 1] if 0 < attempt <= len(case.texts) else None
 
 
-def _check(step: LLMStep, _environ: Mapping[str, str], root: Path | None) -> tuple[Diagnostic, ...]:
-    hint = "write `answers: FILE`, a mapping from stage to a list of responses"
-    if not step.answers:
-        return (Diagnostic("E404", "the provider `scripted` needs a file of responses", hint=hint),)
-    if root is not None and not (root / step.answers).is_file():
-        return (Diagnostic("E404", f"there is no file `{step.answers}`", hint=hint, subject="answers"),)
-    return ()
+class ScriptedAdapter(Adapter):
+    """The provider `scripted`."""
 
+    takes = frozenset({"answers"})
+    sends = ("answers",)
+    pricing = "free"
+    endpoint = "scripted"
+    api = ""
+    is_remote = False
 
-ADAPTER = Adapter(
-    make=lambda setting, asking: ScriptedProvider(
-        setting.read_answers(asking.step.answers or ""), asking.stage, asking.attempt
-    ),
-    takes=frozenset({"answers"}),
-    parameters=lambda step: {"answers": step.answers},
-    endpoint=lambda _step: "scripted",
-    api=lambda _step: "",
-    pricing="free",
-    remote=lambda _step: False,
-    check=_check,
-)
+    def make(self, setting: ProviderContext, asking: CallContext) -> ScriptedProvider:
+        """Return the provider."""
+        return ScriptedProvider(setting.read_answers(self.step.answers or ""), asking.stage, asking.attempt)
+
+    def check(self, root: Path | None) -> Iterator[Diagnostic]:
+        """Yield an error for a missing file of responses."""
+        hint = "write `answers: FILE`, a mapping from stage to a list of responses"
+        if not self.step.answers:
+            yield Diagnostic("E404", "the provider `scripted` needs a file of responses", hint=hint)
+        elif root is not None and not (root / self.step.answers).is_file():
+            yield Diagnostic("E404", f"there is no file `{self.step.answers}`", hint=hint, subject="answers")

@@ -308,7 +308,7 @@ def _repeats(pipeline: Pipeline, name: str) -> bool:
     from orch23.steps.registry import is_llm  # noqa: PLC0415 - as above
 
     stage = next((one for one in pipeline.stages if one.name == name and isinstance(one, Stage)), None)
-    return stage is not None and is_llm(stage.step) and adapter_for(stage.step).repeats(stage.step)
+    return stage is not None and is_llm(stage.step) and adapter_for(stage.step).repeats
 
 
 def _hints(pipeline: Pipeline, end: FinishedStage, excerpt: str, *, is_shell: bool) -> list[str]:

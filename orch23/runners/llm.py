@@ -21,6 +21,7 @@ from orch23.model.llm import ExchangeOutcome, Proposal, ProposedWrite, Request, 
 from orch23.model.paths import match_any
 from orch23.proposal.proposal import judge_response
 from orch23.proposal.proposal_codes import EMPTY, FORBIDDEN_DELETE
+from orch23.proposal.proposal_files import ProposalScope
 from orch23.providers.media import media_errors
 from orch23.providers.registry import media_limits_of
 from orch23.resolve.prompt_inputs import MAX_PREVIOUS_LENGTH, AttemptContext
@@ -178,20 +179,17 @@ def _settle(conversation: RecordedConversation, fingerprint: str, failure: Failu
 def _judge(attempts: AttemptLoop, step: LLMStep, turn: AttemptInput, response: Response) -> Proposal | _Rejected:
     stage, start = attempts.resolved.stage, turn.start
     base = {path: text_of(attempts, path, entry) for path, entry in {**attempts.resolved.files, **start}.items()}
-    judged = judge_response(
-        response.text,
-        response.stop,
-        step=step,
+    scope = ProposalScope(
         cwd=stage.cwd,
         write_scope=stage.fence,
-        outputs=stage.outputs,
         base=base,
-        validate=(lambda value: attempts.models.validate(step.schema or "", value)) if step.schema else None,
         not_shown=attempts.shown.hidden,
         protected=attempts.safeguards.protected,
         slices=shown_slices(attempts, step, start),
         kept=frozenset(attempts.shown.kept[0]),
     )
+    validate = (lambda value: attempts.models.validate(step.schema or "", value)) if step.schema else None
+    judged = judge_response(response.text, response.stop, scope, step=step, outputs=stage.outputs, validate=validate)
     if not isinstance(judged, Proposal):
         failure = failure_of(judged.kind, judged.diagnostics, retryable=judged.outcome != "refused")
         return _Rejected(failure, judged.outcome, digest_json(ascii(response.text)))

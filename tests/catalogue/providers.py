@@ -11,11 +11,10 @@ from unittest.mock import patch
 from orch23.model.llm import Message, Request
 from orch23.providers.adapter import CallContext, ProviderContext
 from orch23.providers.faults import TransportError
-from orch23.providers.registry import make_provider
 from orch23.steps.llm.spec import LLMStep
 from tests.catalogue.provoking import Trigger, Triggers, complained, shown
 from tests.catalogue.server import Reply, Replying, chat, document, error, replying
-from tests.doubles import CONSENT
+from tests.doubles import CONSENT, made_provider
 from tests.project import Project, scripted
 
 TRIGGERS = Triggers()
@@ -58,7 +57,7 @@ def asked(project: Project, url: str) -> set[str]:
         environ={}, root=project.root, read_answers=lambda _: {}, notice=lambda _: None, **CONSENT
     )
     try:
-        make_provider(setting, CallContext(step, "code")).complete(request, 10.0, lambda _: None)
+        made_provider(setting, CallContext(step, "code")).complete(request, 10.0, lambda _: None)
     except TransportError as fault:
         return {fault.diagnostic.code}
     finally:

@@ -62,7 +62,7 @@ class Model:
 @contextmanager
 def asking(model: Model) -> Iterator[None]:
     """Let this model answer in the place of every provider."""
-    with patch("orch23.attempt.conversation.make_provider", lambda *_: model):
+    with patch("orch23.providers.command.CommandAdapter.make", lambda *_: model):
         yield
 
 

@@ -35,7 +35,7 @@ def listed(project: Project) -> Project:
 
 @pytest.mark.slow
 def test_lists_are_expanded_together_with_those_that_turn_out_to_be_no_ones(listed: Project) -> None:
-    with patch("orch23.decide.plan_walk.extend_plan", side_effect=extend_plan) as extended:
+    with patch("orch23.decide.list_expansion.extend_plan", side_effect=extend_plan) as extended:
         assert listed.plan() == {
             "above@a": "run",
             "above@b": "run",

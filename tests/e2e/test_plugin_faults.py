@@ -88,9 +88,9 @@ def test_a_stage_fails_and_others_are_built(
     ("mine", "before", "after", "function"),
     [
         (UPPER, "at: UpperStep(document", "at: fail() or UpperStep(document", "fail"),
-        (ASKS, "    parameters=lambda step: {}", "    check=lambda *_: fail(), parameters=lambda step: {}", "fail"),
-        (ASKS, "    remote=lambda step: False", "    remote=lambda step: fail()", "fail"),
-        (ASKS, "    remote=lambda step: False", "    remote=lambda step: False, ready=lambda *_: fail()", "fail"),
+        (ASKS, "    is_remote = False", "    is_remote, check = False, lambda *_: fail()", "fail"),
+        (ASKS, "    is_remote = False", "    is_remote = property(lambda self: fail())", "fail"),
+        (ASKS, "    is_remote = False", "    is_remote, ready = False, lambda *_: fail()", "fail"),
     ],
 )
 def test_what_fails_before_anything_is_built_stops_the_command(
@@ -104,6 +104,25 @@ def test_what_fails_before_anything_is_built_stops_the_command(
     assert outcome.code == 78
     assert_named(outcome, name, function)
     assert not project.exists("other.txt")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "why"),
+    [
+        ('    endpoint = "parrot"\n', "", "it must define `endpoint`"),
+        ("class ParrotAdapter(Adapter):", "class ParrotAdapter:", "it must be a subclass of `Adapter`"),
+        (
+            "class ParrotAdapter(Adapter):",
+            "ParrotAdapter = 3\nclass Other(Adapter):",
+            "it must be a subclass of `Adapter`",
+        ),
+    ],
+)
+def test_a_provider_that_cannot_be_used(project: Project, install: Install, before: str, after: str, why: str) -> None:
+    name = installed(install, before, after)
+    outcome = project_with(project, name, ASKS).build()
+    assert outcome.code == 78
+    assert f"error[E845]: `parrot` of the plugin {name} 1.0 (orch23.providers) cannot be used: {why}" in outcome.err
 
 
 @pytest.mark.parametrize("when", ["made", "reported", "told twice"])

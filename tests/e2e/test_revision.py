@@ -8,11 +8,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 
 from orch23.model.llm import Request, Response, Usage
 from orch23.providers import registry
-from tests.doubles import FakeProvider
+from tests.doubles import FakeProvider, adapter_with
 from tests.project import Outcome, Project, files_answer
 
 pytestmark = pytest.mark.slow  # whole builds, many of them: `make test` runs them, `make check` does not
@@ -41,13 +40,8 @@ def model(monkeypatch: pytest.MonkeyPatch) -> Model:
 
     def put(answers: Any) -> FakeProvider:
         provider = FakeProvider(answers)
-        adapter = replace(
-            registry.ADAPTERS["command"],
-            make=lambda _setting, _asking: provider,
-            parameters=lambda step: {"max_tokens": step.max_tokens},
-            check=lambda _step, _environ, _root: (),
-            ready=lambda _step, _environ, _root: (),
-            consent=lambda *_: None,
+        adapter = adapter_with(
+            "command", make=lambda *_: provider, check=lambda *_: (), ready=lambda *_: (), consent=lambda *_: None
         )
         monkeypatch.setattr(registry, "ADAPTERS", {**registry.ADAPTERS, "command": adapter})
         return provider

@@ -13,13 +13,12 @@ from types import FrameType
 from typing import Any, get_args
 
 import pytest
-from msgspec.structs import replace
 
 from orch23.engine.build import Build
 from orch23.model.pipeline import FailureKind
 from orch23.providers import registry
 from tests.documents import read_state
-from tests.doubles import FakeProvider
+from tests.doubles import FakeProvider, adapter_with
 from tests.e2e.pipelines import calls, ends, green, note, noted, pipeline, prompt, proposing, shell
 from tests.project import Project, files_answer, scripted
 
@@ -507,10 +506,7 @@ def test_items_in_sequence_are_never_under_way_together(project: Project) -> Non
 
 def test_no_one_but_an_llm_stage_asks_a_model(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = FakeProvider(["said\n"])
-    doubles = {
-        name: replace(adapter, make=lambda _setting, _asking: asked, ready=lambda _step, _environ, _root: ())
-        for name, adapter in registry.ADAPTERS.items()
-    }
+    doubles = {name: adapter_with(name, make=lambda *_: asked, ready=lambda *_: ()) for name in registry.ADAPTERS}
     monkeypatch.setattr(registry, "ADAPTERS", doubles)
     without = """\
   page: {inputs: [in.txt], outputs: [page.txt], render: {template: page.j2}}
@@ -535,7 +531,7 @@ def test_a_model_is_shown_its_prompt_and_nothing_else_of_the_project(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = FakeProvider([files_answer({"src/a.py": "x = 1\n"}), files_answer({"src/a.py": "x = 2\n"})])
-    adapter = replace(registry.ADAPTERS["command"], make=lambda _setting, _asking: asked)
+    adapter = adapter_with("command", make=lambda *_: asked)
     monkeypatch.setattr(registry, "ADAPTERS", {**registry.ADAPTERS, "command": adapter})
     stage = """\
   code:

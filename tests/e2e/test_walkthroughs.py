@@ -71,7 +71,7 @@ def test_every_pipeline_of_the_cookbook_and_of_the_comparisons_is_valid(
     assert loaded.warnings == (), page
     # What a provider refuses on any machine: settings that it does not have, addresses, models.
     steps = [one.step for one in loaded.pipeline.stages if isinstance(one, Stage) and isinstance(one.step, LLMStep)]
-    assert [error for step in steps for error in step_errors(step, {}, tmp_path)] == []
+    assert [error for step in steps for error in step_errors(step, tmp_path)] == []
 
 
 def test_each_provider_is_in_the_cookbook() -> None:

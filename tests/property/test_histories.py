@@ -222,7 +222,7 @@ def _doubled(calls: list[str], programs: list[tuple[str, ...]]) -> Iterator[None
 
     with (
         patch.object(build_run, "LocalExecutor", executor),
-        patch("orch23.attempt.conversation.make_provider", lambda *_: _Model(calls)),
+        patch("orch23.providers.command.CommandAdapter.make", lambda *_: _Model(calls)),
     ):
         yield
 

@@ -22,7 +22,7 @@ from orch23.cli.opening import (
     parse_budget,
     selection_of,
 )
-from orch23.cli.parameters import PipelineArguments
+from orch23.cli.parameters import GivenOptions, PipelineArguments
 from orch23.cli.project_loading import Project
 from orch23.decide.dependency_index import OutdatedIndexError
 from orch23.engine.build import Build
@@ -49,6 +49,7 @@ def build_stages(  # noqa: PLR0913 - a command has as many parameters as options
     console: Console,
     *,
     args: PipelineArguments,
+    given: GivenOptions,
     dry_run: bool,
     jobs: int | None,
     keep_going: bool,
@@ -57,10 +58,6 @@ def build_stages(  # noqa: PLR0913 - a command has as many parameters as options
     live: bool,
     wait: bool,
     replay: bool,
-    resample: tuple[str, ...],
-    forced: tuple[str, ...],
-    overwrite_edited: bool,
-    budget: str | None,
     allow_unsandboxed: bool,
     output: str,
     as_json: bool,
@@ -78,15 +75,10 @@ def build_stages(  # noqa: PLR0913 - a command has as many parameters as options
             hint = "drop one of them; `orch23 plan` shows what a build would do"
             raise UsageError(Diagnostic("E641", "`--dry-run` and `--plan` contradict each other", hint=hint))
         planned = plan_file.read_plan_file(console.here / plan_path, plan_path)
-        approve, args = plan_file.approved_build(
-            console,
-            args,
-            planned,
-            plan_file.GivenOptions(forced, resample, overwrite_edited=overwrite_edited, budget=budget),
-        )
-        options = planned.options
-        forced, overwrite_edited, budget = options.forced, options.overwrite_edited, options.budget
-    _check_model_flags(replay=replay, offline=offline, resample=resample)
+        approve, args = plan_file.approved_build(console, args, planned, given)
+        known = planned.options
+        given = GivenOptions(known.forced, given.resample, known.overwrite_edited, known.budget)
+    _check_model_flags(replay=replay, offline=offline, resample=given.resample)
     if output == "auto" and console.is_in_github_actions and "github" in installed_formats():
         output = "github"
     summary = (console.environ.get("GITHUB_STEP_SUMMARY") or None) if output == "github" and not dry_run else None
@@ -97,9 +89,7 @@ def build_stages(  # noqa: PLR0913 - a command has as many parameters as options
         return show_plan(
             console,
             args=args,
-            forced=(*forced, *resample),
-            overwrite_edited=overwrite_edited,
-            budget=budget,
+            given=replace(given, forced=(*given.forced, *given.resample)),
             verbose=verbose,
             as_json=as_json,
             exit_code=False,
@@ -112,12 +102,12 @@ def build_stages(  # noqa: PLR0913 - a command has as many parameters as options
     request = BuildRequest(
         jobs=jobs,
         keep_going=keep_going,
-        forced=forced,
-        overwrite_edited=overwrite_edited,
+        forced=given.forced,
+        overwrite_edited=given.overwrite_edited,
         replay=replay,
         offline=offline,
-        resample=resample,
-        budget=parse_budget(budget),
+        resample=given.resample,
+        budget=parse_budget(given.budget),
         allow_unsandboxed=allow_unsandboxed,
         live=live,
         wait=wait,
@@ -141,7 +131,7 @@ def build_stages(  # noqa: PLR0913 - a command has as many parameters as options
     console.progress.is_quiet = form.is_alone
     selection = selection_of(args, stages)
     names = unordered_plan(project.pipeline)
-    check_forced(names, (*forced, *resample))
+    check_forced(names, (*given.forced, *given.resample))
     selection.nodes(names)
     request = replace(request, selection=selection)
     run = partial(

@@ -167,7 +167,7 @@ def _model_findings(project: Project, trust_command: str, *, online: bool) -> It
 
 def _finding(step: "LLMStep", environ: Mapping[str, str], root: Path) -> DoctorFinding:
     name = f"model {step.provider} {step.model}"
-    missing = step_errors(step, environ, root) or readiness_errors(step, environ, root)
+    missing = step_errors(step, root) or readiness_errors(step, environ, root)
     if missing:
         return _failed_by(name, missing[0])
     if adapter_for(step).look_up is None:
@@ -183,7 +183,7 @@ def _address(step: "LLMStep") -> str:
     """Return the address that a step calls; empty if it is not valid, which other checks report."""
     adapter = adapter_of(step)
     try:
-        return adapter.endpoint(step) if adapter is not None else ""
+        return adapter.endpoint if adapter is not None else ""
     except ValueError:  # its text repeats a part of the address, which may be a password
         return ""
 

@@ -22,7 +22,7 @@ from orch23.cli.opening import (
     selection_of,
     texts_of,
 )
-from orch23.cli.parameters import PipelineArguments
+from orch23.cli.parameters import GivenOptions, PipelineArguments
 from orch23.cli.project_loading import Project, open_read_session, usual_executor
 from orch23.decide.decisions import DecidedStage
 from orch23.decide.dependency_index import OutdatedIndexError
@@ -126,7 +126,7 @@ def _planned_call(basis: EstimateBasis) -> "tuple[Request, ModelFacts] | None":
     if request is None or not is_certain or not request.family or not isinstance(node, Stage) or not is_llm(node.step):
         return None
     step = node.step.of_attempt(node.retry, 1)
-    facts = adapter_for(step).facts(step)
+    facts = adapter_for(step).facts
     return None if facts is None or request.fallback else (request, facts)
 
 
@@ -227,31 +227,26 @@ def replay_first_request(project: Project, stage: Stage, request: Request) -> Re
     return find_recorded(recorded, step, request)
 
 
-def show_plan(  # noqa: PLR0913 - a command has as many parameters as options
+def show_plan(
     console: Console,
     *,
     args: PipelineArguments,
-    forced: tuple[str, ...],
-    overwrite_edited: bool,
-    budget: str | None,
+    given: GivenOptions,
     verbose: bool,
     as_json: bool,
     exit_code: bool,
     out: str | None,
 ) -> int:
     """Show what a build would do, and why. With `out`, write it to this file, too, unless a build would find errors."""
-    limit = parse_budget(budget)
+    limit = parse_budget(given.budget)
     save: Callable[[], None] | None = None
     if out is None:
-        view = _partial_view(console, args) or whole_view(
-            console, args, forced=forced, overwrite_edited=overwrite_edited, stale_snapshot=console.stale_snapshot
-        )
+        view = _partial_view(console, args) or whole_view(console, args, given, stale_snapshot=console.stale_snapshot)
     else:
         from orch23.cli import plan_file  # noqa: PLC0415 - most plans are only shown
 
-        project, seen = _whole_preview(console, args, forced=forced, overwrite_edited=overwrite_edited)
+        project, seen = _whole_preview(console, args, given)
         view = _view_of(project, seen, estimated=True)
-        given = plan_file.GivenOptions(forced, overwrite_edited=overwrite_edited, budget=budget)
         save = partial(plan_file.save_plan, console, args, given, project, seen, out)
     if limit is not None:
         view = replace(view, max_cost=limit)  # replaces the pipeline's, as in a build
@@ -270,9 +265,8 @@ def show_plan(  # noqa: PLR0913 - a command has as many parameters as options
 def whole_view(
     console: Console,
     args: PipelineArguments,
+    given: GivenOptions,
     *,
-    forced: tuple[str, ...] = (),
-    overwrite_edited: bool = False,
     estimated: bool = True,
     stale_snapshot: StaleSnapshot | None = None,
 ) -> PlanView:
@@ -280,20 +274,17 @@ def whole_view(
 
     With `stale_snapshot`, stages that nothing has affected since that build are not decided.
     """
-    project, seen = _whole_preview(
-        console, args, forced=forced, overwrite_edited=overwrite_edited, stale_snapshot=stale_snapshot
-    )
+    project, seen = _whole_preview(console, args, given, stale_snapshot=stale_snapshot)
     return _view_of(project, seen, estimated=estimated)
 
 
 def _whole_preview(
     console: Console,
     args: PipelineArguments,
-    *,
-    forced: tuple[str, ...] = (),
-    overwrite_edited: bool = False,
+    given: GivenOptions,
     stale_snapshot: StaleSnapshot | None = None,
 ) -> tuple[Project, Preview]:
+    forced, overwrite_edited = given.forced, given.overwrite_edited
     project, stages = open_for_command(console, args, stale_snapshot=stale_snapshot)
     usual_executor(project.pipeline, args.executor)
     shared = shared_results(console, project, args)
@@ -488,6 +479,6 @@ def show_status(
     # The skipped stages are listed, and a part of the plan has only their number.
     view = _partial_view(console, args, estimated=as_json)
     if view is None or view.skipped_besides:
-        view = whole_view(console, args, estimated=as_json, stale_snapshot=console.stale_snapshot)
+        view = whole_view(console, args, GivenOptions(), estimated=as_json, stale_snapshot=console.stale_snapshot)
     console.write_out(plan_json(view) if as_json else status_text(view, console.out_style))
     return plan_exit_code(view, exit_code=exit_code)

@@ -9,7 +9,6 @@ from msgspec import Struct
 from orch23.features.batches.results import read_result
 from orch23.model.batches import BatchResult, VendorBatch
 from orch23.model.diagnostic import Diagnostic
-from orch23.model.errors import ConfigurationError
 from orch23.model.llm import Request
 from orch23.model.server_url import url_origin
 from orch23.providers.anthropic_messages import ANTHROPIC_KEY, AnthropicMessages, message_arguments, read_message
@@ -106,8 +105,6 @@ class AnthropicBatches(Struct, frozen=True, kw_only=True):
     def _open(self) -> Iterator[tuple["Anthropic", Any]]:
         """Yield a client for one call, and the timeout to give to each of its methods."""
         provider, url = self.provider, self.provider.url
-        if missing := provider.missing():
-            raise ConfigurationError(*missing)
         import anthropic  # noqa: PLC0415 - heavy
         import httpx2  # noqa: PLC0415 - heavy
 

@@ -28,7 +28,7 @@ from orch23.features.batches.pending import (
 )
 from orch23.features.batches.results import GivenResult
 from orch23.features.batches.submission import BatchSubmission, QueuedCall, grouped, server_of
-from orch23.model.batches import Batches, BatchResult, VendorBatch
+from orch23.model.batches import Batches, BatchResult
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import AwaitsResponseError, ConfigurationError, ConsentError, ProviderError
 from orch23.model.event import BATCH_MARK, BatchSubmitted, CallSubmitted, Event, Warned, waiting_text
@@ -447,15 +447,12 @@ class BatchCalls(Struct, kw_only=True):
         latest_s = batch.created_s + _CLOCK_DIFFERENCE_S
         may_be = [one for one in found if (one.label == batch.label if one.label else one.requests == len(batch.calls))]
         candidates = [one for one in may_be if one.id not in others and one.created_s <= latest_s]
+        requests = {name: call.request for name, call in batch.calls.items()}
         for one in candidates:
-            if one.label or (one.has_ended and self._has_calls(one, batch, batches)):
+            if one.label or (one.has_ended and next(iter(batches.results(one.id, requests)), None) is not None):
                 return self._adopt(batch, one.id)
         is_listed = self.now() - batch.created_s >= _LISTED_AFTER_S
         return None if is_listed and all(one.has_ended for one in candidates) else batch
-
-    def _has_calls(self, one: VendorBatch, batch: PendingBatch, batches: Batches) -> bool:
-        requests = {name: call.request for name, call in batch.calls.items()}
-        return next(iter(batches.results(one.id, requests)), None) is not None
 
     def _batches(self, batch: PendingBatch) -> Batches:
         server = batch.server
@@ -501,16 +498,12 @@ class BatchCalls(Struct, kw_only=True):
             transcripts=call.transcripts,
         )
         try:
-            response = (metered if is_known else recorded).complete(request, 1.0, _ignore)
+            response = (metered if is_known else recorded).complete(request, 1.0, lambda _text: None)
             self.ledger.settle(call.stage, response)
         except TransportError:
             return
         data = response_data(result.fingerprint, response)
         self.setting.notice(Event(data, "response of a batch recorded; no stage of this run has used it", call.stage))
-
-
-def _ignore(_text: str) -> None:
-    pass
 
 
 def _unsent(error: Diagnostic, *, is_sure: bool) -> Diagnostic:

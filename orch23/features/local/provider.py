@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 from urllib.parse import urlsplit
@@ -21,13 +21,12 @@ from orch23.features.local import local_model
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
 from orch23.model.errors import ConfigurationError, ProviderError
-from orch23.model.llm import Request, Response, StopReason, Usage
+from orch23.model.llm import Provider, Request, Response, StopReason, Usage
 from orch23.model.parsing import json_at, parse_json
-from orch23.providers.adapter import Adapter, nearest_hint, seed_of
+from orch23.providers.adapter import Adapter, CallContext, ProviderContext, nearest_hint, seed_of
 from orch23.providers.connections import CallSockets, OpenCalls
 from orch23.providers.faults import printable_line
 from orch23.providers.server_replies import token_count_at
-from orch23.steps.llm.spec import LLMStep
 
 DEFAULT_SEED = 1
 DEFAULT_TEMPERATURE = 0.0
@@ -271,33 +270,43 @@ def _missing(model: str, environ: Mapping[str, str]) -> tuple[Diagnostic, ...]:
     return (Diagnostic("E410", message, hint=f"install with {' and '.join(ways)}"),)
 
 
-def _parameters(step: LLMStep) -> Mapping[str, Json]:
-    return {
-        "max_tokens": step.max_tokens,
-        "seed": DEFAULT_SEED if step.seed is None else step.seed,
-        "temperature": DEFAULT_TEMPERATURE if step.temperature is None else step.temperature,
-    }
+class LocalAdapter(Adapter):
+    """The provider `local`."""
 
+    takes = frozenset({"seed", "temperature"})
+    sends = ("max_tokens", "seed", "temperature")
+    pricing = "free"
+    usual_max_tokens = DEFAULT_MAX_TOKENS
+    endpoint = "llama.cpp"
+    api = "chat.completions"
+    is_remote = False
 
-def _check(step: LLMStep, _environ: Mapping[str, str], _root: Path | None) -> tuple[Diagnostic, ...]:
-    known = [model.name for model in local_model.known_models()]
-    if step.model in known:
-        return ()
-    message = f"the provider `local` has no model `{step.model}`"
-    return (Diagnostic("E406", message, hint=nearest_hint(step.model, known), subject="model"),)
+    def make(self, setting: ProviderContext, _asking: CallContext) -> Provider:
+        """Return the provider. All calls of a run share one server."""
+        return LocalProvider(setting.share(LocalServer, lambda: LocalServer(setting.environ)))
 
+    @property
+    def parameters(self) -> Mapping[str, Json]:
+        """The parameters of a request, with defaults."""
+        usual = {"max_tokens": self.step.max_tokens, "seed": DEFAULT_SEED, "temperature": DEFAULT_TEMPERATURE}
+        return {**usual, **super().parameters}
 
-ADAPTER = Adapter(
-    make=lambda setting, _asking: LocalProvider(setting.share(LocalServer, lambda: LocalServer(setting.environ))),
-    takes=frozenset({"seed", "temperature"}),
-    parameters=_parameters,
-    endpoint=lambda _step: "llama.cpp",
-    api=lambda _step: "chat.completions",
-    pricing="free",
-    remote=lambda _step: False,
-    wire=lambda step, schema: schema if step.returns == "json" else None,
-    check=_check,
-    ready=lambda step, environ, _root: _missing(step.model, environ),
-    usual_max_tokens=DEFAULT_MAX_TOKENS,
-    repeats=lambda step: not _parameters(step)["temperature"],  # its seed is always set
-)
+    def wire(self, schema: Json) -> Json:
+        """Return the schema of `returns: json`."""
+        return schema if self.step.returns == "json" else None
+
+    def check(self, _root: Path | None) -> Iterator[Diagnostic]:
+        """Yield an error for an unknown model."""
+        known = [model.name for model in local_model.known_models()]
+        if self.step.model not in known:
+            message = f"the provider `local` has no model `{self.step.model}`"
+            yield Diagnostic("E406", message, hint=nearest_hint(self.step.model, known), subject="model")
+
+    def ready(self, environ: Mapping[str, str], _root: Path | None) -> Iterable[Diagnostic]:
+        """Return an error for a missing library or missing weights."""
+        return _missing(self.step.model, environ)
+
+    @property
+    def repeats(self) -> bool:
+        """Whether nothing is random: the seed is always set."""
+        return not self.step.temperature

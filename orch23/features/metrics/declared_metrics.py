@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 
-from orch23.decide.plan_walk import expand_each, first_plan
+from orch23.decide.list_expansion import expand_each, first_plan
 from orch23.model.errors import InvalidInputError
 from orch23.model.pipeline import ForeachStage, Pipeline, Stage, family_of
 from orch23.resolve.slices import YamlReader

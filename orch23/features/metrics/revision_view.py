@@ -8,7 +8,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from orch23.decide.freshness import change_reasons
-from orch23.decide.plan_walk import expand_each, first_plan
+from orch23.decide.list_expansion import expand_each, first_plan
 from orch23.model.digest import FileEntry, Json
 from orch23.model.errors import ConfigurationError, InvalidInputError, SafetyError
 from orch23.model.paths import match, match_any, may_overlap, normalize_pattern

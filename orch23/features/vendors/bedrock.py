@@ -1,7 +1,7 @@
 """The provider `bedrock`: Claude in Amazon Bedrock, streamed, with the usual credentials of AWS."""
 
 import re
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Any, Final, NoReturn
 
 from msgspec import Struct
@@ -12,11 +12,11 @@ from orch23.model.errors import ConfigurationError
 from orch23.model.llm import Provider, Request, Response
 from orch23.model.server_url import normalize_url
 from orch23.providers.adapter import CallContext, ProviderContext, library_errors
-from orch23.providers.anthropic_messages import AnthropicMessages, cloud_adapter
+from orch23.providers.anthropic_messages import AnthropicMessages, ClaudeAdapter
 from orch23.providers.anthropic_sdk import anthropic_client
 from orch23.providers.connections import ClientConnection, shared_connections
 from orch23.providers.faults import TransportError
-from orch23.providers.model_facts import ModelFacts, facts_of
+from orch23.providers.vendor_adapters import CloudAdapter
 
 BEARER_TOKEN: Final = "AWS_BEARER_TOKEN_BEDROCK"  # noqa: S105 - the name of a variable
 _KEYS: Final = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
@@ -45,6 +45,7 @@ class AwsLogin(Struct, frozen=True):
 class BedrockMessages(AnthropicMessages, frozen=True, kw_only=True):
     """The provider. `environ` has the settings of AWS; `login` is that of one call."""
 
+    name_of: Callable[[str], str] = claude_of
     environ: Mapping[str, str]
     login: AwsLogin = AwsLogin("")
 
@@ -52,10 +53,8 @@ class BedrockMessages(AnthropicMessages, frozen=True, kw_only=True):
         """Call the model, as `AnthropicMessages`, with the credentials that AWS has now.
 
         Raises:
-            ConfigurationError: there are no credentials, no region, or no library.
+            ConfigurationError: there are no credentials, or no region.
         """
-        if missing := self.missing():
-            raise ConfigurationError(*missing)
         # Credentials of a role are valid for an hour, so each call looks them up.
         login = aws_login(self.environ)
         url = self.url or f"https://bedrock-runtime.{login.region}.amazonaws.com"
@@ -69,10 +68,6 @@ class BedrockMessages(AnthropicMessages, frozen=True, kw_only=True):
         """
         del request, deadline_s
         raise TransportError(Diagnostic("E401", "`bedrock` counts no tokens", hint="raise the limit"))
-
-    def missing(self) -> tuple[Diagnostic, ...]:
-        """Return an error for a missing library."""
-        return tuple(library_errors("boto3"))
 
     def identity(self) -> tuple[Hashable, ...]:
         """Return platform, server and login."""
@@ -93,10 +88,6 @@ class BedrockMessages(AnthropicMessages, frozen=True, kw_only=True):
             aws_session_token=session_token,
             api_key=self.login.bearer or None,
         )
-
-    def facts(self, model: str) -> ModelFacts:
-        """Return the facts of a model."""
-        return facts_of("anthropic", claude_of(model))
 
 
 def aws_login(environ: Mapping[str, str]) -> AwsLogin:
@@ -135,21 +126,20 @@ def aws_login(environ: Mapping[str, str]) -> AwsLogin:
     return AwsLogin(region, (keys.access_key, keys.secret_key, keys.token) if keys is not None else None, bearer)
 
 
-def _make(setting: ProviderContext, asking: CallContext) -> Provider:
-    return BedrockMessages(
-        url=normalize_url(asking.step.base_url) if asking.step.base_url else "",
-        key="",
-        environ=setting.environ,
-        **shared_connections(setting.share),
-    )
+class BedrockAdapter(ClaudeAdapter, CloudAdapter):
+    """The provider `bedrock`, also with a bearer token: the library reads the stream."""
 
+    name = "bedrock"
+    keys = (_KEYS[0], BEARER_TOKEN)
+    pricing = "aws"
+    name_of = staticmethod(claude_of)
 
-ADAPTER = cloud_adapter(
-    "bedrock",
-    claude_of,
-    (_KEYS[0], BEARER_TOKEN),
-    make=_make,
-    pricing="aws",
-    # Also with a bearer token: the library reads the stream.
-    ready=lambda *_: tuple(library_errors("boto3")),
-)
+    def make(self, setting: ProviderContext, _asking: CallContext) -> Provider:
+        """Return the provider."""
+        base = self.step.base_url
+        url = normalize_url(base) if base else ""
+        return BedrockMessages(url=url, key="", environ=setting.environ, **shared_connections(setting.share))
+
+    def ready(self, *_: object) -> Iterable[Diagnostic]:
+        """Return an error for a missing library."""
+        return library_errors("boto3")

@@ -172,7 +172,7 @@ class ServerConnection(Struct, frozen=True, kw_only=True):
 
         with self.calls.track(self.seconds_left(until)) as sockets:
             try:
-                with self.clients.client_for(("openai", self.server), sockets, self._client) as client:
+                with self.clients.client_for(("openai", self.server), sockets, self.client) as client:
                     client.timeout = openai.Timeout(
                         min(self.seconds_left(until) + _LATER_S, _STALL_S), connect=CONNECT_S
                     )
@@ -185,10 +185,11 @@ class ServerConnection(Struct, frozen=True, kw_only=True):
                 raise fault from None
 
     def _models(self, sockets: CallSockets) -> list[str]:
-        with self.clients.client_for(("openai", self.server), sockets, self._client) as client:
+        with self.clients.client_for(("openai", self.server), sockets, self.client) as client:
             return [str(one.id) for one in client.models.list(timeout=_MODELS_S).data]
 
-    def _client(self, connection: ClientConnection) -> "OpenAI":
+    def client(self, connection: ClientConnection) -> "OpenAI":
+        """Return a client of the library."""
         return (self.make_client or make_openai_client)(self.server, connection, self.trust)
 
 

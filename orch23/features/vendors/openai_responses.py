@@ -129,20 +129,15 @@ class ResponsesApi(ResponsesProvider, frozen=True, kw_only=True):
         until = began + deadline_s
         reply = self._resume(self.submitted_earlier.get(request.fingerprint()), until)
         if reply is None:
-            reply = self._submit(request, until)
+            with self.connection.open(until) as client:
+                create: Any = client.responses.with_raw_response.create
+                answer = create(**responses_request_body(request, is_vendor=self.is_vendor))
+            reply = parse_reply(answer.content, self.connection.server.url)
         if text_at(reply, "status") in _WAITING:
             reply = self._await(reply, request, until)
         response = read_response(reply, request, self.connection.server.url, self.connection.clock() - began)
         on_text(response.text)
         return response
-
-    # ---- submitting -----------------------------------------------------------------------
-
-    def _submit(self, request: Request, until: float) -> Json:
-        with self.connection.open(until) as client:
-            create: Any = client.responses.with_raw_response.create
-            reply = create(**responses_request_body(request, is_vendor=self.is_vendor))
-        return parse_reply(reply.content, self.connection.server.url)
 
     def _await(self, reply: Json, request: Request, until: float) -> Json:
         """Return a submitted response that has ended. Its id is stored first, so a killed build loses nothing."""
@@ -160,8 +155,6 @@ class ResponsesApi(ResponsesProvider, frozen=True, kw_only=True):
                 hint = "for a server without background responses, set `llm.api: chat`"
                 raise ProviderError(Diagnostic("E425", message, hint=hint)) from None
             raise ProviderError(fault.diagnostic) from None
-
-    # ---- collecting -----------------------------------------------------------------------
 
     def _resume(self, response_id: str | None, until: float) -> Json:
         """Return the ended response that an earlier run submitted; None if there is none any more."""
@@ -205,7 +198,9 @@ class ResponsesApi(ResponsesProvider, frozen=True, kw_only=True):
                 raise timeout_error()
             wait_s = min(_LONGEST_POLL_S, max(wait_s, self.first_poll_s) * _SLOWER)
             try:
-                reply = self._retrieve(response_id, until)
+                with self.connection.open(until) as client:
+                    found = client.responses.with_raw_response.retrieve(response_id)
+                reply = parse_reply(found.content, self.connection.server.url)
             except TransportError as fault:
                 faults += 1
                 asked_s = fault.retry_after_s or 0.0
@@ -216,11 +211,6 @@ class ResponsesApi(ResponsesProvider, frozen=True, kw_only=True):
             faults = 0
             if text_at(reply, "status") not in _WAITING:
                 return reply
-
-    def _retrieve(self, response_id: str, until: float) -> Json:
-        with self.connection.open(until) as client:
-            reply = client.responses.with_raw_response.retrieve(response_id)
-        return parse_reply(reply.content, self.connection.server.url)
 
     def _cancel(self, response_id: str) -> None:
         """Cancel a response, so that the server stops working and charging. The build may be over."""

@@ -1,7 +1,8 @@
 """The provider `vertex`: Claude in Google's Vertex AI, streamed, with application default credentials."""
 
 import threading
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from pathlib import Path
 from typing import Any, Final
 
 from msgspec import Struct, field
@@ -12,10 +13,10 @@ from orch23.model.errors import ConfigurationError
 from orch23.model.llm import Provider, Request, Response
 from orch23.model.server_url import normalize_url
 from orch23.providers.adapter import CallContext, ProviderContext, library_errors
-from orch23.providers.anthropic_messages import AnthropicMessages, cloud_adapter
+from orch23.providers.anthropic_messages import AnthropicMessages, ClaudeAdapter
 from orch23.providers.anthropic_sdk import anthropic_client
 from orch23.providers.connections import ClientConnection, shared_connections
-from orch23.providers.model_facts import ModelFacts, facts_of
+from orch23.providers.vendor_adapters import CloudAdapter
 
 REGION: Final = "CLOUD_ML_REGION"
 PROJECT: Final = "ANTHROPIC_VERTEX_PROJECT_ID"
@@ -73,6 +74,7 @@ class GoogleLogin(Struct):
 class VertexMessages(AnthropicMessages, frozen=True, kw_only=True):
     """The provider. `key` is the token of a call."""
 
+    name_of: Callable[[str], str] = claude_of
     environ: Mapping[str, str]
     login: GoogleLogin
     project: str = ""
@@ -81,7 +83,7 @@ class VertexMessages(AnthropicMessages, frozen=True, kw_only=True):
         """Call the model, as `AnthropicMessages`, with a token that is valid now.
 
         Raises:
-            ConfigurationError: there are no credentials, no project, or no library.
+            ConfigurationError: there are no credentials, or no project.
         """
         return AnthropicMessages.complete(self._logged_in(), request, deadline_s, on_text)
 
@@ -89,23 +91,17 @@ class VertexMessages(AnthropicMessages, frozen=True, kw_only=True):
         """Return the input tokens as the server counts them, as `AnthropicMessages`, with a token that is valid now.
 
         Raises:
-            ConfigurationError: there are no credentials, no project, or no library.
+            ConfigurationError: there are no credentials, or no project.
         """
         return AnthropicMessages.count_tokens(self._logged_in(), request, deadline_s)
 
     def _logged_in(self) -> "VertexMessages":
-        if missing := self.missing():
-            raise ConfigurationError(*missing)
         token, project = self.login.token()
         project = self.environ.get(PROJECT, "").strip() or project
         if not project:
             hint = f"set {PROJECT}"
             raise ConfigurationError(Diagnostic("E412", "the provider `vertex` has no project", hint=hint))
         return replace(self, key=token, project=project)
-
-    def missing(self) -> tuple[Diagnostic, ...]:
-        """Return an error for a missing library or region."""
-        return _missing(self.environ)
 
     def identity(self) -> tuple[Hashable, ...]:
         """Return platform, server, project and token."""
@@ -116,40 +112,34 @@ class VertexMessages(AnthropicMessages, frozen=True, kw_only=True):
         login = {"region": _region(self.environ), "project_id": self.project, "access_token": self.key}
         return anthropic_client("AnthropicVertex", self.url, connection, self.trust, {}, **login)
 
-    def facts(self, model: str) -> ModelFacts:
-        """Return the facts of a model."""
-        return facts_of("anthropic", claude_of(model))
-
 
 def _region(environ: Mapping[str, str]) -> str:
     return environ.get(REGION, "").strip()
 
 
-def _missing(environ: Mapping[str, str]) -> tuple[Diagnostic, ...]:
-    found = library_errors("google-auth", "google.auth")
-    if not _region(environ):
-        hint = f"set {REGION}, for example to `global`"
-        found.append(Diagnostic("E412", "the provider `vertex` has no region", hint=hint))
-    return tuple(found)
+class VertexAdapter(ClaudeAdapter, CloudAdapter):
+    """The provider `vertex`."""
 
+    name = "vertex"
+    keys = (CREDENTIALS,)
+    pricing = "google"
+    name_of = staticmethod(claude_of)
 
-def _make(setting: ProviderContext, asking: CallContext) -> Provider:
-    base, region = asking.step.base_url, _region(setting.environ)
-    url = normalize_url(base) if base else _ADDRESSES.get(region, f"https://{region}-aiplatform.googleapis.com/v1")
-    return VertexMessages(
-        url=url,
-        key="",
-        environ=setting.environ,
-        login=setting.share(GoogleLogin, GoogleLogin),
-        **shared_connections(setting.share),
-    )
+    def make(self, setting: ProviderContext, _asking: CallContext) -> Provider:
+        """Return the provider."""
+        base, region = self.step.base_url, _region(setting.environ)
+        url = _ADDRESSES.get(region, f"https://{region}-aiplatform.googleapis.com/v1")
+        return VertexMessages(
+            url=normalize_url(base) if base else url,
+            key="",
+            environ=setting.environ,
+            login=setting.share(GoogleLogin, GoogleLogin),
+            **shared_connections(setting.share),
+        )
 
-
-ADAPTER = cloud_adapter(
-    "vertex",
-    claude_of,
-    (CREDENTIALS,),
-    make=_make,
-    pricing="google",
-    ready=lambda _step, environ, _root: _missing(environ),
-)
+    def ready(self, environ: Mapping[str, str], _root: Path | None) -> Iterator[Diagnostic]:
+        """Yield an error for a missing library or region."""
+        yield from library_errors("google-auth", "google.auth")
+        if not _region(environ):
+            hint = f"set {REGION}, for example to `global`"
+            yield Diagnostic("E412", "the provider `vertex` has no region", hint=hint)

@@ -9,10 +9,9 @@ from orch23.features.vendors.openai_chat import ChatCompletions, chat_request_bo
 from orch23.features.vendors.openai_responses import ResponsesApi, responses_request_body
 from orch23.model.llm import Message, Request
 from orch23.model.prompt_cache import CachePolicy
-from orch23.providers import registry
 from orch23.providers.adapter import CallContext, ProviderContext
 from orch23.steps.llm.spec import LLMStep
-from tests.doubles import CONSENT
+from tests.doubles import CONSENT, made_provider
 from tests.unit.providers.test_cache_key import CACHE, request
 
 
@@ -83,7 +82,7 @@ def test_a_conversation_marks_its_last_message() -> None:
 def test_another_server_gets_no_field_that_it_may_not_know(tmp_path, api, url: str | None, sent: bool) -> None:
     step = LLMStep(provider="openai", model="gpt-5.5", prompt="p", base_url=url, api=api)
     setting = ProviderContext(environ={}, root=tmp_path, read_answers=lambda _: {}, notice=lambda _: None, **CONSENT)
-    made = registry.make_provider(setting, CallContext(step, "code"))
+    made = made_provider(setting, CallContext(step, "code"))
     assert isinstance(made, ChatCompletions | ResponsesApi)
     assert made.is_vendor == sent
     assert "prompt_cache_key" not in chat_request_body(request(cache=CACHE), "n")

@@ -35,7 +35,7 @@ def test_a_model_of_bedrock_is_a_model_of_the_vendor(model: str, claude: str) ->
 def test_facts_prices_and_media_are_those_of_the_model(provider: str, model: str, claude: str) -> None:
     step = LLMStep(provider=provider, model=model, prompt="p")
     assert registry.max_output_tokens(step) == facts_of("anthropic", claude).max_output_tokens
-    assert registry.adapter_for(step).accepts(step) == {"image", "pdf"}
+    assert registry.adapter_for(step).accepts == {"image", "pdf"}
     assert Prices().tariff_of(provider, model) is not None
     assert Prices().tariff_of(provider, "arn:aws:bedrock:x") is None
     assert registry.is_remote(step)
@@ -49,11 +49,11 @@ def test_vertex_names_have_an_at_sign_for_the_date() -> None:
 @pytest.mark.parametrize("provider", ["bedrock", "vertex", "azure"])
 def test_only_an_address_of_the_pipeline_needs_a_grant(provider: str) -> None:
     step = LLMStep(provider=provider, model="m", prompt="p", base_url="https://example.com")
-    grant = registry.adapter_for(step).consent(step, {}, Path(), None)  # type: ignore[arg-type] # files are for programs
+    grant = registry.adapter_for(step).consent({}, Path(), None)  # type: ignore[arg-type] # files are for programs
     assert grant is not None
     assert grant.name == "https://example.com"
     own = LLMStep(provider=provider, model="m", prompt="p")
-    assert registry.adapter_for(own).consent(own, {}, Path(), None) is None  # type: ignore[arg-type] # as above
+    assert registry.adapter_for(own).consent({}, Path(), None) is None  # type: ignore[arg-type] # as above
 
 
 def test_keys_of_aws_come_from_the_environment_first() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from orch23.features.vendors.openai_adapter import ADAPTER
+from orch23.features.vendors.openai_adapter import OpenAIAdapter
 from orch23.features.vendors.openai_chat import ChatCompletions
 from orch23.features.vendors.openai_chat import chat_request_body as chat_body
 from orch23.features.vendors.openai_client import response_format
@@ -22,7 +22,7 @@ from orch23.providers import registry
 from orch23.providers.adapter import CallContext, ProviderContext
 from orch23.providers.wire import FILES_SCHEMA
 from orch23.steps.llm.spec import LLMStep
-from tests.doubles import CONSENT
+from tests.doubles import CONSENT, made_provider
 
 STEP = LLMStep(provider="openai", model="m", prompt="p")
 KEY = {"OPENAI_API_KEY": "sk-test"}
@@ -36,7 +36,7 @@ def setting(environ=None) -> ProviderContext:
 
 
 def made(step: LLMStep, environ=None):
-    return registry.make_provider(setting(environ), CallContext(step, "code"))
+    return made_provider(setting(environ), CallContext(step, "code"))
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def made(step: LLMStep, environ=None):
 def test_the_interface_follows_from_the_address_unless_it_is_named(more, kind, api) -> None:
     step = replace(STEP, **more)
     assert isinstance(made(step), kind)
-    assert registry.adapter_for(step).api(step) == api
+    assert registry.adapter_for(step).api == api
 
 
 def test_the_vendor_has_another_name_for_the_token_limit() -> None:
@@ -80,7 +80,7 @@ def test_the_endpoint_has_one_form(url: str | None, endpoint: str) -> None:
     [(None, True), (NEAR, False), ("http://localhost/v1", False), ("http://[::1]/v1", False), (FAR, True)],
 )
 def test_only_this_machine_is_not_remote(url: str | None, remote: bool) -> None:
-    assert ADAPTER.remote(replace(STEP, base_url=url)) is remote
+    assert OpenAIAdapter(replace(STEP, base_url=url)).is_remote is remote
 
 
 def test_parameters_are_explicit_and_those_that_are_unset_are_not_sent() -> None:
@@ -100,22 +100,22 @@ def test_an_answer_that_was_cut_off_is_asked_for_once_more_with_twice_the_sandbo
     "url", ["ftp://h", "h/v1", "https://me:secret@h/v1", "https://h/v1?key=secret", "https://h/v1#secret", "http://"]
 )
 def test_an_invalid_address_is_an_error_that_does_not_repeat_it(url: str) -> None:
-    (found,) = registry.step_errors(replace(STEP, base_url=url), {})
+    (found,) = registry.step_errors(replace(STEP, base_url=url))
     assert found.code == "E409"
     assert "secret" not in str(found)
     assert found.hint
 
 
 def test_the_responses_api_takes_no_seed() -> None:
-    (found,) = registry.step_errors(replace(STEP, seed=1), {})
+    (found,) = registry.step_errors(replace(STEP, seed=1))
     assert found.code == "E409"
     assert "chat" in (found.hint or "")
-    assert registry.step_errors(replace(STEP, seed=1, api="chat"), {}) == ()
+    assert registry.step_errors(replace(STEP, seed=1, api="chat")) == ()
 
 
 @pytest.mark.parametrize("more", [{"thinking": "high"}, {"command": ("x",)}, {"answers": "a.yaml"}])
 def test_what_it_does_not_take_is_an_error(more) -> None:
-    (found,) = registry.step_errors(replace(STEP, **more), {})
+    (found,) = registry.step_errors(replace(STEP, **more))
     assert found.code == "E409"
 
 
@@ -155,10 +155,10 @@ def test_nothing_of_the_library_is_imported_before_a_call() -> None:
         "import sys; from pathlib import Path; import orch23.cli.main; from orch23.providers import registry as r\n"
         "from orch23.steps.llm.spec import LLMStep; from orch23.providers.adapter import CallContext, ProviderContext\n"
         "s = LLMStep(provider='openai', model='m', prompt='p')\n"
-        "r.step_errors(s, {}), r.readiness_errors(s, {}), r.parameters_of(s), r.endpoint_of(s)\n"
-        "r.wire_schema_of(s, None)\n"
+        "r.step_errors(s), r.readiness_errors(s, {}), r.parameters_of(s), r.endpoint_of(s)\n"
+        "r.adapter_for(s).wire(None)\n"
         "t = ProviderContext(environ={}, root=Path(), read_answers=dict, notice=print, is_granted=bool, files=None)\n"
-        "r.make_provider(t, CallContext(s, 'a')); t.close()\n"
+        "r.adapter_for(s).make(t, CallContext(s, 'a')); t.close()\n"
         "sys.exit(bool({'openai', 'httpx2', 'pydantic'} & set(sys.modules)))"
     )
     environ = {"PATH": os.environ["PATH"], "PYTHONPATH": str(Path(__file__).parents[3])}
@@ -203,15 +203,15 @@ def test_a_schema_is_strict_only_where_it_keeps_the_rules(schema, strict: bool) 
 
 
 def test_the_schema_of_the_envelope_is_sent_for_files_and_none_for_text() -> None:
-    assert registry.wire_schema_of(STEP, None) == FILES_SCHEMA
-    assert registry.wire_schema_of(replace(STEP, returns="text"), None) is None
+    assert registry.adapter_for(STEP).wire(None) == FILES_SCHEMA
+    assert registry.adapter_for(replace(STEP, returns="text")).wire(None) is None
 
 
 def test_a_schema_that_is_not_an_object_is_not_sent_to_the_vendor() -> None:
     listed: Json = {"type": "array", "items": {"type": "string"}}
     step = replace(STEP, returns="json", schema="s.json")
-    assert registry.wire_schema_of(step, listed) is None
-    assert registry.wire_schema_of(replace(step, base_url=NEAR), listed) == listed
+    assert registry.adapter_for(step).wire(listed) is None
+    assert registry.adapter_for(replace(step, base_url=NEAR)).wire(listed) == listed
 
 
 @pytest.mark.slow

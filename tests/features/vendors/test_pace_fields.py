@@ -16,6 +16,7 @@ from orch23.providers.model_facts import _OPENAI, facts_of
 from orch23.providers.prices import Prices
 from orch23.providers.registry import ADAPTERS, _batch_errors, parameters_of, step_errors
 from orch23.steps.llm.spec import LLMStep
+from tests.doubles import adapter_with
 from tests.openai_server import DONE, OpenAIServer, Reply, chunk, event, response, stream, usage_chunk
 
 MILLION = 1_000_000
@@ -73,36 +74,37 @@ def test_the_pace_is_in_no_fingerprint_and_no_key() -> None:
 
 @pytest.mark.parametrize("model", ["gpt-4.1", "gpt-4o-2024-11-20", "o3-mini"])
 def test_a_model_without_the_pace_is_an_error_before_any_call(model: str) -> None:
-    (error,) = step_errors(replace(STEP, model=model), {})
+    (error,) = step_errors(replace(STEP, model=model))
     assert error.code == "E409"
     assert f"{model} does not have `pace: flex`" in error.message
-    assert step_errors(replace(STEP, model=model, pace="standard"), {}) == ()
+    assert step_errors(replace(STEP, model=model, pace="standard")) == ()
 
 
 @pytest.mark.parametrize("step", [STEP, replace(STEP, model="gpt-9"), replace(STEP, model="o3")])
 def test_other_models_may_have_it(step: LLMStep) -> None:
-    assert step_errors(step, {}) == ()
+    assert step_errors(step) == ()
 
 
 def test_another_server_may_give_the_name_of_a_model_to_one_that_has_it() -> None:
-    assert step_errors(replace(STEP, model="gpt-4.1", base_url="http://127.0.0.1:1/v1"), {}) == ()
+    assert step_errors(replace(STEP, model="gpt-4.1", base_url="http://127.0.0.1:1/v1")) == ()
 
 
 @pytest.mark.parametrize("provider", ["anthropic", "local", "scripted", "command"])
 def test_other_providers_do_not_have_it(provider: str) -> None:
-    found = step_errors(LLMStep(provider=provider, model="m", prompt="p.j2", pace="flex"), {})
+    found = step_errors(LLMStep(provider=provider, model="m", prompt="p.j2", pace="flex"))
     assert any("`pace" in one.message and one.code == "E409" for one in found)
 
 
 @pytest.mark.needs("batches")
 def test_a_provider_of_a_plugin_has_batches_if_it_says_so() -> None:
-    without = replace(ADAPTERS["openai"], batches=None)
+    without = adapter_with("openai", batches=None)
     step = replace(STEP, pace="batch", provider="mine")
-    (error,) = _batch_errors(step, without)
+    (error,) = _batch_errors(step, without(step))
     assert error.message == "the provider `mine` does not have `pace: batch`"
     assert error.hint == "remove it; these have it: anthropic, openai"
-    assert _batch_errors(step, ADAPTERS["openai"]) == ()
-    assert _batch_errors(replace(step, pace="flex"), without) == ()
+    assert _batch_errors(step, ADAPTERS["openai"](step)) == ()
+    flex = replace(step, pace="flex")
+    assert _batch_errors(flex, without(flex)) == ()
 
 
 @pytest.mark.parametrize("model", sorted(_OPENAI))

@@ -15,7 +15,7 @@ import orch23
 from orch23.cli.console import Console
 from orch23.cli.group import PROGRAM_NAME
 from orch23.cli.group import orch23 as program
-from orch23.cli.parameters import PipelineArguments, load_action
+from orch23.cli.parameters import GivenOptions, PipelineArguments, load_action
 from orch23.model import features
 
 CLI = Path(orch23.__file__).parent / "cli"
@@ -76,8 +76,10 @@ def test_an_action_takes_the_console_and_exactly_what_its_command_declares(path:
     declared = {str(one.name) for one in command.params}
     function, given = started_by(command, declared)
     taken = inspect.signature(function).parameters
-    pipeline_names = declared.intersection(PipelineArguments.__struct_fields__)
-    expected = (declared - pipeline_names) | {"console"} | ({"args"} if pipeline_names else set())
+    expected = declared | {"console"}
+    for name, form in (("args", PipelineArguments), ("given", GivenOptions)):
+        if form.__struct_fields__[0] in declared:
+            expected = (expected - {*form.__struct_fields__}) | {name}
     assert given == expected - {"console"}
     assert set(taken) == expected
     assert {name for name, one in taken.items() if one.kind is not one.KEYWORD_ONLY} == {"console"}

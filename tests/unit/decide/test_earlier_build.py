@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 from msgspec.structs import replace
 
-from orch23.decide import plan_walk
+from orch23.decide import list_expansion
 from orch23.decide.dependency_index import StageRow
 from orch23.decide.earlier_build import EarlierBuild
 from orch23.decide.project_state import ProjectState
@@ -185,4 +185,4 @@ def test_earlier_items_count_only_with_the_same_body_and_vars(edit: tuple[str, s
 def items_of(pipeline: Pipeline, node: ForeachStage) -> tuple[Stage, ...]:
     plan, _ = build_plan(pipeline)
     assert plan is not None
-    return plan_walk.items_of(plan, node, None, lambda text: text, {}).stages
+    return list_expansion.items_of(plan, node, None, lambda text: text, {}).stages

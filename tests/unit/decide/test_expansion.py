@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from orch23.decide.plan_walk import expand_each, items_of, missing_list, plan_with_items
+from orch23.decide.list_expansion import expand_each, items_of, missing_list, plan_with_items
 from orch23.model.pipeline import ForeachStage, Pipeline
 from orch23.model.plan import Plan
 from orch23.plan.planner import build_plan, list_producers

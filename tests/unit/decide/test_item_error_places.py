@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from orch23.decide.plan_walk import items_of
+from orch23.decide.list_expansion import items_of
 from orch23.load.pipeline import load_pipeline
 from orch23.model.errors import InvalidInputError
 from orch23.model.pipeline import ForeachStage, definition_paths

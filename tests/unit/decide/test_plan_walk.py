@@ -8,16 +8,7 @@ import pytest
 
 from orch23.decide import plan_walk
 from orch23.decide.decisions import DecidedStage, StageDecider
-from orch23.decide.plan_walk import (
-    HeldBack,
-    ItemsAdded,
-    Kept,
-    NextStep,
-    NotExpanded,
-    PassedOver,
-    PlanWalk,
-    Undecided,
-)
+from orch23.decide.plan_walk import HeldBack, ItemsAdded, Kept, NextStep, NotExpanded, PassedOver, PlanWalk, Undecided
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry, digest_bytes
 from orch23.model.errors import ConfigurationError

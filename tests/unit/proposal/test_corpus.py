@@ -10,6 +10,7 @@ from orch23.model.llm import Judgement, Proposal, RefusedResponse
 from orch23.model.pipeline import WriteScope
 from orch23.proposal import proposal_codes as codes
 from orch23.proposal.proposal import judge_response
+from orch23.proposal.proposal_files import ProposalScope
 from orch23.steps.llm.spec import LLMStep
 from tests.corpus.reading import ANSWERS, HIDDEN, Answer, answers, workspace
 
@@ -23,12 +24,9 @@ def judged(answer: Answer) -> Judgement:
     return judge_response(
         answer.text,
         answer.stop,  # type: ignore[arg-type]
+        ProposalScope(cwd="ws", write_scope=FENCE, base=BASE, not_shown=frozenset({HIDDEN})),
         step=step,
-        cwd="ws",
-        write_scope=FENCE,
         outputs=(answer.output,),
-        base=BASE,
-        not_shown=frozenset({HIDDEN}),
     )
 
 

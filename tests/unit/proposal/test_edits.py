@@ -13,6 +13,7 @@ from orch23.proposal import proposal_codes as codes
 from orch23.proposal.edit_application import apply_edits
 from orch23.proposal.edit_blocks import EditBlock, read_edits
 from orch23.proposal.proposal import judge_response
+from orch23.proposal.proposal_files import ProposalScope
 from orch23.steps.llm.spec import LLMStep
 
 FENCE = WriteScope(("src/", "docs/"), protect=("src/locked.py",), delete=("src/old.py",))
@@ -26,8 +27,9 @@ def block(search: str, written: str, marks: int = 7) -> str:
 def judge(text: str, base=None, **more) -> Judgement:
     step = LLMStep(provider="scripted", model="m", prompt="p.j2", returns="edits")
     there = {"src/a.py": SHOP} if base is None else base
-    more = {"cwd": ".", "write_scope": FENCE, "stop": "end", **more}
-    return judge_response(text, step=step, outputs=("src/",), base=there, **more)
+    stop, outputs = more.pop("stop", "end"), more.pop("outputs", ("src/",))
+    scope = ProposalScope(base=there, **{"cwd": ".", "write_scope": FENCE, **more})
+    return judge_response(text, stop, scope, step=step, outputs=outputs)
 
 
 def files(judgement: Judgement) -> dict[str, str]:

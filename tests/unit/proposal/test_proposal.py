@@ -12,6 +12,7 @@ from orch23.model.llm import Proposal, RefusedResponse
 from orch23.model.pipeline import WriteScope
 from orch23.proposal import proposal_codes as codes
 from orch23.proposal.proposal import judge_response
+from orch23.proposal.proposal_files import ProposalScope
 from orch23.steps.llm.spec import LLMStep
 from orch23.text.write_protection import allows_write, is_protected
 
@@ -19,13 +20,21 @@ FENCE = WriteScope(("ws/src/", "ws/README.md"), protect=("ws/src/locked.py",), d
 
 
 def judge(
-    answer, *, returns="files", stop="end", cwd="ws", write_scope=FENCE, outputs=("ws/src/a.py",), base=None, **more
+    answer,
+    *,
+    returns="files",
+    stop="end",
+    cwd="ws",
+    write_scope=FENCE,
+    outputs=("ws/src/a.py",),
+    base=None,
+    validate=None,
+    **more,
 ):
     text = answer if isinstance(answer, str) else json.dumps(answer)
     step = LLMStep(provider="local", model="smollm2", prompt="p.j2", returns=returns, max_tokens=100)
-    return judge_response(
-        text, stop, step=step, cwd=cwd, write_scope=write_scope, outputs=outputs, base=base or {}, **more
-    )
+    scope = ProposalScope(cwd=cwd, write_scope=write_scope, base=base or {}, **more)
+    return judge_response(text, stop, scope, step=step, outputs=outputs, validate=validate)
 
 
 def found(judgement) -> list[str]:

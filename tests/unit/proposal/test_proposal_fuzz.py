@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from orch23.model.llm import Judgement, Proposal, RefusedResponse
 from orch23.model.pipeline import WriteScope
 from orch23.proposal.proposal import judge_response
+from orch23.proposal.proposal_files import ProposalScope
 from orch23.steps.llm.spec import LLMStep
 
 BASE: Mapping[str, str] = {
@@ -33,12 +34,9 @@ def judge(text: str, returns: str = "files", stop: str = "end") -> Judgement:
     return judge_response(
         text,
         stop,  # type: ignore[arg-type]
+        ProposalScope(cwd="ws", write_scope=FENCE, base=BASE, not_shown=HIDDEN),
         step=step,
-        cwd="ws",
-        write_scope=FENCE,
         outputs=OUTPUTS,
-        base=BASE,
-        not_shown=HIDDEN,
     )
 
 

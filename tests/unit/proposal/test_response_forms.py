@@ -14,6 +14,7 @@ from orch23.model.pipeline import WriteScope
 from orch23.proposal import proposal_codes as codes
 from orch23.proposal.fenced_files import read_fenced, sole_fence
 from orch23.proposal.proposal import judge_response
+from orch23.proposal.proposal_files import ProposalScope
 from orch23.steps.llm.spec import LLMStep
 from tests.corpus.reading import PLAUSIBLE
 
@@ -25,7 +26,8 @@ FENCE = WriteScope(("src/", "docs/"), delete=("src/",))
 def judge(text: str, *, returns="files", cwd=".", write_scope=FENCE, base=None, only_json=False) -> Judgement:
     step = LLMStep(provider="scripted", model="m", prompt="p.j2", returns=returns, only_json=only_json)
     there = {"src/m.py": BEFORE} if base is None else base
-    return judge_response(text, "end", step=step, cwd=cwd, write_scope=write_scope, outputs=("src/m.py",), base=there)
+    scope = ProposalScope(cwd=cwd, write_scope=write_scope, base=there)
+    return judge_response(text, "end", scope, step=step, outputs=("src/m.py",))
 
 
 def files(judgement: Judgement) -> dict[str, str]:

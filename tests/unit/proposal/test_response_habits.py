@@ -8,6 +8,7 @@ from orch23.model.llm import Judgement, Proposal, RefusedResponse
 from orch23.model.pipeline import WriteScope
 from orch23.proposal import proposal_codes as codes
 from orch23.proposal.proposal import judge_response
+from orch23.proposal.proposal_files import ProposalScope
 from orch23.steps.llm.spec import LLMStep
 
 OLD = "import os\n\n\ndef f():\n    return 1\n"
@@ -20,7 +21,8 @@ EDIT = "<<<<<<< SEARCH\n    return 1\n=======\n    return 2\n>>>>>>> REPLACE\n"
 
 def judge(text: str, returns: str, output: str = "src/m.py") -> Judgement:
     step = LLMStep(provider="scripted", model="m", prompt="p.j2", returns=returns)  # type: ignore[arg-type]
-    return judge_response(text, "end", step=step, cwd=".", write_scope=SCOPE, outputs=(output,), base=BASE)
+    scope = ProposalScope(cwd=".", write_scope=SCOPE, base=BASE)
+    return judge_response(text, "end", scope, step=step, outputs=(output,))
 
 
 def proposal(text: str, returns: str, output: str = "src/m.py") -> Proposal:

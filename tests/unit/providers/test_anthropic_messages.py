@@ -18,7 +18,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from orch23.model.errors import ConfigurationError, ExitCode, ProviderError
+from orch23.model.errors import ProviderError
 from orch23.model.llm import Message, Request, Response, SystemUsers, Usage
 from orch23.model.prompt_cache import CachePolicy
 from orch23.providers import registry
@@ -37,7 +37,7 @@ from orch23.providers.rate_wait import no_wall
 from orch23.providers.retries import RetryingProvider
 from orch23.providers.wire import FILES_SCHEMA
 from orch23.steps.llm.spec import LLMStep
-from tests.doubles import CONSENT
+from tests.doubles import CONSENT, made_provider
 from tests.loopback import (
     NoReply,
     Reply,
@@ -593,7 +593,7 @@ def step(**more) -> LLMStep:
 
 
 def problems(**more) -> list[str]:
-    found = registry.step_errors(step(**more), {})
+    found = registry.step_errors(step(**more))
     assert all(d.code == "E409" and d.hint for d in found)
     return [d.message for d in found]
 
@@ -661,9 +661,9 @@ def test_parameters_are_what_is_set() -> None:
 def test_the_endpoint_has_one_form(base_url, endpoint: str, remote: bool) -> None:
     one = step(base_url=base_url)
     assert registry.endpoint_of(one) == endpoint
-    assert registry.ADAPTERS["anthropic"].remote(one) is remote
+    assert registry.ADAPTERS["anthropic"](one).is_remote is remote
     assert registry.endpoint_of(step(base_url=base_url, endpoint_alias="claude")) == "claude"
-    assert registry.adapter_for(one).api(one) == f"messages {API_VERSION}"
+    assert registry.adapter_for(one).api == f"messages {API_VERSION}"
 
 
 @pytest.mark.parametrize(
@@ -689,16 +689,8 @@ def setting(environ) -> ProviderContext:
     )
 
 
-def test_a_provider_without_a_key_is_made_and_calls_no_model() -> None:
-    provider = registry.make_provider(setting({}), CallContext(STEP, "code"))
-    with pytest.raises(ConfigurationError) as caught:
-        provider.complete(request(), LONG, lambda _n: None)
-    assert caught.value.exit_code is ExitCode.CONFIG
-    assert caught.value.diagnostics[0].code == "E412"
-
-
 def test_the_key_is_taken_from_the_setting_and_shown_nowhere() -> None:
-    provider = registry.make_provider(
+    provider = made_provider(
         setting({ANTHROPIC_KEY: " sk-1\n"}), CallContext(step(base_url="http://LOCALHOST:1/"), "code@a")
     )
     assert isinstance(provider, AnthropicMessages)
@@ -708,7 +700,7 @@ def test_the_key_is_taken_from_the_setting_and_shown_nowhere() -> None:
 
 def test_closing_the_setting_closes_the_calls_of_all_its_providers() -> None:
     one = setting({ANTHROPIC_KEY: "k"})
-    providers = [registry.make_provider(one, CallContext(STEP, name)) for name in ("a", "b")]
+    providers = [made_provider(one, CallContext(STEP, name)) for name in ("a", "b")]
     one.close()
     for provider in providers:
         with pytest.raises(ProviderError, match="build ended"):
@@ -726,7 +718,7 @@ def test_forty_calls_of_eight_threads_open_at_most_eight_connections() -> None:
         step = msgspec.structs.replace(STEP, base_url=server.url)
 
         def call(number: int) -> str:
-            provider = registry.make_provider(run, CallContext(step, f"stage-{number}"))
+            provider = made_provider(run, CallContext(step, f"stage-{number}"))
             return provider.complete(request(f"question {number}"), LONG, lambda _n: None).text
 
         assert list(threads.map(call, range(40))) == ["done"] * 40
@@ -739,7 +731,7 @@ def test_forty_calls_of_eight_threads_open_at_most_eight_connections() -> None:
 def test_a_call_after_a_failed_one_opens_a_connection(reply: SharedReply) -> None:
     with OpenAIServer(reply, rule=stream_of_message) as server:
         run = setting({ANTHROPIC_KEY: "k"})
-        provider = registry.make_provider(run, CallContext(msgspec.structs.replace(STEP, base_url=server.url), "s"))
+        provider = made_provider(run, CallContext(msgspec.structs.replace(STEP, base_url=server.url), "s"))
         with pytest.raises(TransportError):
             provider.complete(request(), LONG, lambda _n: None)
         assert provider.complete(request(), LONG, lambda _n: None).text == "done"
@@ -752,7 +744,7 @@ def test_a_call_after_the_server_closed_the_connection_opens_another() -> None:
     silent = {"content-type": STREAM, "connection": "keep-alive"}  # it closes the connection all the same
     replies = [dataclasses.replace(message_reply(text), headers=silent) for text in ("one", "two")]
     with loopback(*replies) as server:
-        provider = registry.make_provider(run, CallContext(msgspec.structs.replace(STEP, base_url=server.url), "s"))
+        provider = made_provider(run, CallContext(msgspec.structs.replace(STEP, base_url=server.url), "s"))
         assert provider.complete(request(), LONG, lambda _n: None).text == "one"
         server.wait_for(lambda: server.ended == 1)
         assert provider.complete(request(), LONG, lambda _n: None).text == "two"
@@ -796,7 +788,7 @@ def test_a_request_over_a_reused_connection_without_a_reply_is_counted_and_repea
     meter = CountingMeter()
     waits: list[float] = []
     with OpenAIServer(stream_of_message(), SharedReply(end="silent"), rule=stream_of_message) as server:
-        adapter = registry.make_provider(run, CallContext(msgspec.structs.replace(STEP, base_url=server.url), "s"))
+        adapter = made_provider(run, CallContext(msgspec.structs.replace(STEP, base_url=server.url), "s"))
         metered = MeteredProvider(inner=adapter, stage="s", meter=meter)
         provider = RetryingProvider(
             inner=metered, stage="s", emit=lambda _e: None, sleep=waits.append, random=lambda: 0.5
@@ -826,7 +818,7 @@ def test_a_call_sends_no_cookie_of_an_earlier_call() -> None:
     run = setting({ANTHROPIC_KEY: "k"})
     with_cookie = dataclasses.replace(stream_of_message(), headers={"set-cookie": "seen=1; Path=/"})
     with OpenAIServer(with_cookie, rule=stream_of_message) as server:
-        provider = registry.make_provider(run, CallContext(msgspec.structs.replace(STEP, base_url=server.url), "s"))
+        provider = made_provider(run, CallContext(msgspec.structs.replace(STEP, base_url=server.url), "s"))
         for _ in range(2):
             provider.complete(request(), LONG, lambda _n: None)
         run.close()
@@ -836,9 +828,9 @@ def test_a_call_sends_no_cookie_of_an_earlier_call() -> None:
 
 def test_the_providers_of_a_run_share_one_warm_up_and_those_of_another_run_do_not() -> None:
     one, other = setting({ANTHROPIC_KEY: "k"}), setting({ANTHROPIC_KEY: "k"})
-    shared = {id(registry.make_provider(one, CallContext(STEP, name)).warm_up) for name in ("a", "b")}  # type: ignore[attr-defined]
+    shared = {id(made_provider(one, CallContext(STEP, name)).warm_up) for name in ("a", "b")}  # type: ignore[attr-defined]
     assert len(shared) == 1
-    assert id(registry.make_provider(other, CallContext(STEP, "a")).warm_up) not in shared  # type: ignore[attr-defined]
+    assert id(made_provider(other, CallContext(STEP, "a")).warm_up) not in shared  # type: ignore[attr-defined]
 
 
 def test_a_call_starts_the_warm_up() -> None:
@@ -858,9 +850,9 @@ def test_nothing_heavy_is_imported_before_a_call() -> None:
     script = (
         "import sys; from orch23.providers import registry; from orch23.steps.llm.spec import LLMStep; "
         "step = LLMStep(provider='anthropic', model='m', prompt='p', base_url='http://x', effort='low'); "
-        "registry.step_errors(step, {}), registry.readiness_errors(step, {}); "
+        "registry.step_errors(step), registry.readiness_errors(step, {}); "
         "registry.parameters_of(step), registry.endpoint_of(step); "
-        "registry.wire_schema_of(step, None); "
+        "registry.adapter_for(step).wire(None); "
         "print([m for m in ('anthropic', 'openai', 'httpx2', 'pydantic', 'genai_prices') if m in sys.modules])"
     )
     environ = {"PATH": os.environ["PATH"]}

@@ -21,7 +21,7 @@ _CALL = """
 import sys, threading
 from orch23.model.llm import Message, Request
 from orch23.providers.adapter import CallContext, ProviderContext
-from orch23.providers.registry import adapter_for, make_provider
+from orch23.providers.registry import adapter_for
 from orch23.steps.llm.spec import LLMStep
 from tests.doubles import CONSENT
 
@@ -31,12 +31,12 @@ keys = {"ANTHROPIC_API_KEY": "k", "OPENAI_API_KEY": "k"}
 run = ProviderContext(environ=keys, root=None, read_answers=None, notice=lambda _event: None, **CONSENT)
 asked = Request(provider=provider, model="m", endpoint="e", system="", messages=(Message("user", "a"),), identity=(),
                 params={"max_tokens": 9})
-adapter_for(step).prepare(run, step)
+adapter_for(step).prepare(run)
 for thread in threading.enumerate():
     if thread.name == "warm-up":
         thread.join()
 before = set(sys.modules)
-assert make_provider(run, CallContext(step, "s")).complete(asked, 30.0, lambda _text: None).text == "done"
+assert adapter_for(step).make(run, CallContext(step, "s")).complete(asked, 30.0, lambda _text: None).text == "done"
 print(*sorted(set(sys.modules) - before))
 """
 

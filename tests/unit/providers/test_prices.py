@@ -22,6 +22,7 @@ from orch23.providers.prices import (
     worst_case,
 )
 from orch23.steps.llm.spec import LLMStep
+from tests.doubles import adapter_with
 
 MILLION = 1_000_000
 
@@ -114,7 +115,7 @@ def vendor(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """Let the provider `command` be priced by a vendor's table, whatever adapters there are."""
     from orch23.providers import registry  # noqa: PLC0415  patched in place
 
-    adapter = replace(registry.ADAPTERS["command"], pricing=name)
+    adapter = adapter_with("command", pricing=name)
     monkeypatch.setattr(registry, "ADAPTERS", {"command": adapter})
 
 

@@ -1,6 +1,5 @@
 """The registry: every provider has its line, nothing is dropped silently, and no key in the environment matters."""
 
-import os
 from pathlib import Path
 
 import msgspec
@@ -10,7 +9,7 @@ from orch23.providers import registry
 from orch23.providers.adapter import CallContext, ProviderContext, ScriptedCase
 from orch23.providers.registry import ADAPTERS
 from orch23.steps.llm.spec import LLMStep
-from tests.doubles import CONSENT, with_needs
+from tests.doubles import CONSENT, made_provider, with_needs
 
 STEPS = {
     "anthropic": LLMStep(provider="anthropic", model="claude", prompt="p"),
@@ -53,12 +52,12 @@ def test_every_provider_of_the_registry_is_tested_here() -> None:
     ],
 )
 def test_making_a_provider_starts_nothing(name: str, kind: str) -> None:
-    assert type(registry.make_provider(setting(), CallContext(STEPS[name], "code"))).__name__ == kind
+    assert type(made_provider(setting(), CallContext(STEPS[name], "code"))).__name__ == kind
 
 
 @pytest.mark.parametrize("name", [with_needs(name) for name in STEPS])
 def test_a_plain_step_has_no_error(name: str) -> None:
-    assert registry.step_errors(STEPS[name], os.environ) == ()
+    assert registry.step_errors(STEPS[name]) == ()
 
 
 @pytest.mark.parametrize(
@@ -66,7 +65,7 @@ def test_a_plain_step_has_no_error(name: str) -> None:
     [("comand", "did you mean `command`?"), ("antropic", "did you mean `anthropic`?"), ("x", "use one of")],
 )
 def test_an_unknown_provider_has_a_hint(name: str, hint: str) -> None:
-    (diagnostic,) = registry.step_errors(msgspec.structs.replace(STEPS["anthropic"], provider=name), {})
+    (diagnostic,) = registry.step_errors(msgspec.structs.replace(STEPS["anthropic"], provider=name))
     assert diagnostic.code == "E405"
     assert hint in (diagnostic.hint or "")
 
@@ -86,13 +85,13 @@ def test_an_unknown_provider_has_a_hint(name: str, hint: str) -> None:
     ],
 )
 def test_a_parameter_that_would_be_dropped_is_an_error(name: str, more) -> None:
-    (diagnostic,) = registry.step_errors(step(name, **more), os.environ)
+    (diagnostic,) = registry.step_errors(step(name, **more))
     assert diagnostic.code == "E409"
     assert f"`{next(iter(more))}`" in diagnostic.message
 
 
 def test_all_errors_are_collected() -> None:
-    found = registry.step_errors(step("command", seed=1, effort="x", command=()), {"PATH": "/nowhere"})
+    found = registry.step_errors(step("command", seed=1, effort="x", command=()))
     assert [d.code for d in found] == [
         "E409",
         "E409",
@@ -108,20 +107,20 @@ def test_a_commands_program_is_looked_for_on_the_path_or_below_the_root(tmp_path
     program.chmod(0o755)
     assert registry.readiness_errors(relative, {}, tmp_path) == ()
     assert registry.readiness_errors(step("command", command=("ask",)), {"PATH": str(tmp_path)}) == ()
-    assert [d.code for d in registry.step_errors(step("command", command=()), {})] == ["E407"]
+    assert [d.code for d in registry.step_errors(step("command", command=()))] == ["E407"]
 
 
 def test_scripted_needs_its_file(tmp_path: Path) -> None:
-    assert [d.code for d in registry.step_errors(step("scripted", answers=None), {})] == ["E404"]
-    assert [d.code for d in registry.step_errors(STEPS["scripted"], {}, tmp_path)] == ["E404"]
+    assert [d.code for d in registry.step_errors(step("scripted", answers=None))] == ["E404"]
+    assert [d.code for d in registry.step_errors(STEPS["scripted"], tmp_path)] == ["E404"]
     (tmp_path / "a.yaml").write_text("{}")
-    assert registry.step_errors(STEPS["scripted"], {}, tmp_path) == ()
+    assert registry.step_errors(STEPS["scripted"], tmp_path) == ()
 
 
 @pytest.mark.needs("local")
 def test_a_local_model_must_be_known_but_need_not_be_installed() -> None:
-    assert registry.step_errors(STEPS["local"], {"HOME": "/nowhere"}) == ()
-    (diagnostic,) = registry.step_errors(step("local", model="smollm"), {})
+    assert registry.step_errors(STEPS["local"]) == ()
+    (diagnostic,) = registry.step_errors(step("local", model="smollm"))
     assert (diagnostic.code, diagnostic.hint) == ("E406", "did you mean `smollm2`?")
 
 

@@ -48,7 +48,7 @@ def test_the_default_is_less_only_if_the_model_is_known_to_allow_less(one: LLMSt
     ],
 )
 def test_a_stated_value_over_the_maximum_is_an_error_that_names_the_maximum(one: LLMStep, most: str) -> None:
-    (error,) = registry.step_errors(one, {})
+    (error,) = registry.step_errors(one)
     assert error.code == "E409"
     assert f"is more than {one.model} can return, which is {most} tokens" in error.message
 
@@ -63,18 +63,18 @@ def test_a_stated_value_over_the_maximum_is_an_error_that_names_the_maximum(one:
     ],
 )
 def test_a_default_and_a_value_up_to_the_maximum_are_no_errors(one: LLMStep) -> None:
-    assert registry.step_errors(one, {}) == ()
+    assert registry.step_errors(one) == ()
 
 
 def test_thinking_is_compared_with_the_limit_that_is_sent() -> None:
-    (error,) = registry.step_errors(step("anthropic", "claude-3-haiku-20240307", thinking="5000"), {})
+    (error,) = registry.step_errors(step("anthropic", "claude-3-haiku-20240307", thinking="5000"))
     assert "`max_tokens: 4096`" in error.message
 
 
 def test_a_parameter_that_the_model_refuses_is_an_error_before_the_call() -> None:
-    (found,) = registry.step_errors(step("openai", "gpt-4o", effort="high"), {})
+    (found,) = registry.step_errors(step("openai", "gpt-4o", effort="high"))
     assert (found.code, found.message) == ("E409", "gpt-4o does not have `effort`")
-    (found,) = registry.step_errors(step("openai", "o3", temperature=0.0), {})
+    (found,) = registry.step_errors(step("openai", "o3", temperature=0.0))
     assert found.message == "o3 does not have `temperature`"
     # Another server may call any model by this name.
-    assert registry.step_errors(step("openai", "gpt-4o", base_url="http://127.0.0.1:1/v1", effort="high"), {}) == ()
+    assert registry.step_errors(step("openai", "gpt-4o", base_url="http://127.0.0.1:1/v1", effort="high")) == ()

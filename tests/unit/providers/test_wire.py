@@ -14,6 +14,7 @@ from orch23.model.digest import canonical_json, digest_bytes
 from orch23.model.llm import Proposal, RefusedResponse
 from orch23.model.pipeline import WriteScope
 from orch23.proposal.proposal import judge_response
+from orch23.proposal.proposal_files import ProposalScope
 from orch23.providers.wire import FILES_SCHEMA, MAX_SCHEMA_NODES, reduce_schema, sent_schema, wire_schema
 from orch23.steps.llm.spec import LLMStep
 
@@ -50,11 +51,9 @@ def judged(value, base=None):
     return judge_response(
         json.dumps(value),
         "end",
+        ProposalScope(cwd=".", write_scope=write_scope, base=base or {"a.py": None}),
         step=step,
-        cwd=".",
-        write_scope=write_scope,
         outputs=("a.py",),
-        base=base or {"a.py": None},
     )
 
 
@@ -257,7 +256,7 @@ def test_each_kind_of_response_has_its_wire_schema(returns, expected) -> None:
 def test_no_client_library_is_imported_to_make_it() -> None:
     script = (
         "import sys; from orch23.providers.registry import ADAPTERS; "
-        "ADAPTERS['anthropic'].wire.__call__; print([m for m in ('anthropic', 'openai', 'httpx2') if m in sys.modules])"
+        "ADAPTERS['anthropic'].wire; print([m for m in ('anthropic', 'openai', 'httpx2') if m in sys.modules])"
     )
     environ = {"PATH": os.environ["PATH"]}
     done = subprocess.run([sys.executable, "-c", script], env=environ, capture_output=True, text=True, check=True)

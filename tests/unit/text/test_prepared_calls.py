@@ -195,7 +195,7 @@ class Calls:
     def adapter_for(self, step: LLMStep) -> Any:
         if step.provider == "command":
             return SimpleNamespace(prepare=None)
-        return SimpleNamespace(prepare=lambda _setting, step: self.loaded.append(f"{step.provider} {step.model}"))
+        return SimpleNamespace(prepare=lambda _setting: self.loaded.append(f"{step.provider} {step.model}"))
 
     def prepare(self, *stages: Stage, is_granted: bool = True, **more: Any) -> list[str]:
         setting = ProviderContext(
