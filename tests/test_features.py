@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from orch23.model.features import COMMANDS, DOCUMENTS, EXECUTORS, FORMATS, PROVIDERS, SHARED_CACHE, SPANS, USES
+from orch23.steps.registry import OF_FEATURES
 from tests.processes import run_program
 
 ROOT = Path(__file__).parent.parent
@@ -129,6 +130,22 @@ def test_a_pipeline_that_asks_for_a_missing_feature_has_one_error_with_its_place
     (project / "off.yaml").write_text(PIPELINE.replace("\n", "\ncache: {url: /srv/cache, mode: off}\n", 1))
     assert run("build", "off.yaml").returncode == 0
     assert ("key " in run("cache", "--help").stdout) is (feature != "cache")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("kind", "place"), OF_FEATURES.items())
+def test_a_stage_of_a_missing_step_kind_is_one_error_at_its_place(kind: str, place: str, tmp_path: Path) -> None:
+    feature = place.partition(".")[0]
+    run, project = runner(without(feature, tmp_path), tmp_path)
+    (project / "kinds.yaml").write_text(f"{PIPELINE}  b: {{outputs: [b], needs: [nothing], {kind}: {{x: y}}, z: 1}}\n")
+    for command in ("validate", "plan", "build"):
+        refused = run(command, "kinds.yaml")
+        assert (refused.returncode, refused.stderr.count("error[")) == (65, 1), refused.stderr
+        assert f"error[E668]: this installation of orch23 does not have the feature `{feature}`" in refused.stderr
+        assert "--> kinds.yaml:4:" in refused.stderr
+    (project / "odd.yaml").write_text(f"{PIPELINE}  b: {{outputs: [b]}}\n")
+    assert kind not in run("validate", "odd.yaml").stderr, "no one is asked for what this installation does not have"
+    assert f'"{kind}"' not in run("schema").stdout
 
 
 @pytest.mark.slow

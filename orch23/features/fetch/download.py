@@ -14,9 +14,7 @@ from urllib.parse import urljoin, urlsplit
 
 from orch23 import __version__
 from orch23.attempt.egress import NetworkAccess
-from orch23.model.diagnostic import Diagnostic
-from orch23.model.server_url import is_loopback, url_origin
-from orch23.runners.fetch_connections import (
+from orch23.features.fetch.connections import (
     DownloadWatch,
     FetchError,
     download_error,
@@ -24,8 +22,10 @@ from orch23.runners.fetch_connections import (
     route_to,
     wrong_digest_error,
 )
-from orch23.steps.fetch.language import fetch_url_fault
-from orch23.steps.fetch.spec import FetchStep, barred_offline
+from orch23.features.fetch.step.language import fetch_url_fault
+from orch23.features.fetch.step.spec import FetchStep, barred_offline
+from orch23.model.diagnostic import Diagnostic
+from orch23.model.server_url import is_loopback, url_origin
 from orch23.store.safe_files import PRIVATE_FOLDER_MODE, make_folder, open_own, open_stream
 
 _CHUNK = 1 << 16

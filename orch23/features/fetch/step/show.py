@@ -1,6 +1,6 @@
 """Describe a fetch step in one line."""
 
-from orch23.steps.fetch.spec import FetchStep
+from orch23.features.fetch.step.spec import FetchStep
 
 
 def show_fetch(step: FetchStep) -> str:

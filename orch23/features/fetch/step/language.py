@@ -6,10 +6,10 @@ from urllib.parse import urlsplit
 
 from msgspec import NODEFAULT, Meta
 
+from orch23.features.fetch.step.spec import FetchStep, project_path_of
 from orch23.model.fields import Problems
 from orch23.model.language import END_OF_TEXT, Document, Key, Language, Size, Text, form, item
 from orch23.model.server_url import url_origin
-from orch23.steps.fetch.spec import FetchStep, project_path_of
 
 # A name or an IPv4 address, or an IPv6 address without a zone.
 # Other texts are refused: a proxy could decode them to a host that was not checked.

@@ -18,11 +18,11 @@ from urllib.parse import SplitResult, unquote, urlsplit
 from urllib.request import proxy_bypass_environment  # type: ignore[attr-defined]
 
 from orch23.attempt.egress import NetworkAccess
+from orch23.features.fetch.step.addresses import forbidden_address, is_address
+from orch23.features.fetch.step.spec import barred_offline
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.server_url import is_loopback
 from orch23.providers.connections import CallSockets
-from orch23.steps.fetch.addresses import forbidden_address, is_address
-from orch23.steps.fetch.spec import barred_offline
 
 _READ_S, _CONNECT_S = 30.0, 10.0
 # The addresses of a name of this machine with `--offline`, where names are not looked up.

@@ -2,7 +2,7 @@
 
 import pytest
 
-from orch23.steps.fetch.addresses import forbidden_address, is_address
+from orch23.features.fetch.step.addresses import forbidden_address, is_address
 
 METADATA = "169.254.169.254"
 

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from orch23.attempt.egress import NetworkAccess
-from orch23.runners import fetch_connections as connections
-from orch23.runners.fetch import FETCH_RUNNER
-from orch23.runners.fetch_connections import FetchError
-from orch23.runners.fetch_download import download
-from orch23.steps.fetch.spec import FetchStep
+from orch23.features.fetch import connections
+from orch23.features.fetch.connections import FetchError
+from orch23.features.fetch.download import download
+from orch23.features.fetch.runner import FETCH_RUNNER
+from orch23.features.fetch.step.spec import FetchStep
 from tests.file_server import answering
 
 SHA = hashlib.sha256(b"data").hexdigest()
@@ -143,7 +143,7 @@ def test_a_name_of_this_machine_is_tried_at_all_its_addresses(tmp_path, monkeypa
         raise ConnectionRefusedError(111, f"refused by {where[0]}")
 
     monkeypatch.setattr("socket.create_connection", refused)
-    monkeypatch.setattr("orch23.runners.fetch_download._PAUSES_S", ())
+    monkeypatch.setattr("orch23.features.fetch.download._PAUSES_S", ())
     with pytest.raises(FetchError, match="refused by ::1"):
         download(FetchStep(sha256=SHA, url="http://localhost:9/x"), outside(tmp_path, offline=True), timeout_s=5)
     assert next(tried) == 2

@@ -27,9 +27,9 @@ class FetchStep(Step, Struct, frozen=True, omit_defaults=True, tag="fetch", kw_o
     """
 
     kind: ClassVar[str] = "fetch"
-    language: ClassVar[str] = "orch23.steps.fetch.language:FETCH_LANGUAGE"
-    run: ClassVar[str] = "orch23.runners.fetch:FETCH_RUNNER"
-    show: ClassVar[str] = "orch23.steps.fetch.show:show_fetch"
+    language: ClassVar[str] = "orch23.features.fetch.step.language:FETCH_LANGUAGE"
+    run: ClassVar[str] = "orch23.features.fetch.runner:FETCH_RUNNER"
+    show: ClassVar[str] = "orch23.features.fetch.step.show:show_fetch"
 
     sha256: str
     url: str = ""

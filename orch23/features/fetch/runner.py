@@ -6,13 +6,13 @@ from collections import defaultdict
 
 from orch23.attempt.attempt import AttemptInput, AttemptLoop, AttemptResult, StepRequirements, StepRunner
 from orch23.attempt.outcomes import failure_of
+from orch23.features.fetch.connections import FetchError, download_timeout_error, wrong_digest_error
+from orch23.features.fetch.download import download, file_chunks
+from orch23.features.fetch.step.spec import FetchStep
 from orch23.model.digest import Digest, FileEntry
 from orch23.model.errors import ConsentError, MissingBytesError
 from orch23.model.ports import ContentStore
 from orch23.providers.registry import not_granted_error
-from orch23.runners.fetch_connections import FetchError, download_timeout_error, wrong_digest_error
-from orch23.runners.fetch_download import download, file_chunks
-from orch23.steps.fetch.spec import FetchStep
 
 
 class _FetchRunner(StepRunner):
