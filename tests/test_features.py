@@ -110,6 +110,8 @@ def test_without_a_feature_the_core_builds_and_says_what_is_missing(feature: str
                 assert "--> llm.yaml:4:21" in refused.stderr
             given = run("plan", "llm.yaml", "--provider", provider)
             assert (given.returncode, given.stderr.count("error[E668]")) == (65, 1), given.stderr
+    if feature == "doctor":
+        return
     checked = run("doctor", "--json")
     assert checked.returncode == 0, checked.stderr
     providers = {one["name"] for one in json.loads(checked.stdout)["facts"] if one["name"].startswith("provider ")}

@@ -17,6 +17,7 @@ USES: Final[Mapping[str, tuple[str, ...]]] = {"remote": ("cache",)}
 # Objects by name, as `FEATURE.MODULE:ATTRIBUTE`.
 COMMANDS: Final[Mapping[str, str]] = {
     "init": "templates.command:init_command",
+    "doctor": "doctor.command:doctor_command",
     "model": "local.command:model_command",
     "template": "templates.command:template_command",
     "watch": "watch.command:watch_command",

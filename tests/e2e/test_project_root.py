@@ -244,6 +244,7 @@ def facts(outcome: Outcome) -> dict[str, str]:
     return {one["name"]: one["value"] for one in json.loads(outcome.out)["facts"]}
 
 
+@pytest.mark.needs("doctor")
 def test_doctor_names_the_project_of_a_subdirectory(below: Here) -> None:
     assert below.run("build").code == 0
     found, top = facts(below.run("doctor", "--json")), below.root.parent

@@ -43,11 +43,14 @@ OF_KINDS = {
 }
 OF_SHOWING = frozenset({"orch23.steps.shell.show"})
 OF_CHECKS = frozenset({"orch23_checks.work_orders", "orch23.checks.json_schema", "orch23.checks.python_syntax"})
-OF_OTHERS = frozenset({"orch23.cli.catalogue", "orch23.features.metrics.affected"}) | frozenset(
+OF_OTHERS = frozenset(
+    {"orch23.cli.catalogue", "orch23.features.metrics.affected", "orch23.features.doctor.checks"}
+) | frozenset(
     f"orch23.cli.{name}"
     for name in (
+        "catalogue",
         *(f"commands.{module}" for module in ("inspecting", "results", "setup")),
-        *(f"actions.{module}" for module in ("explain", "doctor", "outputs", "pipeline")),
+        *(f"actions.{module}" for module in ("explain", "outputs", "pipeline")),
     )
 )
 OF_SANDBOXES = frozenset({"socket", "tempfile", "secrets", "shutil"}) | frozenset(
@@ -155,8 +158,7 @@ def test_the_help_of_all_commands_loads_no_action(tmp_path: Path) -> None:
     assert [name for name in loaded if name.startswith("orch23.cli.actions")] == []
 
 
-@pytest.mark.needs("metrics")
-@pytest.mark.needs("fetch")
+@pytest.mark.needs("metrics", "fetch", "doctor")
 def test_the_modules_that_must_not_be_loaded_exist() -> None:
     groups = (OF_MODELS, OF_CHECKS, OF_OTHERS, OF_BUILDING, OF_SHOWING, OF_SANDBOXES)
     ours = [name for group in groups for name in group if "." in name]

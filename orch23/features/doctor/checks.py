@@ -1,12 +1,11 @@
 """Run `doctor`: check the machine, the project and the models that its pipeline may call."""
 
-import importlib.metadata
 import os
 import platform
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, assert_never
+from typing import TYPE_CHECKING, assert_never
 
 from msgspec.structs import replace
 
@@ -14,7 +13,8 @@ from orch23 import __version__
 from orch23.cli.consent import Consent, trust_command_line
 from orch23.cli.console import Console
 from orch23.cli.discovery import required_pipeline
-from orch23.cli.doctor_finding import DoctorFinding
+from orch23.cli.doctor_finding import VENDOR_KEYS, DoctorFinding, vendor_finding
+from orch23.cli.doctor_sharing import SharedSetup
 from orch23.cli.opening import found_project, open_for_command, project_root
 from orch23.cli.parameters import PipelineArguments
 from orch23.cli.project_loading import Project
@@ -27,11 +27,10 @@ from orch23.language.stages import render_foreach
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
 from orch23.model.errors import InvalidInputError, NotFoundError, Orch23Error
-from orch23.model.features import CHECKS, is_installed, load_feature
+from orch23.model.features import CHECKS, SHARING, is_installed, load_feature
 from orch23.model.paths import LOGS_FOLDER
 from orch23.model.pipeline import ForeachStage, Pipeline, Stage
 from orch23.providers.faults import redacted_messages
-from orch23.providers.installation import install_command
 from orch23.providers.model_lookup import find_model
 from orch23.providers.registry import (
     adapter_for,
@@ -50,7 +49,6 @@ from orch23.text.secrets import secrets_from
 if TYPE_CHECKING:
     from orch23.steps.llm.spec import LLMStep
 
-VENDOR_KEYS: Final = {"anthropic": "ANTHROPIC_API_KEY", "openai": "OPENAI_API_KEY"}
 _ISOLATED = "own namespaces, no network, only its sandbox directory"
 
 
@@ -64,7 +62,7 @@ def _machine_findings(root: Path, environ: Mapping[str, str]) -> list[DoctorFind
         DoctorFinding("project", str(root)),
         _writable(root),
         *_interpreter(root, environ),
-        *(_vendor(name, variable, environ) for name, variable in VENDOR_KEYS.items() if adapter_named(name, ())),
+        *(vendor_finding(name, variable, environ) for name, variable in VENDOR_KEYS.items() if adapter_named(name, ())),
         DoctorFinding("provider scripted", "usable"),
         DoctorFinding("provider command", "usable, with a program that the pipeline names"),
         *(one for place in CHECKS.values() if is_installed(place) for one in load_feature(place)(environ)),
@@ -93,28 +91,6 @@ def _interpreter(root: Path, environ: Mapping[str, str]) -> list[DoctorFinding]:
         hint = f"{path} -m pip install pytest"
         return [*found, _failed("pytest", "not installed for this interpreter", hint)]
     return [*found, DoctorFinding("pytest", f"version {facts.pytest_major}")]
-
-
-def _vendor(name: str, variable: str, environ: Mapping[str, str]) -> DoctorFinding:
-    """Look for the library and the key. The key is not shown."""
-    # The version is read without an import: `import anthropic` loads 2,900 modules, in over a second.
-    try:
-        library, hints = f"library {importlib.metadata.version(name)}", []
-    except importlib.metadata.PackageNotFoundError:
-        library, hints = "its library is not installed", [install_command(name)]
-    key = f"{variable} is set"
-    if not environ.get(variable, "").strip():
-        key = f"{variable} is not set"
-        hints.append(f"set {variable}; recorded responses work without it")
-    return DoctorFinding(f"provider {name}", f"{library}, {key}", ok=not hints, hint=", ".join(hints))
-
-
-def provider_finding(provider: str, environ: Mapping[str, str]) -> DoctorFinding:
-    """Return the check of a vendor, or of a provider that needs weights, without them."""
-    if provider in CHECKS:
-        found: DoctorFinding = load_feature(CHECKS[provider])(environ)[0]
-        return found
-    return _vendor(provider, VENDOR_KEYS[provider], environ)
 
 
 def _failed(name: str, value: str, hint: str | None) -> DoctorFinding:
@@ -206,11 +182,8 @@ def check_setup(console: Console, *, args: PipelineArguments, online: bool, as_j
     root = project_root(console, args.arguments)
     of_pipeline, project = _of_pipeline(console, args, online=online)
     found = [*_machine_findings(root, console.environ), *of_pipeline]
-    # `init` uses this module, too, and no cache.
-    from orch23.cli.doctor_sharing import SharedSetup, sharing_findings  # noqa: PLC0415 - loads the client of caches
-
     pipeline, command = (None, "") if project is None else (project.pipeline, trust_command_line(project.settings))
-    found += sharing_findings(
+    found += _sharing_findings(
         SharedSetup(
             here=console.here,
             root=root,
@@ -247,3 +220,11 @@ def _of_pipeline(
         return [_failed("pipeline", f"{name} is not valid: {invalid.diagnostics[0].message}", hint)], None
     findings = _model_findings(project, trust_command_line(project.settings), online=online)
     return [DoctorFinding("pipeline", name), *findings], project
+
+
+def _sharing_findings(setup: SharedSetup) -> Iterator[DoctorFinding]:
+    """Give what a build would use of a shared cache and of an executor elsewhere, without secrets."""
+    redact = secrets_from(setup.environ).redact
+    for place in filter(is_installed, SHARING.values()):
+        for found in load_feature(place)(setup):
+            yield replace(found, value=redact(found.value), hint=redact(found.hint))
