@@ -469,7 +469,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     ),
     "S2-19": (
         NO_PROMPT_TEXT,
-        M("orch23/cli/actions/show.py", '    "prompt": ("prompt.txt",),', '    "prompt": ("response.txt",),'),
+        M("orch23/features/inspecting/show.py", '    "prompt": ("prompt.txt",),', '    "prompt": ("response.txt",),'),
     ),
     "S2-20": (
         M(

@@ -23,7 +23,6 @@ from orch23.model.paths import LOGS_FOLDER
 from orch23.model.pipeline import family_of
 from orch23.model.plan import Fresh
 from orch23.report.diagnostics import visible
-from orch23.report.runs import commands_json, commands_text, log_line, ran_commands, runs_text
 from orch23.report.shared_cache import shared_cache_json, shared_cache_rows
 from orch23.report.values import format_size, json_document, pluralize
 from orch23.store.garbage_collection import (
@@ -38,10 +37,8 @@ from orch23.store.garbage_collection import (
     verify_store,
 )
 from orch23.store.project_store import ProjectStore, open_store
-from orch23.store.run_list import SharedCacheRun, list_runs, run_ids, shared_cache_run
-from orch23.store.run_logs import journal_paths, read_journal
-from orch23.store.run_state import fold_events
-from orch23.store.safe_files import read_regular
+from orch23.store.run_list import SharedCacheRun, run_ids, shared_cache_run
+from orch23.store.run_logs import journal_paths
 
 
 def remove_unneeded(
@@ -242,45 +239,3 @@ def verify_contents(console: Console, *, exit_code: bool, as_json: bool) -> int:
         )
         console.write_out(f"{checked}: {len(found.damaged) or 'nothing'} damaged\n")
     return ExitCode.FAILED if exit_code and found.damaged else ExitCode.OK
-
-
-def list_project_runs(console: Console, *, as_json: bool) -> None:
-    """List runs, newest first."""
-    found = list_runs(project_root(console) / LOGS_FOLDER)
-    if as_json:
-        rows: list[Json] = [from_struct(one) for one in found]
-        console.write_out(json_document({"orch23_runs": 1, "runs": rows}))
-    else:
-        console.write_out(runs_text(found))
-
-
-def _ran_none(logs: Path, run: str) -> str:
-    others = (logs / f"{one}.jsonl" for one in run_ids(logs) if one != run)
-    last = next((one.stem for one in others if any(ran_commands(line.event for line in read_journal(one)))), "")
-    more = f"; the last one that did is {last}: `orch23 log {last} --commands`" if last else ""
-    return f"the run {run} ran no command{more}\n"
-
-
-def show_log(console: Console, *, run: str | None, as_json: bool, commands: bool, as_state: bool, otel: bool) -> int:
-    """Show the events of a run, or its commands, or send its events as spans."""
-    if commands + as_state + otel > 1:
-        raise UsageError(Diagnostic("E641", "`--commands`, `--state` and `--otel` exclude each other", hint="give one"))
-    logs = project_root(console) / LOGS_FOLDER
-    path = logs / f"{select_run(run_ids(logs), run)}.jsonl"
-    if otel:
-        from orch23.model.features import SPANS, load_feature  # noqa: PLC0415 - only for this option
-        from orch23.report.observers import event_redactor  # noqa: PLC0415 - as above
-
-        return int(load_feature(SPANS["log"])(console, path, event_redactor(console.environ)))
-    if commands:
-        ran = [*ran_commands(line.event for line in read_journal(path))]
-        body: dict[str, Json] = {"orch23_log": 1, "run": path.stem, "commands": commands_json(ran)}
-        text = commands_text(ran) or _ran_none(logs, path.stem)
-        console.write_out(json_document(body) if as_json else text)
-    elif as_json:
-        console.write_out((read_regular(path) or b"").decode("utf-8", "replace"))
-    elif as_state:
-        console.write_out(json_document(fold_events(read_journal(path)).to_json()))
-    else:
-        console.write_out("".join(log_line(line.ts, line.event) for line in read_journal(path)))
-    return ExitCode.OK

@@ -16,6 +16,7 @@ from orch23.cli.project_loading import Project, open_read_session
 from orch23.decide.dry_run import Preview, preview
 from orch23.decide.ownership import is_of_plan
 from orch23.decide.session import Session
+from orch23.features.inspecting.explanation import accepted_text, text_diff
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry, Json
 from orch23.model.errors import MissingBytesError, NotFoundError, UsageError
@@ -28,7 +29,6 @@ from orch23.model.stage_status import NEW_RESULTS, StageStatus
 from orch23.model.text import format_duration
 from orch23.plan.planner import ALL_STAGES, Selection
 from orch23.report.diagnostics import visible
-from orch23.report.explain import accepted_text, text_diff
 from orch23.report.runs import commands_json, commands_text, costs_text, ran_commands, stage_costs
 from orch23.report.values import json_document
 from orch23.steps.registry import is_llm

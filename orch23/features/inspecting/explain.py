@@ -12,16 +12,7 @@ from orch23.cli.project_loading import Project, open_read_session
 from orch23.decide.decisions import DecidedStage
 from orch23.decide.dry_run import Preview, preview
 from orch23.decide.session import Session
-from orch23.model.diagnostic import Diagnostic
-from orch23.model.digest import Digest, Json, digest_json
-from orch23.model.errors import MissingBytesError, NotFoundError
-from orch23.model.llm import Request
-from orch23.model.paths import match_any
-from orch23.model.plan import Blocked, Edited, Expand, Fresh, Maybe, Restore, Run, VerifyOnly
-from orch23.model.record import Reason, Record
-from orch23.plan.nodes import writes_of
-from orch23.plan.planner import Selection
-from orch23.report.explain import (
+from orch23.features.inspecting.explanation import (
     Aspect,
     Cause,
     Explanation,
@@ -33,6 +24,15 @@ from orch23.report.explain import (
     explain_text,
     text_diff,
 )
+from orch23.model.diagnostic import Diagnostic
+from orch23.model.digest import Digest, Json, digest_json
+from orch23.model.errors import MissingBytesError, NotFoundError
+from orch23.model.llm import Request
+from orch23.model.paths import match_any
+from orch23.model.plan import Blocked, Edited, Expand, Fresh, Maybe, Restore, Run, VerifyOnly
+from orch23.model.record import Reason, Record
+from orch23.plan.nodes import writes_of
+from orch23.plan.planner import Selection
 from orch23.report.plan_view import PlanLine, end_texts, reason_text
 from orch23.resolve.command_program import programs_outside
 from orch23.steps.registry import is_llm

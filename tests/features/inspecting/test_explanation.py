@@ -4,10 +4,7 @@ import json
 
 from msgspec.structs import replace
 
-from orch23.model.diagnostic import Location
-from orch23.model.plan import Edited, Fresh, Run
-from orch23.model.record import Reason, Record
-from orch23.report.explain import (
+from orch23.features.inspecting.explanation import (
     Cause,
     Explanation,
     RequestSummary,
@@ -17,6 +14,9 @@ from orch23.report.explain import (
     explain_text,
     text_diff,
 )
+from orch23.model.diagnostic import Location
+from orch23.model.plan import Edited, Fresh, Run
+from orch23.model.record import Reason, Record
 from orch23.report.marks import Style
 from orch23.report.plan_view import PlanLine
 
