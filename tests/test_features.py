@@ -12,6 +12,7 @@ import pytest
 
 from orch23.model.features import COMMANDS, DOCUMENTS, EXECUTORS, FORMATS, PROVIDERS, SHARED_CACHE, SPANS, USES
 from orch23.steps.registry import OF_FEATURES
+from orch23.store.project_store import KEEP_VARIABLE
 from tests.processes import run_program
 
 ROOT = Path(__file__).parent.parent
@@ -58,7 +59,7 @@ def runner(program: Path, tmp_path: Path) -> tuple[Callable[..., subprocess.Comp
     (project / "pipeline.yaml").write_text(PIPELINE)
 
     def run(*words: str) -> subprocess.CompletedProcess[str]:
-        environ = {**os.environ, "ORCH23_ALLOW_UNSANDBOXED": "1"}
+        environ = {**os.environ, "ORCH23_ALLOW_UNSANDBOXED": "1", KEEP_VARIABLE: "1B"}  # a store over its limit
         return run_program(words, cwd=project, env=environ, program=program)
 
     return run, project

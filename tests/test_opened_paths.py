@@ -33,7 +33,7 @@ ALLOWED = {
     "from or to a folder that was opened or checked by the layer": {
         "features/batches/pending": "rename",
         "store/access": "rename",
-        "cli/actions/outputs": "rename",
+        "features/upkeep/outputs": "rename",
         "store/content_store": "rename",
         "store/exchanges": "rename",
         "store/promotion": "open rename",

@@ -29,6 +29,11 @@ COMMANDS: Final[Mapping[str, str]] = {
     "log": "inspecting.command:log_command",
     "show": "inspecting.command:show_command",
     "diff": "metrics.command:diff_command",
+    "release": "upkeep.command:release_command",
+    "clean": "upkeep.command:clean_command",
+    "reset": "upkeep.command:reset_command",
+    "gc": "upkeep.command:gc_command",
+    "cache": "upkeep.command:cache_command",
     "report": "pages.command:report_command",
     "view": "pages.command:view_command",
 }
@@ -60,6 +65,8 @@ BATCHES: Final[Mapping[str, str]] = {
     "anthropic": "batches.anthropic_batches:AnthropicBatches",
     "openai": "batches.openai_batches:OpenAIBatches",
 }
+# Says what `gc` would free of a store that is over its limit.
+FULL_STORE: Final = "upkeep.retention:warn_of_full_store"
 PENDING: Final = "the batches that a build has submitted need"
 # The source of the results of a build in a shared cache, and what opens the servers that executors use.
 SHARED_CACHE: Final[Mapping[str, str]] = {

@@ -50,7 +50,7 @@ OF_OTHERS = frozenset(
     for name in (
         "catalogue",
         *(f"commands.{module}" for module in ("inspecting", "results", "setup")),
-        *(f"actions.{module}" for module in ("outputs", "pipeline")),
+        "actions.pipeline",
     )
 )
 OF_SANDBOXES = frozenset({"socket", "tempfile", "secrets", "shutil"}) | frozenset(
@@ -158,7 +158,7 @@ def test_the_help_of_all_commands_loads_no_action(tmp_path: Path) -> None:
     assert [name for name in loaded if name.startswith("orch23.cli.actions")] == []
 
 
-@pytest.mark.needs("metrics", "fetch", "doctor", "inspecting")
+@pytest.mark.needs("metrics", "fetch", "doctor", "inspecting", "upkeep")
 def test_the_modules_that_must_not_be_loaded_exist() -> None:
     groups = (OF_MODELS, OF_CHECKS, OF_OTHERS, OF_BUILDING, OF_SHOWING, OF_SANDBOXES)
     ours = [name for group in groups for name in group if "." in name]

@@ -3,16 +3,16 @@ from pathlib import Path
 
 import pytest
 
-from orch23.model.digest import FileEntry, digest_bytes
-from orch23.model.record import Record, key_of
-from orch23.store.garbage_collection import (
+from orch23.cli.store_size import count_files
+from orch23.features.upkeep.garbage_collection import (
     GarbageCollector,
     GcLimits,
     GcRoots,
     GcSelection,
-    count_files,
     stored_blobs,
 )
+from orch23.model.digest import FileEntry, digest_bytes
+from orch23.model.record import Record, key_of
 from orch23.store.project_store import ProjectStore, open_store
 
 EVERYTHING = GcLimits(max_bytes=0)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from orch23.store.garbage_collection import stored_blobs
+from orch23.features.upkeep.garbage_collection import stored_blobs
 from orch23.store.project_store import open_store
 from tests.e2e.pipelines import calls, pipeline, prompt, shell
 from tests.project import Project

@@ -1,8 +1,8 @@
 import pytest
 
-from orch23.cli.retention import parse_keep, size_limit
+from orch23.features.upkeep.garbage_collection import GcLimits
+from orch23.features.upkeep.retention import parse_keep, size_limit
 from orch23.model.errors import UsageError
-from orch23.store.garbage_collection import GcLimits
 from orch23.store.project_store import DEFAULT_CAP_BYTES
 
 NOW = 1_000_000_000_000_000_000

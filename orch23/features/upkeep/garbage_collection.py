@@ -15,6 +15,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from orch23.cli.store_size import count_files
 from orch23.model.digest import Digest, FileEntry, Json
 from orch23.model.errors import MissingBytesError, SafetyError
 from orch23.model.event import StageFinished
@@ -25,7 +26,7 @@ from orch23.store.exchanges import ExchangeFile
 from orch23.store.project_store import ProjectStore
 from orch23.store.records import SurveyedRecord
 from orch23.store.run_logs import journal_paths, journal_pipeline, past_events
-from orch23.store.safe_files import try_unlink, walk_tree
+from orch23.store.safe_files import try_unlink
 from orch23.store.tree_removal import remove_path
 
 _SHA256 = lazy_pattern(r"[0-9a-f]{64}", re.ASCII)
@@ -260,17 +261,6 @@ def _inputs_of(record: Record) -> Iterator[str]:
             waiting += value.values()
         elif isinstance(value, Sequence):
             waiting += value
-
-
-def count_files(folder: Path) -> tuple[int, int]:
-    """Return the number and the total size of the files below a folder. A file that is deleted meanwhile is skipped."""
-    files = size_bytes = 0
-    for _, entry in walk_tree(folder, ignored=(FileNotFoundError, NotADirectoryError)):
-        if not entry.is_dir(follow_symlinks=False):
-            with contextlib.suppress(FileNotFoundError):
-                size_bytes += entry.stat(follow_symlinks=False).st_size
-                files += 1
-    return files, size_bytes
 
 
 def stored_blobs(folder: Path) -> Iterator[tuple[Digest, int]]:

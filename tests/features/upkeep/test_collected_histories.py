@@ -10,9 +10,9 @@ from hypothesis import HealthCheck, Phase, note, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
-from orch23.cli.actions.store import collect_garbage
+from orch23.features.upkeep.garbage_collection import GcLimits
+from orch23.features.upkeep.store import collect_garbage
 from orch23.store.content_store import DiskContentStore
-from orch23.store.garbage_collection import GcLimits
 from orch23.store.project_store import open_store
 from orch23.store.records import Records
 from tests.property.oracle import Sketch

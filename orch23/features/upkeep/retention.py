@@ -1,4 +1,4 @@
-"""What `gc` keeps: the limits of `--keep`, and what lock files, runs and plans need."""
+"""What `gc` keeps: the limits of `--keep`, and what lock files, runs and plans need; and what a build says of it."""
 
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -9,15 +9,18 @@ from typing import Any, TypeAlias
 from msgspec.structs import replace
 
 from orch23.cli.project_loading import Project, ProjectSettings, open_project, open_read_session
+from orch23.cli.store_size import current_size
 from orch23.decide.dry_run import Preview, preview
 from orch23.decide.session import Session
+from orch23.engine.build import Build
+from orch23.features.upkeep.garbage_collection import GarbageCollector, GcLimits, GcRoots
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import CorruptStateError, Orch23Error, UsageError
-from orch23.model.event import StageDecided, StageFinished, StageStarted, StageWithheld
+from orch23.model.event import Event, StageDecided, StageFinished, StageStarted, StageWithheld, Warned
 from orch23.model.plan import Fresh, Restore, VerifyOnly
-from orch23.store.garbage_collection import GcLimits, GcRoots
+from orch23.report.values import format_size
 from orch23.store.lock_file import find_lock_files, lock_path, read_lock
-from orch23.store.project_store import DEFAULT_CAP_BYTES, KEEP_VARIABLE
+from orch23.store.project_store import DEFAULT_CAP_BYTES, KEEP_VARIABLE, ProjectStore
 from orch23.store.run_logs import journal_paths, journal_pipeline, latest_runs
 
 _SIZE = re.compile(r"(\d{1,12}(?:\.\d{1,6})?) ?(B|[KMGT]I?B)", re.IGNORECASE | re.ASCII)
@@ -29,6 +32,8 @@ _NS = 1_000_000_000
 ReplayNeeds: TypeAlias = Callable[[Project, Session, Preview], GcRoots]
 """Return what a replay of a pipeline needs."""
 
+# The user is warned only if `gc` would free more than this fraction of the limit.
+_WARN_SHARE = 100
 _WITH_KEY = (StageDecided, StageStarted, StageWithheld, StageFinished)
 
 
@@ -76,9 +81,25 @@ def _limit(text: str) -> tuple[str, int]:
     raise UsageError(Diagnostic("E641", f"`--keep {text}` is no size, age or number of runs", hint=hint))
 
 
-def lock_file_needs(root: Path, keys: frozenset[str]) -> GcRoots:
-    """Return what the lock files of a project need, and some keys. Fast: no pipeline is planned."""
-    return _lock_needs(root, *find_lock_files(root), keys)
+def warn_of_full_store(store: ProjectStore, build: Build, environ: Mapping[str, str], now_s: int) -> None:
+    """Warn if the store is larger than its limit, with what `orch23 gc` would free. Only under the build lock."""
+    limit = size_limit(environ)
+    if limit is None or current_size(store, limit, now_s) <= limit:
+        return
+    # Only the plan of this pipeline is known: a full plan of each pipeline, as in `gc`, would slow down every build.
+    keys = frozenset(record.key for record in build.session.state.results.values())
+    try:
+        chosen = GarbageCollector(store).select(
+            _lock_needs(store.root, *find_lock_files(store.root), keys), GcLimits(max_bytes=limit)
+        )
+    except Orch23Error:  # another pipeline's lock file is damaged: `orch23 gc` reports it
+        return
+    if chosen.freed_bytes > limit // _WARN_SHARE:
+        message = (
+            f"the store holds {format_size(chosen.size_bytes)}, over {format_size(limit)}: "
+            f"`orch23 gc` would free up to {format_size(chosen.freed_bytes)}"
+        )
+        build.observer.notice(Event(Warned(), message, level="warning"))
 
 
 def _lock_needs(root: Path, locks: Collection[Path], pipelines: Collection[str], keys: frozenset[str]) -> GcRoots:

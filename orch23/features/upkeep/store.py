@@ -1,4 +1,4 @@
-"""Run `gc`, `cache`, `runs` and `log`: remove, count, verify or show what the store and the journals hold."""
+"""Run `gc` and `cache`: remove, count or verify what the store holds."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -10,22 +10,11 @@ from msgspec.structs import replace
 from orch23.cli.console import Console
 from orch23.cli.opening import project_root, select_run
 from orch23.cli.project_loading import Project
-from orch23.cli.retention import parse_keep, project_needs, size_limit
 from orch23.cli.store_size import record_size
 from orch23.decide.dry_run import Preview
 from orch23.decide.session import Session
 from orch23.execute.git_revision import lock_at, open_revision
-from orch23.model.diagnostic import Diagnostic, Severity
-from orch23.model.digest import Json
-from orch23.model.errors import ConfigurationError, ExitCode, NotFoundError, UsageError
-from orch23.model.parsing import from_struct
-from orch23.model.paths import LOGS_FOLDER
-from orch23.model.pipeline import family_of
-from orch23.model.plan import Fresh
-from orch23.report.diagnostics import visible
-from orch23.report.shared_cache import shared_cache_json, shared_cache_rows
-from orch23.report.values import format_size, json_document, pluralize
-from orch23.store.garbage_collection import (
+from orch23.features.upkeep.garbage_collection import (
     GarbageCollector,
     GcLimits,
     GcRoots,
@@ -36,6 +25,17 @@ from orch23.store.garbage_collection import (
     unneeded_runs,
     verify_store,
 )
+from orch23.features.upkeep.retention import parse_keep, project_needs, size_limit
+from orch23.model.diagnostic import Diagnostic, Severity
+from orch23.model.digest import Json
+from orch23.model.errors import ConfigurationError, ExitCode, NotFoundError, UsageError
+from orch23.model.parsing import from_struct
+from orch23.model.paths import LOGS_FOLDER
+from orch23.model.pipeline import family_of
+from orch23.model.plan import Fresh
+from orch23.report.diagnostics import visible
+from orch23.report.shared_cache import shared_cache_json, shared_cache_rows
+from orch23.report.values import format_size, json_document, pluralize
 from orch23.store.project_store import ProjectStore, open_store
 from orch23.store.run_list import SharedCacheRun, run_ids, shared_cache_run
 from orch23.store.run_logs import journal_paths
