@@ -1129,7 +1129,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     ),
     "C27": (
         M(
-            "orch23/features/upkeep/store.py",
+            "orch23/features/inspecting/runs.py",
             '.decode("utf-8", "replace"))\n',
             '.decode("utf-8", "replace").strip())\n',
         ),

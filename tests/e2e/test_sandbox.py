@@ -441,6 +441,7 @@ def test_of_stages_that_are_fresh_a_plan_says_so_to_programs_alone(project: Proj
     ]
 
 
+@pytest.mark.needs("inspecting")
 def test_explain_says_what_a_stage_may_reach(project: Project) -> None:
     opened(project)
     assert "it uses the network" in project.run("explain", "a").out

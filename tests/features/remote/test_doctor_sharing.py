@@ -20,6 +20,8 @@ from tests.environments import executable
 from tests.features.doctor.test_doctor import findings
 from tests.project import Project
 
+pytestmark = pytest.mark.needs("doctor")
+
 STAGES = "stages: {a: {outputs: [a.txt], shell: echo a > a.txt}}\n"
 SHARING = (
     *("shared cache", "cache keys", "credential helper", "client certificate", "cache access", "executor"),

@@ -44,13 +44,12 @@ OF_KINDS = {
 OF_SHOWING = frozenset({"orch23.steps.shell.show"})
 OF_CHECKS = frozenset({"orch23_checks.work_orders", "orch23.checks.json_schema", "orch23.checks.python_syntax"})
 OF_OTHERS = frozenset(
-    {"orch23.cli.catalogue", "orch23.features.metrics.affected", "orch23.features.doctor.checks"}
-) | frozenset(
-    f"orch23.cli.{name}"
+    f"orch23.{name}"
     for name in (
-        "catalogue",
-        *(f"commands.{module}" for module in ("inspecting", "results", "setup")),
-        "actions.pipeline",
+        *("cli.catalogue", "cli.actions.pipeline"),
+        *(f"cli.commands.{module}" for module in ("inspecting", "results", "setup")),
+        *(f"features.{module}" for module in ("metrics.affected", "doctor.checks", "inspecting.explain")),
+        "features.upkeep.outputs",
     )
 )
 OF_SANDBOXES = frozenset({"socket", "tempfile", "secrets", "shutil"}) | frozenset(
