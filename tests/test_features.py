@@ -10,7 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from orch23.model.features import COMMANDS, DOCUMENTS, EXECUTORS, FORMATS, PROVIDERS, SHARED_CACHE, SPANS, USES
+from orch23.model.features import (
+    COMMANDS,
+    DOCUMENTS,
+    EXECUTORS,
+    FORMATS,
+    PLAN_FILES,
+    PROVIDERS,
+    SHARED_CACHE,
+    SPANS,
+    USES,
+)
 from orch23.steps.registry import OF_FEATURES
 from orch23.store.project_store import KEEP_VARIABLE
 from tests.processes import run_program
@@ -23,6 +33,8 @@ OPTIONS = {
     **{place: ("build", f"--{name}", "file") for name, place in DOCUMENTS.items() if name != "summary"},
     SPANS["build"]: ("build", "--otel"),
     SPANS["log"]: ("log", "--otel"),
+    PLAN_FILES["build"]: ("build", "--plan", "plan.json"),
+    PLAN_FILES["save"]: ("plan", "--out", "plan.json"),
     SHARED_CACHE["source"]: ("build", "--force", "a", "--cache", "cache"),
     SHARED_CACHE["servers"]: ("cache", "key", "new", "ci"),
     **{place: ("plan", "--executor", name, "--scheduler", "x") for name, place in EXECUTORS.items()},

@@ -42,7 +42,7 @@ ALLOWED = {
         "cli/actions/completing": "open",
         "cli/discovery": "open read_text",
         "cli/named_files": "open",
-        "cli/plan_file": "open",
+        "features/plan_files/plan_file": "open",
         "features/cache/client_certificate": "read_bytes",
         "features/cache/disk": "link makedirs mkdir rename",
         "features/cache/grpc_cache": "read_bytes",

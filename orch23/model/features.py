@@ -46,6 +46,11 @@ DOCUMENTS: Final[Mapping[str, str]] = {
     "trace": "exports.chrome_trace:trace_document",
     "summary": "exports.markdown_summary:summary_document",
 }
+# What a build with an approved plan checks, and what writes a plan to approve.
+PLAN_FILES: Final[Mapping[str, str]] = {
+    "build": "plan_files.plan_file:approved_build",
+    "save": "plan_files.plan_file:save_plan",
+}
 # Send the spans of a build while it runs, or of one that has ended.
 SPANS: Final[Mapping[str, str]] = {
     "build": "otel.sending:open_spans",

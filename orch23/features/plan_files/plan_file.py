@@ -212,22 +212,25 @@ def _unusable(named: str, why: str) -> InvalidInputError:
 
 
 def approved_build(
-    console: Console, args: PipelineArguments, plan: PlanFile, given: GivenOptions
-) -> tuple[Callable[[Project, Preview], None], PipelineArguments]:
-    """Return the check of a build with a plan file, and its arguments, which are those of the plan.
+    console: Console, args: PipelineArguments, named: str, given: GivenOptions
+) -> tuple[Callable[[Project, Preview], None], PipelineArguments, PlanOptions]:
+    """Return the check of a build with a plan file, and its arguments and options, which are those of the plan.
 
     The check raises an `OutdatedPlanError` if the plan no longer holds.
 
     Raises:
+        NotFoundError: there is no such file.
+        InvalidInputError: it is not a plan file, damaged, or of a newer version.
         UsageError: an option contradicts the plan.
     """
+    plan = read_plan_file(console.here / named, named)
     check_options(plan_options(console, args, given), plan, given.resample)
 
     def approve(project: Project, seen: Preview) -> None:
         secrets = secrets_from(project.settings.environ)
         check_plan(plan, plan_file_of(project, seen, plan.options, secrets))
 
-    return approve, arguments_of(console, plan, args)
+    return approve, arguments_of(console, plan, args), plan.options
 
 
 def arguments_of(console: Console, plan: PlanFile, args: PipelineArguments) -> PipelineArguments:
