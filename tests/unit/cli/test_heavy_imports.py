@@ -47,7 +47,7 @@ OF_OTHERS = frozenset(
     f"orch23.{name}"
     for name in (
         *("cli.catalogue", "cli.actions.pipeline"),
-        *(f"cli.commands.{module}" for module in ("inspecting", "results", "setup")),
+        *(f"cli.commands.{module}" for module in ("inspecting", "setup")),
         *(f"features.{module}" for module in ("metrics.affected", "doctor.checks", "inspecting.explain")),
         "features.upkeep.outputs",
     )
