@@ -16,7 +16,7 @@ from orch23.cli.project_loading import Project, open_read_session
 from orch23.decide.dry_run import Preview, preview
 from orch23.decide.ownership import is_of_plan
 from orch23.decide.session import Session
-from orch23.features.inspecting.explanation import accepted_text, text_diff
+from orch23.features.inspecting.explain import accepted_text, text_diff
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry, Json
 from orch23.model.errors import MissingBytesError, NotFoundError, UsageError

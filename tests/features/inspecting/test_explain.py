@@ -4,7 +4,7 @@ import json
 
 from msgspec.structs import replace
 
-from orch23.features.inspecting.explanation import (
+from orch23.features.inspecting.explain import (
     Cause,
     Explanation,
     RequestSummary,
