@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from orch23.features.cache.key_files import read_key_file
 from orch23.features.cache.signing.entries import SignedEntry, sign_entry, signature_fault
 from orch23.features.cache.signing.keys import KeyPair, PublicKey
 from orch23.model.digest import digest_bytes
-from orch23.store.key_files import read_key_file
 from tests.e2e.pipelines import shell
 from tests.project import Project
 

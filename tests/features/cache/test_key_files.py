@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from orch23.features.cache.key_files import create_key_file, key_file, read_key_file
 from orch23.model.errors import ConfigurationError
-from orch23.store.key_files import create_key_file, key_file, read_key_file
 
 
 def refused(call, *arguments) -> str:
