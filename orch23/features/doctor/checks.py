@@ -84,8 +84,7 @@ def _interpreter(root: Path, environ: Mapping[str, str]) -> list[DoctorFinding]:
         path = find_interpreter(None, root, environ)
         facts = interpreter_facts(path)
     except Orch23Error as error:
-        problem = error.diagnostics[0]
-        return [_failed("interpreter of stages", problem.message, problem.hint)]
+        return [_failed_by("interpreter of stages", error.diagnostics[0])]
     found = [DoctorFinding("interpreter of stages", f"{path} (Python {facts.version})")]
     if facts.pytest_major is None:
         hint = f"{path} -m pip install pytest"
@@ -95,6 +94,10 @@ def _interpreter(root: Path, environ: Mapping[str, str]) -> list[DoctorFinding]:
 
 def _failed(name: str, value: str, hint: str | None) -> DoctorFinding:
     return DoctorFinding(name, value, ok=False, hint=hint or "")
+
+
+def _failed_by(name: str, error: Diagnostic) -> DoctorFinding:
+    return _failed(name, error.message, error.hint)
 
 
 def _sandbox(choice: TierChoice) -> DoctorFinding:
@@ -151,10 +154,6 @@ def _finding(step: "LLMStep", environ: Mapping[str, str], root: Path) -> DoctorF
     return DoctorFinding(name, f"called at {_address(step)}")
 
 
-def _failed_by(name: str, error: Diagnostic) -> DoctorFinding:
-    return _failed(name, error.message, error.hint)
-
-
 def _address(step: "LLMStep") -> str:
     """Return the address that a step calls; empty if it is not valid, which other checks report."""
     adapter = adapter_of(step)
@@ -183,16 +182,10 @@ def check_setup(console: Console, *, args: PipelineArguments, online: bool, as_j
     of_pipeline, project = _of_pipeline(console, args, online=online)
     found = [*_machine_findings(root, console.environ), *of_pipeline]
     pipeline, command = (None, "") if project is None else (project.pipeline, trust_command_line(project.settings))
-    found += _sharing_findings(
-        SharedSetup(
-            here=console.here,
-            root=root,
-            pipeline=pipeline,
-            environ=console.environ,
-            trust_command=command,
-            online=online,
-        )
+    setup = SharedSetup(
+        here=console.here, root=root, pipeline=pipeline, environ=console.environ, trust_command=command, online=online
     )
+    found += _sharing_findings(setup)
     if as_json:
         rows: list[Json] = [{"name": one.name, "ok": one.ok, "value": one.value, "hint": one.hint} for one in found]
         console.write_out(json_document({"orch23_doctor": 1, "facts": rows}))
@@ -211,8 +204,7 @@ def _of_pipeline(
     try:
         name = required_pipeline(found_project(console, args.arguments)).name
     except NotFoundError as missing:
-        first = missing.diagnostics[0]
-        return [_failed("pipeline", first.message, first.hint or "")], None
+        return [_failed_by("pipeline", missing.diagnostics[0])], None
     try:
         project, _ = open_for_command(console, args, most_stages=0)
     except InvalidInputError as invalid:

@@ -129,7 +129,6 @@ def route_to(url: str, watch: DownloadWatch) -> tuple[HTTPConnection, str, Mappi
 
 
 def _trusted(url: str, environ: Mapping[str, str]) -> ssl.SSLContext:
-    """Return the certificates that a server is checked with."""
     path = environ.get("SSL_CERT_FILE") or None
     try:
         # OpenSSL would take the variable from the process: these settings may name another file.

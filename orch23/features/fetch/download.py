@@ -64,7 +64,6 @@ def download(step: FetchStep, outside: NetworkAccess, timeout_s: float) -> Path:
 
 
 def _fetch(step: FetchStep, part: Path, watch: DownloadWatch) -> Path:
-    """Fetch the missing bytes of a file, and return it."""
     # A resumed file with another digest may consist of two versions: it is fetched once more from its beginning.
     while True:
         with os.fdopen(open_own(part, os.O_RDWR | os.O_CREAT), "r+b") as file:

@@ -356,7 +356,6 @@ def _prompt_diffs(session: Session, decided: DecidedStage, then: Record, request
 
 
 def _rendered_diff(session: Session, decided: DecidedStage, then: Record) -> list[TextDiff]:
-    """Return how the text of a render stage differs from its last output."""
     rendered, output = decided.resolved.rendered, next(iter(then.outputs), None)
     if rendered is None or output is None:
         return []
