@@ -44,6 +44,7 @@ ASKED = {
     "cache": ("cache: {url: /srv/cache}\n", "2:14"),
     **{place: (f"executor: {name}\n", "2:11") for name, place in EXECUTORS.items()},
 }
+WRITTEN = {"fetch": f"{{url: 'file:pipeline.yaml', sha256: {'0a' * 32}}}"}
 PIPELINE = "version: 1\nstages:\n  a: {outputs: [a.txt], sandbox: off, shell: echo a > a.txt}\n"
 LLM = """version: 1
 stages:
@@ -158,6 +159,12 @@ def test_a_stage_of_a_missing_step_kind_is_one_error_at_its_place(kind: str, pla
         assert (refused.returncode, refused.stderr.count("error[")) == (65, 1), refused.stderr
         assert f"error[E668]: this installation of orch23 does not have the feature `{feature}`" in refused.stderr
         assert "--> kinds.yaml:4:" in refused.stderr
+    # A pipeline that the whole installation read and stored is read again.
+    (project / "kinds.yaml").write_text(f"{PIPELINE}  b: {{outputs: [b], {kind}: {WRITTEN[kind]}}}\n")
+    environ = {**os.environ, "ORCH23_ALLOW_UNSANDBOXED": "1"}
+    whole = run_program(("build", "kinds.yaml", "a"), cwd=project, env=environ, program=ROOT)
+    assert whole.returncode == 0, whole.stderr
+    assert run("plan", "kinds.yaml").stderr.count("error[E668]") == 1
     (project / "odd.yaml").write_text(f"{PIPELINE}  b: {{outputs: [b]}}\n")
     assert kind not in run("validate", "odd.yaml").stderr, "no one is asked for what this installation does not have"
     assert f'"{kind}"' not in run("schema").stdout
