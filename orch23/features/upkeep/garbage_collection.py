@@ -124,7 +124,8 @@ class GarbageCollector(Struct, frozen=True):
         # Each blob is freed with the last candidate that refers to it.
         references = Counter(sha256 for use in uses for sha256 in use.blobs)
         for use in sorted(uses, key=lambda use: use.order):
-            if _is_to_go(use, limits, left_bytes):
+            is_old = limits.used_since_ns is not None and use.last_used[0] < limits.used_since_ns
+            if (is_old and not use.is_needed) or (limits.max_bytes is not None and left_bytes > limits.max_bytes):
                 references.subtract(use.blobs)
                 unreferenced = (sha256 for sha256 in sorted(use.blobs - kept_blobs) if not references[sha256])
                 more = [blobs[sha256][0] for sha256 in unreferenced if sha256 in blobs]
@@ -236,12 +237,6 @@ def _must_stay(use: _Use, entry: SurveyedRecord | ExchangeFile, known: Collectio
         return False
     is_paid = bool(entry.record.exchanges) and not limits.responses
     return use.is_needed or entry.digest in known or is_paid
-
-
-def _is_to_go(use: _Use, limits: GcLimits, left_bytes: int) -> bool:
-    if limits.used_since_ns is not None and use.last_used[0] < limits.used_since_ns and not use.is_needed:
-        return True
-    return limits.max_bytes is not None and left_bytes > limits.max_bytes
 
 
 def _outputs_of(record: Record) -> Iterator[str]:
