@@ -8,6 +8,7 @@ from typing import Any
 
 from orch23.model.digest import Json, digest_json
 from orch23.model.parsing import JsonObject, parse_stored, to_struct
+from orch23.steps.registry import missing_kind
 
 COMMON: dict[str, Any] = {
     "cwd": "src",
@@ -154,7 +155,7 @@ WHOLE: dict[str, Any] = {
         "args": {"pytest": ["-q", 1.5]},
         "page": {"render": "t.md", "outputs": ["p.md"]},
         "full": {"render": {"template": "t.md"}, "outputs": ["q.md"]},
-        "zip": {"fetch": FETCH, "outputs": ["a.zip"]},
+        **({"zip": {"fetch": FETCH, "outputs": ["a.zip"]}} if missing_kind("fetch") is None else {}),
         "each": {
             "foreach": {"from": "l.json#/a", "key": "id", "as": "one", "order": "sequential", "needs": "n"},
             "shell": "x",

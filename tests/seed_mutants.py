@@ -330,16 +330,16 @@ MUTANTS: dict[str, tuple[M, ...]] = {
             "ExitCode.FAILED, self._interrupted_text()",
         ),
     ),
-    "S1-22": (M("orch23/cli/actions/outputs.py", "            lines += forget_results(root)\n", ""),),
+    "S1-22": (M("orch23/features/upkeep/outputs.py", "            lines += forget_results(root)\n", ""),),
     "S1-23": (
-        M("orch23/cli/actions/outputs.py", "    if lines and not outputs:\n", "    if False:\n"),
+        M("orch23/features/upkeep/outputs.py", "    if lines and not outputs:\n", "    if False:\n"),
         M(
-            "orch23/cli/actions/outputs.py",
+            "orch23/features/upkeep/outputs.py",
             "        lines += rename_damaged_journals(root)\n",
             "        lines += rename_damaged_journals(root)\n        __import__('shutil').rmtree(root / 'logs')\n",
         ),
         M(
-            "orch23/cli/actions/outputs.py",
+            "orch23/features/upkeep/outputs.py",
             "    elif not session.state.ownership.is_known(path, current):\n",
             "    elif False:\n",
         ),
@@ -469,7 +469,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     ),
     "S2-19": (
         NO_PROMPT_TEXT,
-        M("orch23/cli/actions/show.py", '    "prompt": ("prompt.txt",),', '    "prompt": ("response.txt",),'),
+        M("orch23/features/inspecting/show.py", '    "prompt": ("prompt.txt",),', '    "prompt": ("response.txt",),'),
     ),
     "S2-20": (
         M(
@@ -1050,7 +1050,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     ),
     "C6": (
         M(
-            "orch23/cli/actions/outputs.py",
+            "orch23/features/upkeep/outputs.py",
             "        taken = remove_outputs(project, stages, edited",
             "        taken = remove_outputs(project, (*stages, 'no_such_stage'), edited",
         ),
@@ -1073,7 +1073,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
             "            problems += parsed.diagnostics\n",
         ),
     ),
-    "C13": (M("orch23/cli/actions/outputs.py", "            lines += forget_results(root)\n", ""), ASKED_AGAIN),
+    "C13": (M("orch23/features/upkeep/outputs.py", "            lines += forget_results(root)\n", ""), ASKED_AGAIN),
     "C14": (M("orch23/execute/git_revision.py", "    if prefix is None:\n", "    if False:\n"),),
     "C15": (M(FRESHNESS, "    if not known.edited:\n        return", "    return"),),
     "C16": (
@@ -1129,7 +1129,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     ),
     "C27": (
         M(
-            "orch23/cli/actions/store.py",
+            "orch23/features/inspecting/runs.py",
             '.decode("utf-8", "replace"))\n',
             '.decode("utf-8", "replace").strip())\n',
         ),
@@ -1152,7 +1152,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     ),
     "C31": (
         M(
-            "orch23/cli/actions/outputs.py",
+            "orch23/features/upkeep/outputs.py",
             "    elif not session.state.ownership.is_known(path, current):\n",
             "    elif False:\n",
         ),

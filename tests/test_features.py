@@ -10,7 +10,19 @@ from pathlib import Path
 
 import pytest
 
-from orch23.model.features import COMMANDS, DOCUMENTS, EXECUTORS, FORMATS, PROVIDERS, SHARED_CACHE, SPANS, USES
+from orch23.model.features import (
+    COMMANDS,
+    DOCUMENTS,
+    EXECUTORS,
+    FORMATS,
+    PLAN_FILES,
+    PROVIDERS,
+    SHARED_CACHE,
+    SPANS,
+    USES,
+)
+from orch23.steps.registry import OF_FEATURES
+from orch23.store.project_store import KEEP_VARIABLE
 from tests.processes import run_program
 
 ROOT = Path(__file__).parent.parent
@@ -21,6 +33,8 @@ OPTIONS = {
     **{place: ("build", f"--{name}", "file") for name, place in DOCUMENTS.items() if name != "summary"},
     SPANS["build"]: ("build", "--otel"),
     SPANS["log"]: ("log", "--otel"),
+    PLAN_FILES["build"]: ("build", "--plan", "plan.json"),
+    PLAN_FILES["save"]: ("plan", "--out", "plan.json"),
     SHARED_CACHE["source"]: ("build", "--force", "a", "--cache", "cache"),
     SHARED_CACHE["servers"]: ("cache", "key", "new", "ci"),
     **{place: ("plan", "--executor", name, "--scheduler", "x") for name, place in EXECUTORS.items()},
@@ -30,6 +44,7 @@ ASKED = {
     "cache": ("cache: {url: /srv/cache}\n", "2:14"),
     **{place: (f"executor: {name}\n", "2:11") for name, place in EXECUTORS.items()},
 }
+WRITTEN = {"fetch": f"{{url: 'file:pipeline.yaml', sha256: {'0a' * 32}}}"}
 PIPELINE = "version: 1\nstages:\n  a: {outputs: [a.txt], sandbox: off, shell: echo a > a.txt}\n"
 LLM = """version: 1
 stages:
@@ -57,7 +72,7 @@ def runner(program: Path, tmp_path: Path) -> tuple[Callable[..., subprocess.Comp
     (project / "pipeline.yaml").write_text(PIPELINE)
 
     def run(*words: str) -> subprocess.CompletedProcess[str]:
-        environ = {**os.environ, "ORCH23_ALLOW_UNSANDBOXED": "1"}
+        environ = {**os.environ, "ORCH23_ALLOW_UNSANDBOXED": "1", KEEP_VARIABLE: "1B"}  # a store over its limit
         return run_program(words, cwd=project, env=environ, program=program)
 
     return run, project
@@ -109,6 +124,8 @@ def test_without_a_feature_the_core_builds_and_says_what_is_missing(feature: str
                 assert "--> llm.yaml:4:21" in refused.stderr
             given = run("plan", "llm.yaml", "--provider", provider)
             assert (given.returncode, given.stderr.count("error[E668]")) == (65, 1), given.stderr
+    if feature == "doctor":
+        return
     checked = run("doctor", "--json")
     assert checked.returncode == 0, checked.stderr
     providers = {one["name"] for one in json.loads(checked.stdout)["facts"] if one["name"].startswith("provider ")}
@@ -129,6 +146,28 @@ def test_a_pipeline_that_asks_for_a_missing_feature_has_one_error_with_its_place
     (project / "off.yaml").write_text(PIPELINE.replace("\n", "\ncache: {url: /srv/cache, mode: off}\n", 1))
     assert run("build", "off.yaml").returncode == 0
     assert ("key " in run("cache", "--help").stdout) is (feature != "cache")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("kind", "place"), OF_FEATURES.items())
+def test_a_stage_of_a_missing_step_kind_is_one_error_at_its_place(kind: str, place: str, tmp_path: Path) -> None:
+    feature = place.partition(".")[0]
+    run, project = runner(without(feature, tmp_path), tmp_path)
+    (project / "kinds.yaml").write_text(f"{PIPELINE}  b: {{outputs: [b], needs: [nothing], {kind}: {{x: y}}, z: 1}}\n")
+    for command in ("validate", "plan", "build"):
+        refused = run(command, "kinds.yaml")
+        assert (refused.returncode, refused.stderr.count("error[")) == (65, 1), refused.stderr
+        assert f"error[E668]: this installation of orch23 does not have the feature `{feature}`" in refused.stderr
+        assert "--> kinds.yaml:4:" in refused.stderr
+    # A pipeline that the whole installation read and stored is read again.
+    (project / "kinds.yaml").write_text(f"{PIPELINE}  b: {{outputs: [b], {kind}: {WRITTEN[kind]}}}\n")
+    environ = {**os.environ, "ORCH23_ALLOW_UNSANDBOXED": "1"}
+    whole = run_program(("build", "kinds.yaml", "a"), cwd=project, env=environ, program=ROOT)
+    assert whole.returncode == 0, whole.stderr
+    assert run("plan", "kinds.yaml").stderr.count("error[E668]") == 1
+    (project / "odd.yaml").write_text(f"{PIPELINE}  b: {{outputs: [b]}}\n")
+    assert kind not in run("validate", "odd.yaml").stderr, "no one is asked for what this installation does not have"
+    assert f'"{kind}"' not in run("schema").stdout
 
 
 @pytest.mark.slow

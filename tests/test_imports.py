@@ -163,8 +163,8 @@ def test_only_providers_can_reach_the_network() -> None:
         "orch23.execute.supervisor_child": set(),  # it takes orders from its parent by one, and raises a loopback
         "orch23.report.frame": set(),  # rich, for the widths of characters
         # to the servers that a pipeline names and the user allows
-        "orch23.runners.fetch_connections": {"socket", "getaddrinfo", "create_connection", "SOCK_STREAM"},
-        "orch23.runners.fetch_download": set(),  # it reads what the servers send over these connections
+        "orch23.features.fetch.connections": {"socket", "getaddrinfo", "create_connection", "SOCK_STREAM"},
+        "orch23.features.fetch.download": set(),  # it reads what the servers send over these connections
     }
     there = {name: used for name, used in expected.items() if not name.startswith("orch23.features.") or name in known}
     assert {name: _used_of_sockets(known[name]) for name in beyond} == there, "none of the others connects to anybody"

@@ -33,7 +33,7 @@ ALLOWED = {
     "from or to a folder that was opened or checked by the layer": {
         "features/batches/pending": "rename",
         "store/access": "rename",
-        "cli/actions/outputs": "rename",
+        "features/upkeep/outputs": "rename",
         "store/content_store": "rename",
         "store/exchanges": "rename",
         "store/promotion": "open rename",
@@ -42,7 +42,7 @@ ALLOWED = {
         "cli/actions/completing": "open",
         "cli/discovery": "open read_text",
         "cli/named_files": "open",
-        "cli/plan_file": "open",
+        "features/plan_files/plan_file": "open",
         "features/cache/client_certificate": "read_bytes",
         "features/cache/disk": "link makedirs mkdir rename",
         "features/cache/grpc_cache": "read_bytes",

@@ -21,6 +21,7 @@ def test_every_row_that_has_a_proof_has_a_mutant() -> None:
     assert all(MUTANTS.values())
 
 
+@pytest.mark.needs("inspecting", "upkeep")
 @pytest.mark.needs("vendors")
 def test_every_mutant_can_be_made() -> None:
     wrong = []

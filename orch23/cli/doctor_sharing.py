@@ -1,21 +1,17 @@
-"""Check for `doctor` what builds share: the features for a shared cache and for executors elsewhere look."""
+"""What builds share, as `doctor` asks the features for a shared cache and for executors elsewhere."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from orch23.cli.consent import Consent
-from orch23.cli.doctor_finding import DoctorFinding
 from orch23.cli.opening import cache_address
 from orch23.cli.shared_cache import granted_settings
-from orch23.model.features import SHARING, is_installed, load_feature
 from orch23.model.pipeline import Pipeline
 from orch23.model.shared_cache import CacheOptions, CacheSettings
 from orch23.model.step import Grant
-from orch23.text.secrets import secrets_from
 
 # Variables of options of `orch23 build`.
 CACHE_OPTION: Final = "ORCH23_BUILD_CACHE"
@@ -46,11 +42,3 @@ class SharedSetup(Struct, frozen=True, kw_only=True):
         """Return the settings of the cache, and the grant that the user has not given, as `granted_settings`."""
         declared = {} if self.pipeline is None else self.pipeline.cache
         return granted_settings(declared, self.environ, self.options, Consent.of(self.root, self.environ))
-
-
-def sharing_findings(setup: SharedSetup) -> Iterator[DoctorFinding]:
-    """Give what a build would use of a shared cache and of an executor elsewhere, without secrets."""
-    redact = secrets_from(setup.environ).redact
-    for place in filter(is_installed, SHARING.values()):
-        for found in load_feature(place)(setup):
-            yield replace(found, value=redact(found.value), hint=redact(found.hint))

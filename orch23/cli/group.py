@@ -16,15 +16,18 @@ from orch23.model.errors import ExitCode, NotFoundError
 from orch23.snapshot.fast_path import COMPLETE, StaleSnapshot
 
 PROGRAM_NAME = "orch23"
-_DECLARED_IN = {
-    "building": "build watch plan status cancel",
-    "inspecting": "explain validate graph affected diff vars schema runs log report view show",
-    "results": "accept release clean reset gc cache",
-    "setup": "trust init template model worker doctor help",
-}
-_MODULES = {name: module for module, names in _DECLARED_IN.items() for name in names.split()}
 # The commands, most used first. Each is `NAME_command` of a module in `commands`, if it is not of a feature.
-COMMAND_NAMES = tuple(_MODULES)
+COMMAND_NAMES = (
+    *("build", "watch", "plan", "status", "cancel", "explain", "validate", "graph", "affected", "diff", "vars"),
+    *("schema", "runs", "log", "report", "view", "show", "accept", "release", "clean", "reset", "gc", "cache"),
+    *("trust", "init", "template", "model", "worker", "doctor", "help"),
+)
+_DECLARED_IN = {
+    "building": ("build", "plan", "status", "accept"),
+    "inspecting": ("validate", "graph", "vars", "schema"),
+    "setup": ("trust", "help"),
+}
+_MODULES = {name: module for module, names in _DECLARED_IN.items() for name in names}
 
 
 class CommandLine(Struct, frozen=True):
@@ -52,9 +55,10 @@ class LazyGroup(CommandGroup):
             ConfigurationError: it is of a feature that is not a part of this installation.
         """
         if cmd_name in COMMAND_NAMES and cmd_name not in self.commands:
-            module = import_module(f"orch23.cli.commands.{_MODULES[cmd_name]}")
-            found = getattr(module, f"{cmd_name}_command", None)
-            if found is None:
+            if cmd_name in _MODULES:
+                module = import_module(f"orch23.cli.commands.{_MODULES[cmd_name]}")
+                found = getattr(module, f"{cmd_name}_command")
+            else:
                 from orch23.model.features import COMMANDS, load_feature  # noqa: PLC0415 - no build needs it
 
                 found = load_feature(COMMANDS[cmd_name])

@@ -1,25 +1,21 @@
 """Warn at the end of a build when the store exceeds its size limit."""
 
+import contextlib
 from collections.abc import Mapping
 from pathlib import Path
 
 from msgspec import Struct
 
 from orch23.engine.build import Build
-from orch23.model.errors import Orch23Error
-from orch23.model.event import Event, Warned
 from orch23.model.parsing import NaturalNumber, from_struct, to_struct
-from orch23.report.values import format_size
 from orch23.store.project_store import DEFAULT_CAP_BYTES, KEEP_VARIABLE, ProjectStore
-from orch23.store.safe_files import PRIVATE_FILE_MODE, read_regular, write_atomic
+from orch23.store.safe_files import PRIVATE_FILE_MODE, read_regular, walk_tree, write_atomic
 from orch23.store.store_key import TRUSTED
 
 _FILE = "size.json"
 _DAY_S = 86_400
 # The size is written again only after it grew by this fraction of the limit: an idle build writes nothing.
 _WRITE_SHARE = 1000
-# The user is warned only if `gc` would free more than this fraction of the limit.
-_WARN_SHARE = 100
 
 
 class _Measured(Struct, frozen=True, forbid_unknown_fields=True):
@@ -30,42 +26,34 @@ class _Measured(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def warn_about_size(store: ProjectStore, build: Build, environ: Mapping[str, str], now_s: int) -> None:
-    """Warn if the store is larger than its limit, with what `orch23 gc` would free. Only under the build lock."""
-    limit: int | None = DEFAULT_CAP_BYTES
-    if environ.get(KEEP_VARIABLE):
-        from orch23.cli.retention import size_limit  # noqa: PLC0415 - only if the user sets a limit
-
-        limit = size_limit(environ)
-    if limit is None or _current_size(store, limit, now_s) <= limit:
+    """Warn if the store is larger than its limit. Only under the build lock."""
+    if not environ.get(KEEP_VARIABLE) and current_size(store, DEFAULT_CAP_BYTES, now_s) <= DEFAULT_CAP_BYTES:
         return
-    from orch23.cli.retention import lock_file_needs  # noqa: PLC0415 - only for a store over its limit
+    from orch23.model.features import FULL_STORE, is_installed, load_feature  # noqa: PLC0415 - for a full store
 
-    # Only the plan of this pipeline is known: a full plan of each pipeline, as in `gc`, would slow down every build.
-    keys = frozenset(record.key for record in build.session.state.results.values())
-    try:
-        from orch23.store.garbage_collection import GarbageCollector, GcLimits  # noqa: PLC0415 - for a full store
-
-        chosen = GarbageCollector(store).select(lock_file_needs(store.root, keys), GcLimits(max_bytes=limit))
-    except Orch23Error:  # another pipeline's lock file is damaged: `orch23 gc` reports it
-        return
-    if chosen.freed_bytes > limit // _WARN_SHARE:
-        message = (
-            f"the store holds {format_size(chosen.size_bytes)}, over {format_size(limit)}: "
-            f"`orch23 gc` would free up to {format_size(chosen.freed_bytes)}"
-        )
-        build.observer.notice(Event(Warned(), message, level="warning"))
+    if is_installed(FULL_STORE):
+        load_feature(FULL_STORE)(store, build, environ, now_s)
 
 
 def record_size(folder: Path, now_s: int) -> int:
     """Measure a store, and write its size for later builds."""
-    from orch23.store.garbage_collection import count_files  # noqa: PLC0415 - once a day
-
     size_bytes = count_files(folder)[1]
     _write(folder, size_bytes, now_s)
     return size_bytes
 
 
-def _current_size(store: ProjectStore, limit: int, now_s: int) -> int:
+def count_files(folder: Path) -> tuple[int, int]:
+    """Return the number and the total size of the files below a folder. A file that is deleted meanwhile is skipped."""
+    files = size_bytes = 0
+    for _, entry in walk_tree(folder, ignored=(FileNotFoundError, NotADirectoryError)):
+        if not entry.is_dir(follow_symlinks=False):
+            with contextlib.suppress(FileNotFoundError):
+                size_bytes += entry.stat(follow_symlinks=False).st_size
+                files += 1
+    return files, size_bytes
+
+
+def current_size(store: ProjectStore, limit: int, now_s: int) -> int:
     """Return the last measured size plus what was added since. Measure again once a day: it lists all files."""
     folder, added = store.folder, store.local.contents.added_bytes
     try:

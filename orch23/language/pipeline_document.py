@@ -47,7 +47,7 @@ from orch23.model.language import (
 from orch23.model.parsing import as_mapping
 from orch23.model.pipeline import StopConditions
 from orch23.model.step import VerifyStep
-from orch23.steps.registry import kinds_of
+from orch23.steps.registry import kinds_of, missing_kind
 
 
 class RunStopConditionsDocument(StopConditionsDocument):
@@ -360,7 +360,7 @@ def _names(plugins: tuple[str, ...]) -> tuple[str, ...]:
             raise kinds.unusable(name, f"`{name}` is already a key of {where}; a step kind needs another name")
         if not (name.isascii() and name.isidentifier()) or iskeyword(name) or hasattr(StageDocument, name):
             raise kinds.unusable(name, "a step kind needs a name of letters, digits and `_` that is not reserved")
-    return tuple(kinds)
+    return tuple(name for name in kinds if missing_kind(name) is None)
 
 
 def full_form(plugins: tuple[str, ...] = ()) -> type[PipelineDocument]:

@@ -42,7 +42,7 @@ from orch23.model.parsing import as_mapping, strings_in
 from orch23.model.pipeline import ForeachStage, Pipeline, SkippedStage, Stage
 from orch23.model.plan import CompileCache
 from orch23.model.plugins import missing_plugins
-from orch23.steps.registry import kinds_of
+from orch23.steps.registry import OF_FEATURES, kinds_of, missing_kind
 from orch23.store.safe_files import open_file, read_and_close
 
 if TYPE_CHECKING:
@@ -187,6 +187,8 @@ def parse_pipeline(
         what, place = "the file is empty" if tree is None else "a pipeline must be a mapping", parsed.location_of("")
         wrong = Diagnostic("E811", what, place or Location(file, 1, 1), "start with `version: 1` and `stages:`")
         return ParsedPipeline(None, parsed.diagnostics or (wrong,))
+    if lacking := tuple(_lacking_kinds(parsed, tree)):
+        return ParsedPipeline(None, _in_order(*parsed.diagnostics, *lacking))
     # First, since plugins decide which keys and step kinds are valid (ADR 32).
     plugins = _plugins_in(tree)
     without_kind = frozenset[str]() if plugins.are_complete else _without_kind(tree, plugins.installed)
@@ -281,6 +283,14 @@ def _plugins_in(tree: Mapping[str, Json]) -> _Plugins:
         {name: listed.index(name) for name in missing},
         are_complete=not missing and len(named) == len(listed),
     )
+
+
+def _lacking_kinds(parsed: ParsedText, tree: Mapping[str, Json]) -> Iterator[Diagnostic]:
+    """Yield an error for each stage whose step kind is of a feature that is not a part of this installation."""
+    for name, body in as_mapping(tree.get("stages")).items():
+        for kind in OF_FEATURES.keys() & as_mapping(body).keys():
+            if (missing := missing_kind(kind)) is not None:
+                yield replace(missing, location=parsed.location_of(f"stages/{name}/{kind}"))
 
 
 def _without_kind(tree: Mapping[str, Json], plugins: tuple[str, ...]) -> frozenset[str]:

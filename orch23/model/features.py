@@ -17,13 +17,23 @@ USES: Final[Mapping[str, tuple[str, ...]]] = {"remote": ("cache",)}
 # Objects by name, as `FEATURE.MODULE:ATTRIBUTE`.
 COMMANDS: Final[Mapping[str, str]] = {
     "init": "templates.command:init_command",
+    "doctor": "doctor.command:doctor_command",
     "model": "local.command:model_command",
     "template": "templates.command:template_command",
     "watch": "watch.command:watch_command",
     "cancel": "batches.command:cancel_command",
     "worker": "remote.command:worker_command",
     "affected": "metrics.command:affected_command",
+    "explain": "inspecting.command:explain_command",
+    "runs": "inspecting.command:runs_command",
+    "log": "inspecting.command:log_command",
+    "show": "inspecting.command:show_command",
     "diff": "metrics.command:diff_command",
+    "release": "upkeep.command:release_command",
+    "clean": "upkeep.command:clean_command",
+    "reset": "upkeep.command:reset_command",
+    "gc": "upkeep.command:gc_command",
+    "cache": "upkeep.command:cache_command",
     "report": "pages.command:report_command",
     "view": "pages.command:view_command",
 }
@@ -35,6 +45,11 @@ DOCUMENTS: Final[Mapping[str, str]] = {
     "junit": "exports.junit:junit_document",
     "trace": "exports.chrome_trace:trace_document",
     "summary": "exports.markdown_summary:summary_document",
+}
+# What a build with an approved plan checks, and what writes a plan to approve.
+PLAN_FILES: Final[Mapping[str, str]] = {
+    "build": "plan_files.plan_file:approved_build",
+    "save": "plan_files.plan_file:save_plan",
 }
 # Send the spans of a build while it runs, or of one that has ended.
 SPANS: Final[Mapping[str, str]] = {
@@ -55,6 +70,8 @@ BATCHES: Final[Mapping[str, str]] = {
     "anthropic": "batches.anthropic_batches:AnthropicBatches",
     "openai": "batches.openai_batches:OpenAIBatches",
 }
+# Says what `gc` would free of a store that is over its limit.
+FULL_STORE: Final = "upkeep.retention:warn_of_full_store"
 PENDING: Final = "the batches that a build has submitted need"
 # The source of the results of a build in a shared cache, and what opens the servers that executors use.
 SHARED_CACHE: Final[Mapping[str, str]] = {

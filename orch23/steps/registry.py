@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeGuard
 
 from msgspec import Struct, convert
 
+from orch23.model.diagnostic import Diagnostic
 from orch23.model.pipeline import CheckStep, CommandsStep, EnsuresStep
 from orch23.model.plugins import LazyMapping, Registry, load_object
 from orch23.model.step import Step
@@ -14,17 +15,35 @@ if TYPE_CHECKING:
     from orch23.steps.llm.spec import LLMStep
 
 
+# The kinds that features supply (see `orch23.model.features`): here, since each build loads this registry.
+OF_FEATURES: Final[Mapping[str, str]] = {"fetch": "fetch.step.spec:FetchStep"}
 STEP_KINDS: Final[Mapping[str, str]] = {
     "llm": "orch23.steps.llm.spec:LLMStep",
     "shell": "orch23.steps.shell.spec:ShellStep",
     "pytest": "orch23.steps.pytest.spec:PytestStep",
     "render": "orch23.steps.render.spec:RenderStep",
-    "fetch": "orch23.steps.fetch.spec:FetchStep",
+    **{kind: f"orch23.features.{place}" for kind, place in OF_FEATURES.items()},
 }
 STEP_GROUP: Final = "orch23.steps"
 StepKinds: TypeAlias = Registry[type[Step]]
 
-_OWN: Final = LazyMapping[type[Step]](STEP_KINDS, lambda kind: load_object(STEP_KINDS[kind]))
+
+def missing_kind(kind: str) -> Diagnostic | None:
+    """Return the error that the feature of a step kind is not a part of this installation; None if it is one."""
+    if kind not in OF_FEATURES:
+        return None
+    from orch23.model.features import has_feature, missing_feature  # noqa: PLC0415 - few pipelines use such a kind
+
+    return None if has_feature(OF_FEATURES, kind) else missing_feature(OF_FEATURES[kind])
+
+
+def _load(kind: str) -> Any:
+    if missing_kind(kind) is not None:
+        raise KeyError(kind)
+    return load_object(STEP_KINDS[kind])
+
+
+_OWN: Final = LazyMapping[type[Step]](STEP_KINDS, _load)
 _OF_VERIFY: Final = {one.__name__: one for one in (CheckStep, CommandsStep, EnsuresStep)}
 
 

@@ -118,9 +118,8 @@ class CompiledTable:
     @cached_property
     def _version(self) -> bytes:
         """Return a digest of the code that compiles, by sizes and times: changed code may compile other values."""
-        walked = (
-            walk_tree(_PROGRAM / one, is_skipped=lambda path: path.endswith("__pycache__")) for one in self._folders
-        )
+        is_skipped, ignored = (lambda path: path.endswith("__pycache__")), (FileNotFoundError,)
+        walked = (walk_tree(_PROGRAM / one, is_skipped=is_skipped, ignored=ignored) for one in self._folders)
         statuses = ((entry.path, entry.stat()) for entries in walked for _, entry in entries if not entry.is_dir())
         stamps = [(path, status.st_mtime_ns, status.st_size) for path, status in statuses]
         return hashlib.sha256(repr(sorted(stamps)).encode("utf-8", "surrogateescape")).digest()

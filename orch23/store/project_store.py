@@ -61,6 +61,7 @@ STORE_NAME = ".orch23"
 KEEP_VARIABLE = "ORCH23_GC_KEEP"
 DEFAULT_CAP_BYTES = 10_000_000_000
 """The size to which `gc` reduces a store, unless `KEEP_VARIABLE` is set."""
+_STEPS = ("steps", "features/fetch/step")  # the step kinds, whose values are stored
 SWEPT_FOLDERS = ("cas", "rooms")
 """The folders that each build makes before its first stage: without one, someone has removed it."""
 _WRITING_INTO = "writing.json"
@@ -255,8 +256,8 @@ def open_store(root: Path, meter: FileProgress = no_progress) -> ProjectStore:
         sources=InputFiles(disk.contents, workspace, meter),
         promoter=Promoter(root, place / "promote.json", disk.contents, workspace.digest_of, key),
         index=index,
-        pipelines=CompiledTable(index, "pipelines", ("load", "model", "resolve", "checks", "steps")),
-        plans=CompiledTable(index, "plans", ("plan", "model", "steps")),
+        pipelines=CompiledTable(index, "pipelines", ("load", "language", "model", "resolve", "checks", *_STEPS)),
+        plans=CompiledTable(index, "plans", ("plan", "model", *_STEPS)),
         is_foreign=is_foreign,
         key=key,
     )

@@ -29,14 +29,14 @@ def options_that_contradict_each_other(project: Project) -> set[str]:
     return shown(project.write(ONE).run("plan", "--only", "--downstream", "a"))
 
 
-@TRIGGERS.of("E681")
+@TRIGGERS.of("E681", needs="plan_files")
 def plan_file_that_is_none(project: Project) -> set[str]:
     """Build the output of `plan --json` as a plan file."""
     project.write(ONE).write({"plan.json": project.run("plan", "--json").out})
     return shown(project.run("build", "--plan", "plan.json"))
 
 
-@TRIGGERS.of("E682")
+@TRIGGERS.of("E682", needs="plan_files")
 def plan_that_no_longer_holds(project: Project) -> set[str]:
     """Build a plan after another build."""
     assert project.write(ONE).run("plan", "--out", "plan.json").code == 0

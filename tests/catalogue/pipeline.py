@@ -170,21 +170,21 @@ def _fetched(project: Project, url: str, more: str = "", *argv: str) -> set[str]
     return shown(project.build(*argv))
 
 
-@TRIGGERS.of("E451")
+@TRIGGERS.of("E451", needs="fetch")
 def file_that_the_server_does_not_have(project: Project) -> set[str]:
     """Fetch what is not there."""
     with serving() as server:
         return _fetched(project, f"{server.url}/nothing")
 
 
-@TRIGGERS.of("E452")
+@TRIGGERS.of("E452", needs="fetch")
 def file_of_another_digest(project: Project) -> set[str]:
     """Fetch another file than the one that is named."""
     project.write({"b": "b"})
     return _fetched(project, "file:b")
 
 
-@TRIGGERS.of("E453")
+@TRIGGERS.of("E453", needs="fetch")
 def file_that_is_too_large(project: Project) -> set[str]:
     """Fetch more than may be."""
     with serving() as server:
@@ -192,13 +192,13 @@ def file_that_is_too_large(project: Project) -> set[str]:
         return _fetched(project, f"{server.url}/b", ", max_size: 10")
 
 
-@TRIGGERS.of("E454")
+@TRIGGERS.of("E454", needs="fetch")
 def address_of_a_cloud(project: Project) -> set[str]:
     """Fetch what clouds tell of a machine."""
     return _fetched(project, "http://169.254.169.254/")
 
 
-@TRIGGERS.of("E455")
+@TRIGGERS.of("E455", needs="fetch")
 def download_without_a_network(project: Project) -> set[str]:
     """Fetch offline."""
     return _fetched(project, "https://host.invalid/", "", "--offline")

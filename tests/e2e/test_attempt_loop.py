@@ -39,6 +39,7 @@ def test_without_retry_there_is_one_attempt(project: Project) -> None:
     assert not project.exists("app.txt")
 
 
+@pytest.mark.needs("inspecting")
 def test_the_exit_code_of_a_command_is_on_the_screen_and_no_word_of_a_verification(project: Project) -> None:
     stages = {"a": "exit 42", "b": "kill -9 $$", "c": "echo so > c.txt"}
     text = "".join(f"  {name}: {{outputs: [{name}.txt], shell: {command}}}\n" for name, command in stages.items())

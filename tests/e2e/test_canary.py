@@ -268,6 +268,7 @@ def test_the_limit_of_the_previous_answer_leaves_no_half_of_a_secret(tmp_path: P
     assert NAME[:9] not in sent[1]
 
 
+@pytest.mark.needs("doctor")
 @pytest.mark.needs("vendors")
 def test_doctor_says_no_part_of_a_password_in_an_address(tmp_path: Path) -> None:
     llm = f"{{provider: openai, model: m, returns: text, prompt: plain.j2, base_url: 'http://u:{CANARY}@h/'}}"

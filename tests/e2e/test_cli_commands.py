@@ -58,6 +58,7 @@ def test_stdout_is_one_json_document_and_nothing_is_written(two: Project, argv: 
     assert _everything(two.root) == before
 
 
+@pytest.mark.needs("doctor", "inspecting")
 def test_plan_and_status_write_nothing_into_a_new_project(two: Project) -> None:
     before = _everything(two.root)
     for argv in (("plan",), ("status",), ("explain", "copy"), ("graph",), ("runs",), ("doctor",), ("build", "-n")):
@@ -116,6 +117,7 @@ def test_a_list_that_is_no_yaml_is_reported_with_its_place_and_no_code_within_th
     assert "E801" not in reported.err
 
 
+@pytest.mark.needs("inspecting")
 @pytest.mark.parametrize(
     ("argv", "code", "said"),
     [
@@ -161,6 +163,7 @@ def test_inputs_and_outputs_are_in_the_json_of_graph_plan_and_status(project: Pr
         assert found == wanted | ({"off": ([], [])} if key == "stages" else {})
 
 
+@pytest.mark.needs("inspecting")
 def test_jsonl_is_the_journal_itself(two: Project) -> None:
     outcome = two.build("--output", "jsonl")
     assert outcome.out == two.journals()[-1].read_text()
@@ -174,6 +177,7 @@ def test_quiet_says_nothing_where_all_is_well(two: Project) -> None:
     assert again == Outcome(0, "", "")
 
 
+@pytest.mark.needs("upkeep")
 def test_clean_removes_what_was_made_and_a_build_brings_it_back(two: Project) -> None:
     two.write({"mine.txt": "mine"}).build()
     assert two.run("clean", "after").out == "removed 1 file\n"
@@ -185,6 +189,7 @@ def test_clean_removes_what_was_made_and_a_build_brings_it_back(two: Project) ->
     assert two.read("last.txt") == "one\n"
 
 
+@pytest.mark.needs("upkeep")
 def test_clean_leaves_an_edit_unless_it_is_forced(two: Project) -> None:
     two.build()
     two.edit("out.txt", "edited\n")
@@ -196,6 +201,7 @@ def test_clean_leaves_an_edit_unless_it_is_forced(two: Project) -> None:
     assert not two.exists("out.txt")
 
 
+@pytest.mark.needs("upkeep")
 def test_reset_forgets_results_and_keeps_answers_and_logs(project: Project) -> None:
     stages = {"code": {"outputs": ["a.py"], "llm": {"returns": "code"}}}
     project.write(scripted(stages, {"code": ["```\nx = 1\n```\n"]}))
@@ -213,6 +219,7 @@ def test_reset_forgets_results_and_keeps_answers_and_logs(project: Project) -> N
     assert answer["data"]["replayed"] is True
 
 
+@pytest.mark.needs("upkeep")
 def test_reset_takes_back_no_output_that_somebody_edited(two: Project) -> None:
     two.build()
     two.edit("out.txt", "edited\n")
@@ -221,6 +228,7 @@ def test_reset_takes_back_no_output_that_somebody_edited(two: Project) -> None:
     assert not two.exists("last.txt")
 
 
+@pytest.mark.needs("upkeep")
 def test_reset_names_the_outputs_that_it_leaves_and_how_to_remove_them(two: Project) -> None:
     assert "left the outputs" not in two.run("reset").out
     two.build()
@@ -235,6 +243,7 @@ def test_reset_names_the_outputs_that_it_leaves_and_how_to_remove_them(two: Proj
     )
 
 
+@pytest.mark.needs("upkeep")
 def test_reset_forgets_nothing_where_a_stage_is_named(project: Project) -> None:
     stage = {"outputs": ["a"], "shell": "echo 1 > a"}
     project.write({"pipeline.yaml": json.dumps({"version": 1, "stages": {"a": stage}})})
@@ -258,6 +267,7 @@ def test_reset_fixes_what_a_build_cannot(two: Project) -> None:
     assert two.build().code == 0
 
 
+@pytest.mark.needs("inspecting")
 def test_show_finds_what_an_attempt_saw_and_said(project: Project) -> None:
     stages = {"code": {"outputs": ["a.py"], "llm": {"returns": "code"}, "retry": 1}}
     project.write(scripted(stages, {"code": ["```\nx = (\n```\n", "```\nx = 1\n```\n"]}))

@@ -91,6 +91,7 @@ def test_help(command: str, golden: Golden, capsys: pytest.CaptureFixture[str]) 
     golden.check(f"cli/help{'-' if command else ''}{command.replace(' ', '-')}.txt", capsys.readouterr().out)
 
 
+@pytest.mark.needs("inspecting")
 def test_first_plan_and_build(project: Project, golden: Golden) -> None:
     demo(project, WRONG, RIGHT)
     held(golden, "plan-first", project.run("plan"))
@@ -109,6 +110,7 @@ def test_an_edit_of_the_spec(built: Project, golden: Golden) -> None:
     held(golden, "build-edited-spec", built.build("-j1"))
 
 
+@pytest.mark.needs("inspecting")
 def test_an_edit_of_the_command_is_explained_with_a_difference(built: Project, golden: Golden) -> None:
     built.replace("pipeline.yaml", "tr a-z A-Z", "tr a-y A-Y")
     held(golden, "explain-edited-command", built.run("explain", "banner"))

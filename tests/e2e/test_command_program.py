@@ -75,6 +75,7 @@ def test_a_file_that_the_stage_writes_is_not_part_of_its_program(project: Projec
     assert "up to date" in project.build().err
 
 
+@pytest.mark.needs("inspecting")
 def test_a_program_outside_of_the_project_is_not_in_the_key_and_explain_lists_it(project: Project) -> None:
     outside = project.root.parent / "agent"
     outside.write_text(f"#!/usr/bin/env python3\n{ASK}")
@@ -181,6 +182,7 @@ def test_a_lock_file_of_an_earlier_version_is_verified_and_gets_the_files_of_the
     assert "tools/ask.py changed" in earlier.run("plan", env={"ORCH23_TRUST": "0"}).out
 
 
+@pytest.mark.needs("upkeep")
 def test_a_recording_of_an_earlier_version_is_replayed_without_its_lock_file(earlier: Project) -> None:
     earlier.delete("pipeline.lock")
     earlier.delete("a.txt")

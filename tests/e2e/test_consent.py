@@ -256,6 +256,7 @@ def asking(tmp_path: Path) -> Iterator[tuple[Project, OpenAIServer]]:
         yield confined(tmp_path / "clone").write(shell(stages, {"p.j2": "say"})), server
 
 
+@pytest.mark.needs("doctor")
 @pytest.mark.needs("vendors")
 def test_a_key_goes_to_no_server_that_was_not_allowed(asking: tuple[Project, OpenAIServer]) -> None:
     project, server = asking

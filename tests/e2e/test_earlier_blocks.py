@@ -73,6 +73,7 @@ def test_an_undone_edit_leaves_nothing_to_do(earlier: Project) -> None:
     assert earlier.read("pipeline.lock") == lock
 
 
+@pytest.mark.needs("inspecting")
 def test_an_edit_is_the_only_reason(earlier: Project) -> None:
     earlier.replace("pipeline.yaml", "    outputs: [src/app.py]\n", "    outputs: [src/app.py]\n    salt: again\n")
     explained = earlier.run("explain", "code").out

@@ -61,6 +61,7 @@ def test_the_journal_says_what_a_model_was_given(tmp_path: Path) -> None:
     assert len(calls(project)) == 1
 
 
+@pytest.mark.needs("inspecting")
 def test_no_pattern_leads_a_model_to_a_file_that_holds_secrets(tmp_path: Path) -> None:
     project = Project(tmp_path / "p")
     there = {f"in/{path}": text for path, text in {**PRIVATE, **PLAIN}.items()}

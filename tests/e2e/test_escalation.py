@@ -140,6 +140,7 @@ def test_the_price_of_a_later_entry_must_be_known_under_a_limit_of_cost(
     assert claude.asked == []
 
 
+@pytest.mark.needs("doctor")
 def test_plan_and_doctor_know_every_entry(tmp_path: Path, claude: Loopback, gpt: OpenAIServer) -> None:
     project = written(tmp_path / "p", claude, gpt)
     shown = project.run("plan", "--json", env=KEYS).json()

@@ -227,6 +227,7 @@ def test_a_refusal_of_the_model_is_no_outage(project: Project, claude: Loopback,
     assert gpt.asked == []
 
 
+@pytest.mark.needs("doctor")
 def test_a_fallback_without_a_key_is_a_warning_as_long_as_the_provider_works(
     tmp_path: Path, claude: Loopback, gpt: OpenAIServer
 ) -> None:

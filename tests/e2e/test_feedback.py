@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.test_revision import excerpt, model, prompts, stage
-from tests.e2e.test_show import forget
+from tests.features.inspecting.test_show import forget
 from tests.project import Project
 
 __all__ = ["model"]

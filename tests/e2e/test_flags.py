@@ -60,6 +60,7 @@ def test_a_provider_and_a_model_are_asked_in_place_of_those_of_the_pipeline(proj
     assert "W802" not in same.err
 
 
+@pytest.mark.needs("inspecting")
 def test_the_same_flags_mean_the_same_to_each_command(project: Project) -> None:
     hosted(project)
     flags = ("--provider", "local", "--model", "smollm2")

@@ -148,6 +148,7 @@ def test_a_step_writes_through_no_link_and_makes_none(project: Project, name: st
     assert not project.exists("new")
 
 
+@pytest.mark.needs("inspecting")
 def test_no_pattern_shows_a_secret_behind_a_link_to_a_model(project: Project) -> None:
     stage = {"inputs": ["docs/*"], "outputs": ["a.txt"], "llm": {"returns": "text"}}
     project.write({**scripted({"a": stage}, {"a": ["x\n"]}), ".env": "TOKEN=s3cr3t\n", "docs/a.md": "text\n"})
@@ -158,6 +159,7 @@ def test_no_pattern_shows_a_secret_behind_a_link_to_a_model(project: Project) ->
     assert "docs/b.md" not in explained
 
 
+@pytest.mark.needs("inspecting")
 def test_explain_shows_where_a_link_leads_and_what_changed_behind_it(project: Project) -> None:
     project.write({"d/one": "first\n", "d/two": "first\n"})
     linked(project, {"l": "d/one"})

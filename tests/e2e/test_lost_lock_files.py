@@ -127,6 +127,7 @@ def test_a_loss_after_a_reset_gives_no_output_away(built: Project) -> None:
     assert (built.read("sum.txt"), built.exists("o/2.out")) == ("1\n", False)
 
 
+@pytest.mark.needs("upkeep")
 def test_clean_removes_outputs_without_a_lock_file(built: Project) -> None:
     delete(built)
     green(built.run("clean"))

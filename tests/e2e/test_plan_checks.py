@@ -23,6 +23,7 @@ def planned(project: Project, *plans: Any, stage: dict[str, Any] | None = None) 
     project.write({**scripted({"plan": {**PLAN, **(stage or {})}}, answers), "workspace/base.py": "X = 1\n"})
 
 
+@pytest.mark.needs("inspecting")
 def test_a_plan_that_is_refused_comes_back_with_codes_and_the_next_one_is_taken(project: Project) -> None:
     wrong = manifest(order(1, preconditions=exists("gone.py"), acceptance_commands=["python f1.py && true"]), order(3))
     right = manifest(order(1, preconditions=exists("base.py")), order(2, preconditions=exists("f1.py")))
@@ -93,6 +94,7 @@ def test_orders_that_a_program_computed_are_held_to_the_contract(project: Projec
     assert "WO-02 verify_exempt" in refused.out + refused.err
 
 
+@pytest.mark.needs("inspecting")
 def test_planner_tasks_see_the_project_and_the_tests_in_it(project: Project) -> None:
     def plan(*artifacts: str) -> dict[str, Any]:
         said = {"title": "a", "rationale": "b", "acceptance": "c"}

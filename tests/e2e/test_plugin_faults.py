@@ -49,6 +49,7 @@ def last_run(project: Project) -> list[dict[str, object]]:
     return [json.loads(line) for line in project.journals()[-1].read_text().splitlines()]
 
 
+@pytest.mark.needs("inspecting")
 @pytest.mark.parametrize(
     ("mine", "before", "after", "function"),
     [

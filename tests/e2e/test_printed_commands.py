@@ -47,6 +47,7 @@ def test_a_way_on_has_the_options_of_the_run(project: Project) -> None:
     assert secret not in hidden.err
 
 
+@pytest.mark.needs("inspecting")
 def test_an_edit_is_accepted_with_the_options_of_the_plan(project: Project) -> None:
     stages = {"s": {"outputs": ["${{ vars.name }}.txt"], "shell": "echo x > ${{ vars.name }}.txt"}}
     project.write({**scripted(stages, {}, vars={"name": "a"})})

@@ -53,6 +53,7 @@ def names(folder: Path) -> set[str]:
     return {path.name for path in folder.iterdir()}
 
 
+@pytest.mark.needs("inspecting")
 @pytest.mark.parametrize("command", ["build", "plan", "trust", "status", "explain"])
 def test_the_hint_of_a_missing_pipeline_names_the_command(tmp_path: Path, command: str) -> None:
     (tmp_path / "pipelines").mkdir()
@@ -67,6 +68,7 @@ def test_the_hint_of_a_missing_pipeline_names_the_command(tmp_path: Path, comman
     assert f"name one: `orch23 {command} ../pipelines/one.yaml`, `" in Here(tmp_path / "src").run(command).err
 
 
+@pytest.mark.needs("inspecting")
 def test_the_hint_of_many_pipelines_has_one_command_for_all_and_the_named_stages(tmp_path: Path) -> None:
     (tmp_path / "pipelines").mkdir()
     for name in "abcd":
@@ -75,6 +77,7 @@ def test_the_hint_of_many_pipelines_has_one_command_for_all_and_the_named_stages
     assert "name one: `orch23 show PIPELINE make`, such as `orch23 show pipelines/a.yaml make`\n" in ended.err
 
 
+@pytest.mark.needs("inspecting")
 def test_the_hint_of_many_pipelines_names_one_that_has_the_stage(tmp_path: Path) -> None:
     (tmp_path / "pipelines").mkdir()
     for name in "abcde":
@@ -86,6 +89,7 @@ def test_the_hint_of_many_pipelines_names_one_that_has_the_stage(tmp_path: Path)
     assert "such as `orch23 show pipelines/a.yaml lost`\n" in Here(tmp_path).run("show", "lost").err
 
 
+@pytest.mark.needs("inspecting")
 @pytest.mark.parametrize("command", ["build", "plan", "trust", "status", "explain"])
 def test_without_any_pipeline_the_hint_is_to_create_one(tmp_path: Path, command: str) -> None:
     ended = Here(tmp_path).run(command)
@@ -157,6 +161,7 @@ def test_a_marker_that_is_a_link_has_to_be_the_users_as_well_as_what_it_leads_to
     assert not (tmp_path / "top/.orch23").exists()
 
 
+@pytest.mark.needs("inspecting")
 @needs_root
 @pytest.mark.parametrize("argv", [["build"], ["plan"], ["build", "../pipeline.yaml"], ["reset", "../pipeline.yaml"]])
 def test_a_pipeline_of_another_user_in_a_parent_directory_is_refused(theirs: Path, argv: list[str]) -> None:
@@ -212,6 +217,7 @@ def test_a_directory_that_was_given_to_another_user_answers_no_more(tmp_path: Pa
     assert len(list((top / "logs").glob("*.jsonl"))) == journals
 
 
+@pytest.mark.needs("inspecting")
 @needs_root
 def test_a_store_of_another_user_in_a_parent_directory_is_not_used(theirs: Path) -> None:
     project = Here(theirs / "mine")
@@ -244,6 +250,7 @@ def facts(outcome: Outcome) -> dict[str, str]:
     return {one["name"]: one["value"] for one in json.loads(outcome.out)["facts"]}
 
 
+@pytest.mark.needs("doctor")
 def test_doctor_names_the_project_of_a_subdirectory(below: Here) -> None:
     assert below.run("build").code == 0
     found, top = facts(below.run("doctor", "--json")), below.root.parent
@@ -288,6 +295,7 @@ def test_a_store_that_was_left_over_in_a_subdirectory_decides_nothing(below: Her
     assert (below.root.parent / ".orch23/id").is_file()
 
 
+@pytest.mark.needs("inspecting", "upkeep")
 def test_a_store_in_a_parent_directory_is_found_where_no_pipeline_is(tmp_path: Path) -> None:
     top = Here(tmp_path / "top")
     top.write({f"pipelines/{name}" if name == "pipeline.yaml" else name: text for name, text in FILES.items()})
@@ -326,6 +334,7 @@ def edited(below: Here) -> str:
     return "copy"
 
 
+@pytest.mark.needs("doctor", "inspecting", "upkeep")
 @pytest.mark.stride(4)
 @pytest.mark.parametrize("name", COMMANDS)
 def test_each_command_works_in_a_subdirectory(below: Here, name: str) -> None:

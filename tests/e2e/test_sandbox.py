@@ -441,6 +441,7 @@ def test_of_stages_that_are_fresh_a_plan_says_so_to_programs_alone(project: Proj
     ]
 
 
+@pytest.mark.needs("inspecting")
 def test_explain_says_what_a_stage_may_reach(project: Project) -> None:
     opened(project)
     assert "it uses the network" in project.run("explain", "a").out
@@ -491,24 +492,26 @@ def found(project: Project) -> dict[str, Any]:
     return next(fact for fact in facts if fact["name"] == "sandbox")
 
 
+@pytest.mark.needs("doctor")
 def test_the_doctor_tries_the_sandbox(project: Project) -> None:
     need("namespaces")
     assert best_tier_once().tier == "namespaces"
     assert found(project)["ok"]
     assert found(project)["value"].startswith("namespaces: own namespaces, no network")
-    with patch("orch23.cli.actions.doctor.best_tier_once", return_value=chosen("bubblewrap")):
+    with patch("orch23.features.doctor.checks.best_tier_once", return_value=chosen("bubblewrap")):
         assert found(project)["ok"]
         assert "bubblewrap (/usr/bin/bwrap)" in found(project)["value"]
 
 
+@pytest.mark.needs("doctor")
 def test_the_doctor_says_why_it_is_no_better_one(project: Project) -> None:
     missing = (("bubblewrap", "it is not installed"),)
-    with patch("orch23.cli.actions.doctor.best_tier_once", return_value=TierChoice(LandlockLauncher(), missing)):
+    with patch("orch23.features.doctor.checks.best_tier_once", return_value=TierChoice(LandlockLauncher(), missing)):
         fact = found(project)
     assert not fact["ok"]
     assert fact["value"].startswith("Landlock")
     assert "it is not installed; install bubblewrap" in fact["hint"]
-    with patch("orch23.cli.actions.doctor.best_tier_once", return_value=NONE):
+    with patch("orch23.features.doctor.checks.best_tier_once", return_value=NONE):
         fact = found(project)
     assert fact["value"] == "none: steps do not run"
     assert ALLOWED in fact["hint"]

@@ -475,6 +475,7 @@ def test_an_edit_of_a_shell_output_is_asked_about_and_not_overwritten(repository
 # ---- 12: clean, reset, crashes ---------------------------------------------------------------------
 
 
+@pytest.mark.needs("upkeep")
 @pytest.mark.parametrize("force", [(), ("--force",)])
 def test_clean_gives_back_the_file_after_a_kept_failure(repository, model, force):
     repository.edit("FEATURE.md", spec("src/m.py: bad"))

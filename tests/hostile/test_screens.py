@@ -93,6 +93,7 @@ def test_no_screen_shows_what_steers_it_or_hides(built: Project, argv: tuple[str
     assert shown.code in {0, 1, 5}
 
 
+@pytest.mark.needs("inspecting")
 def test_what_is_printed_passes_for_no_line_of_the_journal(built: Project) -> None:
     first = built.journals()[0]
     events = built.events(first.stem)

@@ -69,14 +69,12 @@ def build_stages(  # noqa: PLR0913 - a command has as many parameters as options
     """Build stages that are not up to date."""
     approve, offline = None, args.offline
     if plan_path is not None:
-        from orch23.cli import plan_file  # noqa: PLC0415 - most builds have no plan file
+        from orch23.model.features import PLAN_FILES, load_feature  # noqa: PLC0415 - most builds have no plan file
 
         if dry_run:
             hint = "drop one of them; `orch23 plan` shows what a build would do"
             raise UsageError(Diagnostic("E641", "`--dry-run` and `--plan` contradict each other", hint=hint))
-        planned = plan_file.read_plan_file(console.here / plan_path, plan_path)
-        approve, args = plan_file.approved_build(console, args, planned, given)
-        known = planned.options
+        approve, args, known = load_feature(PLAN_FILES["build"])(console, args, plan_path, given)
         given = GivenOptions(known.forced, given.resample, known.overwrite_edited, known.budget)
     _check_model_flags(replay=replay, offline=offline, resample=given.resample)
     if output == "auto" and console.is_in_github_actions and "github" in installed_formats():

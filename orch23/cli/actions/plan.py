@@ -243,11 +243,12 @@ def show_plan(
     if out is None:
         view = _partial_view(console, args) or whole_view(console, args, given, stale_snapshot=console.stale_snapshot)
     else:
-        from orch23.cli import plan_file  # noqa: PLC0415 - most plans are only shown
+        from orch23.model.features import PLAN_FILES, load_feature  # noqa: PLC0415 - most plans are only shown
 
+        save_plan = load_feature(PLAN_FILES["save"])
         project, seen = _whole_preview(console, args, given)
         view = _view_of(project, seen, estimated=True)
-        save = partial(plan_file.save_plan, console, args, given, project, seen, out)
+        save = partial(save_plan, console, args, given, project, seen, out)
     if limit is not None:
         view = replace(view, max_cost=limit)  # replaces the pipeline's, as in a build
     console.write_out(plan_json(view) if as_json else plan_text(view, console.out_style, verbose=verbose))

@@ -1,4 +1,4 @@
-"""Declare the commands that build or plan: `build`, `plan`, `status`."""
+"""Declare the commands that build, plan or verify: `build`, `plan`, `status`, `accept`."""
 
 import click
 
@@ -82,3 +82,15 @@ def plan_command() -> None:
 @exit_code_option
 def status_command() -> None:
     """List stale stages."""
+
+
+@declare_command("accept", "build.accept_edits")
+@stages_argument
+@variable_options
+@model_options
+@unsandboxed_option
+def accept_command() -> None:
+    """Accept outputs that you edited.
+
+    Verifies the outputs, then records them as results of the stages.
+    """

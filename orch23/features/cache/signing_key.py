@@ -2,11 +2,11 @@
 
 from orch23.cli.console import Console
 from orch23.cli.opening import project_root
+from orch23.features.cache.key_files import create_key_file, key_file
 from orch23.features.cache.signing.keys import KEY_NAME, LIBRARY, KeyPair
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ConfigurationError, UsageError
 from orch23.report.diagnostics import visible
-from orch23.store.key_files import create_key_file, key_file
 
 
 def create_signing_key(console: Console, *, name: str) -> None:

@@ -10,10 +10,10 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
-from orch23.cli.actions.doctor import VENDOR_KEYS, provider_finding
 from orch23.cli.consent import Consent, grants_text, needed_grants
 from orch23.cli.console import Console
 from orch23.cli.discovery import find_project, is_project_root
+from orch23.cli.doctor_finding import VENDOR_KEYS, provider_finding
 from orch23.cli.opening import project_root
 from orch23.cli.project_loading import ProjectSettings, open_project
 from orch23.features.templates.changes import ChangeKind, TemplateChange, TemplateFile, apply_changes

@@ -3,6 +3,7 @@
 import os
 import resource
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -17,9 +18,9 @@ from orch23.model.digest import Json
 from orch23.model.environment import EnvironmentIdentity
 from orch23.model.pipeline import CheckStep, CommandsStep, EnsuresStep, Stage, Verify
 from orch23.model.step import ProcessStep, Step
-from orch23.steps.fetch.spec import FetchStep
 from orch23.steps.llm.spec import LLMStep
 from orch23.steps.pytest.spec import PytestStep
+from orch23.steps.registry import kinds_of
 from orch23.steps.shell.spec import ShellStep
 from tests.environments import Environment, executable
 
@@ -59,11 +60,12 @@ def machine(tmp_path: Path) -> Machine:
 
 
 LLM = LLMStep(provider="anthropic", model="m", prompt="p.md", returns="text")
-FETCH = FetchStep(sha256="0" * 64, url="https://example.org/a")
 
 
-@pytest.mark.parametrize("step", [LLM, FETCH])
-def test_a_stage_without_processes_does_not_depend_on_the_machine(machine: Machine, step: Step) -> None:
+@pytest.mark.parametrize("kind", ["llm", pytest.param("fetch", marks=pytest.mark.needs("fetch"))])
+def test_a_stage_without_processes_does_not_depend_on_the_machine(machine: Machine, kind: str) -> None:
+    fetch: Any = {"sha256": "0" * 64, "url": "https://example.org/a"}
+    step = LLM if kind == "llm" else kinds_of(())[kind](**fetch)
     checks = (CheckStep("json_schema"), EnsuresStep(()))
     for platform, executor in ((None, "local"), ("p", "local"), (None, "other")):
         found = machine.of(step, *checks, platform=platform, executor_of=lambda _, name=executor: name)

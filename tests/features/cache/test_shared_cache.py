@@ -456,6 +456,7 @@ def test_a_pipeline_whose_cache_is_off_uses_only_that_of_the_command_line(
     assert four.ran() == []
 
 
+@pytest.mark.needs("doctor")
 @pytest.mark.parametrize("damage", [lambda key: key.chmod(0o644), lambda key: key.write_text("garbage")])
 def test_a_private_key_that_cannot_be_used_is_a_warning(
     tmp_path: Path, cache: str, damage: Callable[[Path], object]

@@ -75,6 +75,7 @@ def test_runs_without_a_shared_cache_have_none(project: Project) -> None:
     assert len(project.run("cache", "stats", "--all").out.splitlines()) == 3
 
 
+@pytest.mark.needs("upkeep")
 def test_a_project_without_runs_has_none(tmp_path: Path) -> None:
     project = Project(tmp_path).write({"pipeline.yaml": "version: 1\n"})
     assert "shared cache" not in project.run("cache", "stats").out

@@ -222,6 +222,7 @@ def server() -> Iterator[CacheServer]:
         yield server
 
 
+@pytest.mark.needs("doctor")
 def test_a_server_that_only_the_pipeline_names_gets_no_credentials(
     team: Team, server: CacheServer, tmp_path: Path
 ) -> None:

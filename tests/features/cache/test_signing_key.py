@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from orch23.features.cache.key_files import read_key_file
 from orch23.features.cache.signing.entries import SignedEntry, sign_entry, signature_fault
 from orch23.features.cache.signing.keys import KeyPair, PublicKey
 from orch23.model.digest import digest_bytes
-from orch23.store.key_files import read_key_file
 from tests.e2e.pipelines import shell
 from tests.project import Project
 
@@ -23,6 +23,7 @@ def key_path(project: Project, name: str) -> Path:
     return project.home / ".config" / "orch23" / "keys" / name
 
 
+@pytest.mark.needs("upkeep")
 def test_the_printed_key_verifies_what_the_stored_one_signs(here: Project) -> None:
     outcome = here.run("cache", "key", "new", "ci")
     assert outcome.code == 0, outcome.err
@@ -40,6 +41,7 @@ def test_the_printed_key_verifies_what_the_stored_one_signs(here: Project) -> No
     assert here.run("validate").code == 0
 
 
+@pytest.mark.needs("upkeep")
 def test_a_key_is_not_replaced_and_its_name_is_a_plain_one(here: Project) -> None:
     assert here.run("cache", "key", "new", "ci").code == 0
     before = key_path(here, "ci").read_bytes()
@@ -53,6 +55,7 @@ def test_a_key_is_not_replaced_and_its_name_is_a_plain_one(here: Project) -> Non
     assert [path.name for path in key_path(here, "ci").parent.iterdir()] == ["ci"]
 
 
+@pytest.mark.needs("upkeep")
 def test_without_the_library_the_command_that_installs_it_is_shown(
     here: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -66,6 +69,7 @@ def test_without_the_library_the_command_that_installs_it_is_shown(
     assert not key_path(here, "ci").exists()
 
 
+@pytest.mark.needs("upkeep")
 def test_the_group_shows_its_commands(here: Project) -> None:
     outcome = here.run("cache", "key")
     assert outcome.code == 64

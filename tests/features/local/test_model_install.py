@@ -13,8 +13,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from orch23.cli.actions.doctor import provider_finding
 from orch23.cli.console import Console
+from orch23.cli.doctor_finding import provider_finding
 from orch23.features.local import local_model
 from orch23.features.local.installing import install_by_name
 from orch23.features.local.local_model import install_model, known_models

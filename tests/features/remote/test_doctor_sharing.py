@@ -17,8 +17,10 @@ from orch23.features.remote.engine import UnreachableEngineError
 from tests.authorities import Authority
 from tests.cache_server import serving_cache
 from tests.environments import executable
+from tests.features.doctor.test_doctor import findings
 from tests.project import Project
-from tests.unit.cli.test_doctor import findings
+
+pytestmark = pytest.mark.needs("doctor")
 
 STAGES = "stages: {a: {outputs: [a.txt], shell: echo a > a.txt}}\n"
 SHARING = (
@@ -291,6 +293,7 @@ def test_a_worker_of_the_environment_is_shown_with_its_credentials(project: Proj
     assert [one[0] for one in found.values()] == [True, False, False]
 
 
+@pytest.mark.needs("doctor")
 def test_an_executor_of_the_environment_without_a_cache(project: Project) -> None:
     env = {"ORCH23_BUILD_EXECUTOR": "dask", "ORCH23_BUILD_SCHEDULER": LOCAL}
     outcome = project.write({"pipeline.yaml": f"version: 1\n{STAGES}"}).run("doctor", env=env)

@@ -128,6 +128,7 @@ def test_a_plan_file_is_built_with_the_executor_of_the_command_line(
     assert ran_in(project, folder, "a") in {"plain", "gpu"}
 
 
+@pytest.mark.needs("doctor")
 def test_doctor_names_the_executors_of_pools(project: Project, cluster: Cluster) -> None:
     write(project, {"gpu": GPU}, {"a": where("a", "gpu")})
     env = {"ORCH23_BUILD_SCHEDULER": cluster.address, "ORCH23_BUILD_CACHE": "cache"}

@@ -87,6 +87,7 @@ def test_lines_are_reported_while_a_step_runs_and_without_secrets(project: Proje
         shows_lines_live_and_redacted(project, "dask", cluster.address, "--cache", "cache")
 
 
+@pytest.mark.needs("doctor")
 def test_doctor_asks_the_scheduler(project: Project, cluster: Any) -> None:
     project.write({"pipeline.yaml": "version: 1\nexecutor: dask\nstages: {a: {shell: echo a > a, outputs: [a]}}\n"})
     env = {"ORCH23_BUILD_SCHEDULER": cluster.address, "ORCH23_BUILD_CACHE": "cache"}

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from orch23.cli.actions.doctor import provider_finding
 from orch23.cli.console import Console
+from orch23.cli.doctor_finding import provider_finding
 from orch23.features.templates import actions as template
 from orch23.features.templates.source import builtin_templates
 from scripts.copier_template import describe, descriptions
@@ -404,6 +404,7 @@ def test_a_key_that_is_there_is_reported_and_decides_nothing(project: Project) -
     assert "provider: openai\n" in project.read("pipelines/quickstart.yaml")
 
 
+@pytest.mark.needs("doctor")
 def test_the_only_pipeline_is_the_default_one(project: Project) -> None:
     assert init(project, "blank").code == 0
     assert [line for line in project.run("doctor").out.splitlines() if line.endswith("blank.yaml")]

@@ -89,7 +89,9 @@ def test_another_server_may_give_the_name_of_a_model_to_one_that_has_it() -> Non
     assert step_errors(replace(STEP, model="gpt-4.1", base_url="http://127.0.0.1:1/v1")) == ()
 
 
-@pytest.mark.parametrize("provider", ["anthropic", "local", "scripted", "command"])
+@pytest.mark.parametrize(
+    "provider", ["anthropic", pytest.param("local", marks=pytest.mark.needs("local")), "scripted", "command"]
+)
 def test_other_providers_do_not_have_it(provider: str) -> None:
     found = step_errors(LLMStep(provider=provider, model="m", prompt="p.j2", pace="flex"))
     assert any("`pace" in one.message and one.code == "E409" for one in found)

@@ -79,6 +79,7 @@ def test_a_version_in_a_variable_is_not_an_option(project: Project) -> None:
     assert project.build(env={"ORCH23_VERSION": "0.3.0"}).code == 0
 
 
+@pytest.mark.needs("inspecting")
 def test_a_view_flag_is_off_if_its_variable_says_so(project: Project) -> None:
     project.write({"pipeline.yaml": PIPELINE})
     assert project.build().code == 0

@@ -36,17 +36,20 @@ OF_MODELS = frozenset(
     )
 )
 ROOT = Path(orch23.__file__).parents[1]
+FOLDERS = {kind: place.rpartition(".")[0] for kind, place in STEP_KINDS.items()}
 OF_KINDS = {
-    kind: frozenset(f"orch23.steps.{kind}.{path.stem}" for path in (ROOT / "orch23" / "steps" / kind).glob("[a-z]*.py"))
-    for kind in STEP_KINDS
+    kind: frozenset(f"{folder}.{path.stem}" for path in (ROOT / folder.replace(".", "/")).glob("[a-z]*.py"))
+    for kind, folder in FOLDERS.items()
 }
 OF_SHOWING = frozenset({"orch23.steps.shell.show"})
 OF_CHECKS = frozenset({"orch23_checks.work_orders", "orch23.checks.json_schema", "orch23.checks.python_syntax"})
-OF_OTHERS = frozenset({"orch23.cli.catalogue", "orch23.features.metrics.affected"}) | frozenset(
-    f"orch23.cli.{name}"
+OF_OTHERS = frozenset(
+    f"orch23.{name}"
     for name in (
-        *(f"commands.{module}" for module in ("inspecting", "results", "setup")),
-        *(f"actions.{module}" for module in ("explain", "doctor", "outputs", "pipeline")),
+        *("cli.catalogue", "cli.actions.pipeline"),
+        *(f"cli.commands.{module}" for module in ("inspecting", "setup")),
+        *(f"features.{module}" for module in ("metrics.affected", "doctor.checks", "inspecting.explain")),
+        "features.upkeep.outputs",
     )
 )
 OF_SANDBOXES = frozenset({"socket", "tempfile", "secrets", "shutil"}) | frozenset(
@@ -104,6 +107,7 @@ def test_a_build_of_shell_stages_loads_no_module_of_other_stages_or_commands(tmp
     assert needless(loaded_by(tmp_path, "plan"), LIBRARIES - OF_ESTIMATES, OF_MODELS, OF_CHECKS, OF_OTHERS) == []
 
 
+@pytest.mark.needs("fetch")
 @pytest.mark.stride(3)
 @pytest.mark.parametrize(
     ("stages", "kinds"),
@@ -121,10 +125,11 @@ def test_a_build_loads_only_the_step_kinds_of_its_stages(tmp_path: Path, stages:
     for command in (["plan"], ["build"], ["status"], ["build", "-v"]):
         loaded = loaded_by(tmp_path, *command, stages=stages)
         assert needless(loaded, of_kinds_besides(*kinds)) == [], command
-        assert all(f"orch23.steps.{kind}.spec" in loaded for kind in kinds)
+        assert all(f"{FOLDERS[kind]}.spec" in loaded for kind in kinds)
     assert (tmp_path / "y").read_text() == "x"
 
 
+@pytest.mark.needs("fetch")
 def test_a_verification_by_pytest_loads_that_kind_and_no_other(tmp_path: Path) -> None:
     loaded = loaded_by(tmp_path, "plan", stages=FETCH.replace("VERIFY", "{pytest: {paths: [x]}}"))
     assert needless(loaded, of_kinds_besides("fetch", "pytest")) == []
@@ -152,9 +157,9 @@ def test_the_help_of_all_commands_loads_no_action(tmp_path: Path) -> None:
     assert [name for name in loaded if name.startswith("orch23.cli.actions")] == []
 
 
-@pytest.mark.needs("metrics")
+@pytest.mark.needs("metrics", "fetch", "doctor", "inspecting", "upkeep")
 def test_the_modules_that_must_not_be_loaded_exist() -> None:
     groups = (OF_MODELS, OF_CHECKS, OF_OTHERS, OF_BUILDING, OF_SHOWING, OF_SANDBOXES)
     ours = [name for group in groups for name in group if "." in name]
-    assert all(f"orch23.steps.{kind}.spec" in names for kind, names in OF_KINDS.items())
+    assert all(f"{FOLDERS[kind]}.spec" in names for kind, names in OF_KINDS.items())
     assert [name for name in ours if not ROOT.joinpath(*name.split(".")).with_suffix(".py").is_file()] == []

@@ -68,6 +68,7 @@ def test_a_closed_pipe_is_not_an_error(failing, capsys, monkeypatch) -> None:
     assert len(silenced) == 2
 
 
+@pytest.mark.needs("inspecting", "upkeep")
 @pytest.mark.parametrize(
     "argv",
     [
@@ -109,6 +110,7 @@ def test_version_and_help_go_to_stdout(capsys: pytest.CaptureFixture[str]) -> No
     assert capsys.readouterr().out.startswith("Usage: orch23 build")
 
 
+@pytest.mark.needs("inspecting")
 def test_options_come_from_the_environment_too(monkeypatch, tmp_path: Path, capsys) -> None:
     monkeypatch.setenv("ORCH23_RUNS_JSON", "1")
     assert main(["-C", str(tmp_path), "runs"]) == ExitCode.OK

@@ -17,8 +17,8 @@ from orch23.model.step import Grant
 from orch23.plan.planner import build_plan
 from orch23.providers.adapter import ProviderContext
 from orch23.resolve.prompt_inputs import AttemptContext
-from orch23.steps.fetch.spec import FetchStep
 from orch23.steps.llm.spec import LLMStep
+from orch23.steps.registry import kinds_of
 from orch23.text.secrets import Secrets
 from tests.doubles import FakeProvider, NoFiles
 from tests.unit.engine.rig import ROOT, Project, answer, asks, entry, stage
@@ -27,7 +27,6 @@ KEYS = {"ANTHROPIC_API_KEY": "a-key", "OPENAI_API_KEY": "a-key"}
 VENDOR = LLMStep(provider="anthropic", model="some-model", prompt="p.j2")
 OWN_SERVER = LLMStep(provider="anthropic", model="m", prompt="p.j2", base_url="https://models.example.com/v1")
 SERVER = Grant(kind="server", name="https://models.example.com", keys=("ANTHROPIC_API_KEY",))
-FETCH = FetchStep(url="https://files.example.com/x", sha256="0" * 64)
 DOWNLOAD = Grant(kind="download", name="https://files.example.com")
 
 
@@ -94,8 +93,9 @@ class Bench:
         )
 
 
-def fetch(name: str = "f") -> Stage:
-    return stage(name, step=FETCH)
+def fetch(sha256: str = "0" * 64) -> Stage:
+    keys: Any = {"url": "https://files.example.com/x", "sha256": sha256}
+    return stage("f", step=kinds_of(())["fetch"](**keys))
 
 
 # ---- keys and libraries ---------------------------------------------------------------------------------
@@ -153,11 +153,12 @@ def test_offline_a_model_beyond_this_machine_is_refused_and_one_on_it_is_not() -
     bench.check()
 
 
+@pytest.mark.needs("fetch")
 def test_offline_a_download_is_refused_unless_the_store_has_the_file() -> None:
     bench = Bench(fetch(), offline=True, granted=[DOWNLOAD])
     assert [one.code for one in bench.refused(ProviderError)] == ["E455"]
     there = entry("the file")
-    bench = Bench(stage("f", step=FetchStep(url=FETCH.url, sha256=there.digest.sha256)), offline=True)
+    bench = Bench(fetch(there.digest.sha256), offline=True)
     bench.project.store.contents.put(b"the file")
     bench.check()
 
@@ -165,6 +166,7 @@ def test_offline_a_download_is_refused_unless_the_store_has_the_file() -> None:
 # ---- consent --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.needs("fetch")
 def test_a_sure_call_without_consent_stops_the_build() -> None:
     bench = Bench(asks("a", step=OWN_SERVER), fetch())
     problems = bench.refused(ConsentError)
@@ -172,6 +174,7 @@ def test_a_sure_call_without_consent_stops_the_build() -> None:
     assert bench.asked == [(SERVER, DOWNLOAD)], "the user was asked about all of it at once"
 
 
+@pytest.mark.needs("fetch")
 def test_consent_on_the_terminal_is_enough_and_earlier_consent_is_not_requested_again() -> None:
     bench = Bench(asks("a", step=OWN_SERVER), fetch(), consents=True)
     bench.check()

@@ -29,7 +29,7 @@ from orch23.model.llm import OnTruncated
 from orch23.model.pipeline import LOCAL_EXECUTOR, Foreach, Retry, Stage, StopConditions
 from orch23.steps.llm.spec import LLMStep
 from orch23.steps.pytest.spec import PytestStep
-from orch23.steps.registry import kinds_of
+from orch23.steps.registry import kinds_of, missing_kind
 from orch23.steps.shell.spec import ShellStep
 from tests.documents import COMMON, EXPRESSIONS, FETCH, LLM, ODD, PYTEST, WHOLE, broken_documents
 
@@ -178,6 +178,7 @@ def test_a_key_that_became_null_is_absent_but_not_where_it_decides() -> None:
     ]
 
 
+@pytest.mark.needs("fetch")
 def test_the_author_files_of_a_stage_are_keys_of_its_document() -> None:
     properties = pipeline_schema()["definitions"]["stage"]["properties"]
     kinds_there = kinds_of(())
@@ -230,12 +231,12 @@ BODIES: list[dict[str, Any]] = [
         "render": {"template": "t"},
         "verify": {"inputs": ["t"], "all": True, "steps": CHECKS},
     },
-    {**STAGE, "promote": "each", "fetch": FETCH, "inputs": INPUTS},
+    *([{**STAGE, "promote": "each", "fetch": FETCH, "inputs": INPUTS}] if missing_kind("fetch") is None else []),
 ]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("body", BODIES, ids=["llm", "pytest", "render", "fetch"])
+@pytest.mark.parametrize("body", BODIES)
 def test_every_key_that_is_declared_is_read(body: dict[str, Any]) -> None:
     whole = make_stage("s", body)
     assert whole.problems == ()

@@ -202,6 +202,7 @@ stages: {s: {pytest: {}}}
     ]
 
 
+@pytest.mark.needs("fetch")
 def test_an_unknown_value_contradicts_no_other() -> None:
     bodies = {
         "write: ['${{ X }}']": "outputs: [a.txt]\n    allowed_paths: {write: ['${{ X }}']}\n    shell: [a]",

@@ -30,6 +30,7 @@ def keys(node: Any) -> Iterator[str]:
             yield from keys(below)
 
 
+@pytest.mark.needs("fetch")
 def test_the_page_in_the_docs_is_the_one_that_the_schema_gives() -> None:
     assert (ROOT / "docs/pipeline-reference.md").read_text("utf-8") == reference_page()
 

@@ -1,0 +1,1 @@
+"""The command `doctor`: check the machine, the project and the models that its pipeline may call."""

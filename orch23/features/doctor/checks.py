@@ -1,0 +1,222 @@
+"""Run `doctor`: check the machine, the project and the models that its pipeline may call."""
+
+import os
+import platform
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, assert_never
+
+from msgspec.structs import replace
+
+from orch23 import __version__
+from orch23.cli.consent import Consent, trust_command_line
+from orch23.cli.console import Console
+from orch23.cli.discovery import required_pipeline
+from orch23.cli.doctor_finding import VENDOR_KEYS, DoctorFinding, vendor_finding
+from orch23.cli.doctor_sharing import SharedSetup
+from orch23.cli.opening import found_project, open_for_command, project_root
+from orch23.cli.parameters import PipelineArguments
+from orch23.cli.project_loading import Project
+from orch23.execute.interpreters import find_interpreter, interpreter_facts
+from orch23.execute.sandbox.bubblewrap import BubblewrapLauncher, NamespacesLauncher
+from orch23.execute.sandbox.restricted import LandlockLauncher
+from orch23.execute.sandbox.tier_selection import NAMESPACES_HINT, TierChoice, best_tier_once
+from orch23.language.llm_steps import fallbacks_of, llm_steps_of
+from orch23.language.stages import render_foreach
+from orch23.model.diagnostic import Diagnostic
+from orch23.model.digest import Json
+from orch23.model.errors import InvalidInputError, NotFoundError, Orch23Error
+from orch23.model.features import CHECKS, SHARING, is_installed, load_feature
+from orch23.model.paths import LOGS_FOLDER
+from orch23.model.pipeline import ForeachStage, Pipeline, Stage
+from orch23.providers.faults import redacted_messages
+from orch23.providers.model_lookup import find_model
+from orch23.providers.registry import (
+    adapter_for,
+    adapter_named,
+    adapter_of,
+    not_granted_error,
+    readiness_errors,
+    step_errors,
+)
+from orch23.report.diagnostics import visible
+from orch23.report.values import format_size, json_document, pluralize
+from orch23.store.project_store import STORE_NAME
+from orch23.store.run_logs import journal_paths
+from orch23.text.secrets import secrets_from
+
+if TYPE_CHECKING:
+    from orch23.steps.llm.spec import LLMStep
+
+_ISOLATED = "own namespaces, no network, only its sandbox directory"
+
+
+def _machine_findings(root: Path, environ: Mapping[str, str]) -> list[DoctorFinding]:
+    """Return the checks of machine and project. Imports no client library, and calls no provider."""
+    files = (path for path in (root / STORE_NAME).rglob("*") if path.is_file() and not path.is_symlink())
+    sizes = [path.stat().st_size for path in files]
+    return [
+        DoctorFinding("orch23", __version__),
+        DoctorFinding("python", f"{platform.python_version()} ({sys.executable})"),
+        DoctorFinding("project", str(root)),
+        _writable(root),
+        *_interpreter(root, environ),
+        *(vendor_finding(name, variable, environ) for name, variable in VENDOR_KEYS.items() if adapter_named(name, ())),
+        DoctorFinding("provider scripted", "usable"),
+        DoctorFinding("provider command", "usable, with a program that the pipeline names"),
+        *(one for place in CHECKS.values() if is_installed(place) for one in load_feature(place)(environ)),
+        DoctorFinding("cache", f"{pluralize(len(sizes), 'file')}, {format_size(sum(sizes))}"),
+        DoctorFinding("runs", pluralize(len(journal_paths(root / LOGS_FOLDER)), "run")),
+        _sandbox(best_tier_once()),
+    ]
+
+
+def _writable(root: Path) -> DoctorFinding:
+    place = next((folder for folder in (root / STORE_NAME, root) if folder.is_dir()), root)
+    if os.access(place, os.W_OK | os.X_OK):
+        return DoctorFinding("store", f"{root / STORE_NAME} can be written")
+    return _failed("store", f"{place} cannot be written", "change its owner, or build elsewhere with -C")
+
+
+def _interpreter(root: Path, environ: Mapping[str, str]) -> list[DoctorFinding]:
+    try:
+        path = find_interpreter(None, root, environ)
+        facts = interpreter_facts(path)
+    except Orch23Error as error:
+        return [_failed_by("interpreter of stages", error.diagnostics[0])]
+    found = [DoctorFinding("interpreter of stages", f"{path} (Python {facts.version})")]
+    if facts.pytest_major is None:
+        hint = f"{path} -m pip install pytest"
+        return [*found, _failed("pytest", "not installed for this interpreter", hint)]
+    return [*found, DoctorFinding("pytest", f"version {facts.pytest_major}")]
+
+
+def _failed(name: str, value: str, hint: str | None) -> DoctorFinding:
+    return DoctorFinding(name, value, ok=False, hint=hint or "")
+
+
+def _failed_by(name: str, error: Diagnostic) -> DoctorFinding:
+    return _failed(name, error.message, error.hint)
+
+
+def _sandbox(choice: TierChoice) -> DoctorFinding:
+    match choice.launcher:
+        case NamespacesLauncher():
+            return DoctorFinding("sandbox", f"namespaces: {_ISOLATED}")
+        case BubblewrapLauncher(program=program):
+            return DoctorFinding("sandbox", f"bubblewrap ({program}): {_ISOLATED}")
+        case LandlockLauncher():
+            hint = f"{choice.why}; {NAMESPACES_HINT}"
+            value = (
+                "Landlock and seccomp: a step writes only in its own directory; it can read /proc and change modes and "
+                "times of this user's files; /dev/shm is closed to it"
+            )
+            return _failed("sandbox", value, hint)
+        case None:
+            hint = f"{choice.why}; {NAMESPACES_HINT}; `--allow-unsandboxed` builds without one"
+            return _failed("sandbox", "none: steps do not run", hint)
+        case _ as never:
+            assert_never(never)
+
+
+def _model_findings(project: Project, trust_command: str, *, online: bool) -> Iterator[DoctorFinding]:
+    """Give a finding for each model that a pipeline may call.
+
+    `online` looks the model up: at vendors always, at other servers only with the user's consent.
+    """
+    environ, root = project.settings.environ, project.settings.root
+    consent = Consent.of(root, environ)
+    secrets = secrets_from(environ)
+    models: dict[tuple[str, str, str], LLMStep] = {}
+    for step in _steps(project.pipeline):
+        models.setdefault((step.provider, _address(step), step.model), step)
+    for step in models.values():
+        # Messages of vendors' libraries may repeat the key or a password in the address.
+        with redacted_messages(secrets.redact):
+            found = _finding(step, environ, root)
+            grant = consent.missing_grant(step, environ) if found.ok else None
+            if grant is not None:
+                found = _failed_by(found.name, not_granted_error(grant, trust_command))
+            elif found.ok and online and adapter_for(step).look_up:
+                error = find_model(step, environ)
+                found = _failed_by(found.name, error) if error else replace(found, value=f"{_address(step)} has it")
+        yield replace(found, value=secrets.redact(found.value), hint=secrets.redact(found.hint))
+
+
+def _finding(step: "LLMStep", environ: Mapping[str, str], root: Path) -> DoctorFinding:
+    name = f"model {step.provider} {step.model}"
+    missing = step_errors(step, root) or readiness_errors(step, environ, root)
+    if missing:
+        return _failed_by(name, missing[0])
+    if adapter_for(step).look_up is None:
+        return DoctorFinding(name, "usable")
+    return DoctorFinding(name, f"called at {_address(step)}")
+
+
+def _address(step: "LLMStep") -> str:
+    """Return the address that a step calls; empty if it is not valid, which other checks report."""
+    adapter = adapter_of(step)
+    try:
+        return adapter.endpoint if adapter is not None else ""
+    except ValueError:  # its text repeats a part of the address, which may be a password
+        return ""
+
+
+def _steps(pipeline: Pipeline) -> "Iterator[LLMStep]":
+    """Give each llm step that an attempt can have: of stages, of known items, and of templates of unknown items."""
+    for node in pipeline.stages:
+        # A foreach with a literal list has known items; their models may differ by expression.
+        stages = [node] if isinstance(node, Stage) else []
+        if isinstance(node, ForeachStage):
+            items = [(str(number), value) for number, value in enumerate(node.foreach.values)]
+            stages = [one.stage for one in render_foreach(node, items, pipeline.vars) if one.stage is not None]
+        yield from (step for stage in stages for step in (*llm_steps_of(stage), *fallbacks_of(stage)))
+        if isinstance(node, ForeachStage) and not node.foreach.values:
+            yield from (*llm_steps_of(node), *fallbacks_of(node))
+
+
+def check_setup(console: Console, *, args: PipelineArguments, online: bool, as_json: bool) -> None:
+    """Check the machine, the project and its models."""
+    root = project_root(console, args.arguments)
+    of_pipeline, project = _of_pipeline(console, args, online=online)
+    found = [*_machine_findings(root, console.environ), *of_pipeline]
+    pipeline, command = (None, "") if project is None else (project.pipeline, trust_command_line(project.settings))
+    setup = SharedSetup(
+        here=console.here, root=root, pipeline=pipeline, environ=console.environ, trust_command=command, online=online
+    )
+    found += _sharing_findings(setup)
+    if as_json:
+        rows: list[Json] = [{"name": one.name, "ok": one.ok, "value": one.value, "hint": one.hint} for one in found]
+        console.write_out(json_document({"orch23_doctor": 1, "facts": rows}))
+        return
+    style = console.out_style
+    width = max(len(one.name) for one in found)
+    for one in found:
+        mark = style.paint(style.marks.done, "good") if one.ok else style.paint(style.marks.edited, "notice")
+        hint = f"  ({visible(one.hint)})" if one.hint else ""
+        console.write_out(f"{mark} {visible(one.name):<{width}}  {visible(one.value)}{hint}\n")
+
+
+def _of_pipeline(
+    console: Console, args: PipelineArguments, *, online: bool
+) -> tuple[list[DoctorFinding], Project | None]:
+    try:
+        name = required_pipeline(found_project(console, args.arguments)).name
+    except NotFoundError as missing:
+        return [_failed_by("pipeline", missing.diagnostics[0])], None
+    try:
+        project, _ = open_for_command(console, args, most_stages=0)
+    except InvalidInputError as invalid:
+        hint = "`orch23 validate` reports all errors"
+        return [_failed("pipeline", f"{name} is not valid: {invalid.diagnostics[0].message}", hint)], None
+    findings = _model_findings(project, trust_command_line(project.settings), online=online)
+    return [DoctorFinding("pipeline", name), *findings], project
+
+
+def _sharing_findings(setup: SharedSetup) -> Iterator[DoctorFinding]:
+    """Give what a build would use of a shared cache and of an executor elsewhere, without secrets."""
+    redact = secrets_from(setup.environ).redact
+    for place in filter(is_installed, SHARING.values()):
+        for found in load_feature(place)(setup):
+            yield replace(found, value=redact(found.value), hint=redact(found.hint))

@@ -1,0 +1,26 @@
+"""Declare the command `doctor`."""
+
+from orch23.cli.declaration import (
+    declare_command,
+    json_option,
+    model_options,
+    option,
+    pipeline_argument,
+    variable_options,
+)
+
+
+@declare_command("doctor", "doctor.checks:check_setup")
+@pipeline_argument
+@variable_options
+@model_options
+@option("--online", is_flag=True, help="Look up each model, and ask the shared cache and the scheduler, at no cost.")
+@json_option
+def doctor_command() -> None:
+    """Check the machine, the project and its models.
+
+    Checks the interpreter, pytest, the providers, the store, and the models, the shared cache and the executor of
+    PIPELINE (default: pipeline.yaml, if there is one) or of the environment. Tests the sandbox in a temporary
+    directory. Starts nothing else but, with --online, the credential helper of the shared cache, and writes nothing to
+    the project.
+    """

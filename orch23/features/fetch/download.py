@@ -1,0 +1,188 @@
+"""Download one file over HTTP: resume it, follow redirects, limit its size, verify its digest."""
+
+import contextlib
+import os
+import re
+import ssl
+import time
+from collections.abc import Iterator
+from hashlib import file_digest
+from http.client import HTTPException, HTTPResponse
+from pathlib import Path
+from typing import BinaryIO
+from urllib.parse import urljoin, urlsplit
+
+from orch23 import __version__
+from orch23.attempt.egress import NetworkAccess
+from orch23.features.fetch.connections import (
+    DownloadWatch,
+    FetchError,
+    download_error,
+    refused_address_error,
+    route_to,
+    wrong_digest_error,
+)
+from orch23.features.fetch.step.language import fetch_url_fault
+from orch23.features.fetch.step.spec import FetchStep, barred_offline
+from orch23.model.diagnostic import Diagnostic
+from orch23.model.server_url import is_loopback, url_origin
+from orch23.store.safe_files import PRIVATE_FOLDER_MODE, make_folder, open_own, open_stream
+
+_CHUNK = 1 << 16
+# At most three tries: the next build resumes the download.
+_PAUSES_S = (0.2, 1.0)
+_MAX_REDIRECTS = 5
+_REDIRECTS = frozenset({301, 302, 303, 307, 308})
+_OK, _PARTIAL, _NOT_SATISFIABLE = 200, 206, 416
+_TRANSIENT = frozenset({408, 425, 429, 500, 502, 503, 504})
+_RANGE = re.compile(r"bytes (\d+)-\d+/(?:\d+|\*)")
+
+
+def download(step: FetchStep, outside: NetworkAccess, timeout_s: float) -> Path:
+    """Return a file whose bytes have the digest of a step; the caller removes it.
+
+    Raises:
+        FetchError: the file could not be fetched.
+    """
+    watch = DownloadWatch(step.url, outside, timeout_s)
+    make_folder(outside.partial_dir, PRIVATE_FOLDER_MODE)
+    # Named by the digest, so that a moved URL resumes the same download.
+    part = outside.partial_dir / f"{step.sha256}.part"
+    with watch.running():
+        pauses = iter(_PAUSES_S)
+        while True:
+            try:
+                return _fetch(step, part, watch)
+            except FetchError as error:
+                pause_s = next(pauses, None)
+                if pause_s is None or not error.is_transient or outside.is_closed or pause_s > watch.left_s:
+                    with contextlib.suppress(FileNotFoundError):
+                        if part.stat().st_size == 0:
+                            part.unlink()
+                    raise
+                time.sleep(pause_s)
+
+
+def _fetch(step: FetchStep, part: Path, watch: DownloadWatch) -> Path:
+    # A resumed file with another digest may consist of two versions: it is fetched once more from its beginning.
+    while True:
+        with os.fdopen(open_own(part, os.O_RDWR | os.O_CREAT), "r+b") as file:
+            size = file.seek(0, os.SEEK_END)
+            is_complete = size > 0 and _digest(part) == step.sha256
+            start = 0 if is_complete else _transfer(step, file, size, watch)
+        found = _digest(part)
+        if found == step.sha256:
+            return part
+        part.unlink(missing_ok=True)
+        # The whole file came in one piece, so it is really another file.
+        if start == 0:
+            raise wrong_digest_error(step.url, found, step.sha256)
+
+
+def _transfer(step: FetchStep, file: BinaryIO, offset: int, watch: DownloadWatch) -> int:
+    """Append the missing bytes to an open file; return the offset at which the server began to send."""
+    with _response(step, offset, watch) as response:
+        match = _RANGE.fullmatch(response.getheader("Content-Range", ""))
+        start = int(match[1]) if response.status == _PARTIAL and match is not None else 0
+        # Status 200: the server ignores ranges and sends the whole file. Another range cannot be appended.
+        if start != offset:
+            start = 0 if response.status == _OK else -1
+        file.truncate(max(start, 0))  # the next try asks for the whole file
+        if start < 0:
+            raise download_error(step.url, "the server sent a range that was not requested", is_transient=True)
+        size = file.seek(0, os.SEEK_END)
+        _check_size(step, size + (response.length or 0))
+        while chunk := _read(step, response, watch):
+            size += len(chunk)
+            _check_size(step, size)
+            file.write(chunk)
+        if response.length != 0:  # without a length, an aborted connection looks like the end of the file
+            watch.check()
+        if response.length:
+            raise download_error(step.url, f"the transfer was interrupted after {size:,} bytes", is_transient=True)
+    return start
+
+
+def _read(step: FetchStep, response: HTTPResponse, watch: DownloadWatch) -> bytes:
+    watch.check()
+    try:
+        return response.read1(_CHUNK)
+    except (OSError, HTTPException) as error:
+        watch.check()
+        raise download_error(step.url, f"the transfer was interrupted: {_text(error)}", is_transient=True) from None
+
+
+@contextlib.contextmanager
+def _response(step: FetchStep, offset: int, watch: DownloadWatch) -> Iterator[HTTPResponse]:
+    """Yield the response that has the file from an offset on, after all redirects."""
+    url = step.url
+    headers = {"User-Agent": f"orch23/{__version__}", "Accept-Encoding": "identity", "Connection": "close"}
+    if offset:
+        headers["Range"] = f"bytes={offset}-"
+    for _ in range(_MAX_REDIRECTS + 1):
+        watch.check()
+        connection, target, login = route_to(url, watch)
+        with contextlib.closing(watch.sockets), contextlib.closing(connection):
+            try:
+                connection.request("GET", target, headers={**headers, **login})
+                response = connection.getresponse()
+            except (OSError, HTTPException, ValueError) as error:
+                watch.check()
+                # A wrong certificate stays wrong; other errors of a connection may pass.
+                is_transient = not isinstance(error, ssl.SSLCertVerificationError)
+                raise download_error(url, _text(error), is_transient=is_transient) from None
+            with response:
+                if response.status in _REDIRECTS:
+                    location = response.getheader("Location", "")
+                    url = _redirected(step, url, location, is_offline=watch.outside.offline)
+                    continue
+                if response.status == _NOT_SATISFIABLE and "Range" in headers:
+                    # The file on the server is now shorter than the partial download: fetch it from its beginning.
+                    del headers["Range"]
+                    continue
+                if response.status not in (_OK, _PARTIAL):
+                    what = f"the server responded with {response.status} {response.reason}".rstrip()
+                    raise download_error(url, what, is_transient=response.status in _TRANSIENT)
+                yield response
+                return
+    raise download_error(step.url, f"more than {_MAX_REDIRECTS} redirects")
+
+
+def _redirected(step: FetchStep, before: str, location: str, *, is_offline: bool) -> str:
+    url = urljoin(before, location).partition("#")[0]
+    if (fault := fetch_url_fault(url)) is not None:
+        raise refused_address_error(before, f"redirects to an address that {fault}", "name the file's own address")
+    origin = url_origin(url)
+    # The digest protects the bytes, but not the request: others could read which file is fetched.
+    if urlsplit(before).scheme == "https" != urlsplit(url).scheme:
+        hint = "name an address that does not leave https"
+        raise refused_address_error(before, f"redirects from https to {origin}", hint)
+    # Consent is for one server: it must not choose another one that gets the request (ADR 32).
+    if origin not in {grant.name for grant in step.grants}:
+        hint = f"if it is intended, write `redirects: [{origin}]` into the step"
+        raise refused_address_error(before, f"redirects to {origin}, which the pipeline does not name", hint)
+    if is_offline and not is_loopback(url):
+        raise FetchError(barred_offline(f"{before} redirects to {origin}, which"))
+    return url
+
+
+def _check_size(step: FetchStep, size: int) -> None:
+    if size > step.max_bytes:
+        message = f"{step.url} has {size:,} bytes or more, the limit is {step.max_bytes:,}"
+        raise FetchError(Diagnostic("E453", message, hint="raise `fetch.max_size` if this size is correct"))
+
+
+def file_chunks(path: Path) -> Iterator[bytes]:
+    """Yield the bytes of a file, in pieces."""
+    with open_stream(path) as file:
+        while chunk := file.read(_CHUNK):
+            yield chunk
+
+
+def _digest(path: Path) -> str:
+    with open_stream(path) as file:
+        return file_digest(file, "sha256").hexdigest()
+
+
+def _text(error: Exception) -> str:
+    return getattr(error, "strerror", None) or str(error) or type(error).__name__

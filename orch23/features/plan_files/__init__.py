@@ -1,0 +1,1 @@
+"""Plan files, for a build of what was approved: `plan --out` and `build --plan`."""

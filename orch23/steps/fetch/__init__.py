@@ -1,1 +1,0 @@
-"""The step kind `fetch`: download a file with a known SHA-256."""
