@@ -1,24 +1,40 @@
-"""Write what runs did with a shared cache: a clause for each count, rows, and a total."""
+"""Read and write what runs did with a shared cache: a clause for each count, rows, and a total."""
 
 from collections.abc import Iterable, Sequence
 from datetime import tzinfo
 from decimal import Decimal
+from pathlib import Path
 
-from msgspec import convert
+from msgspec import Struct, convert
 from msgspec.structs import asdict, replace
 
 from orch23.model.digest import Json
-from orch23.model.event import SharedCacheUsed
+from orch23.model.event import RunStarted, SharedCacheUsed
 from orch23.model.text import format_duration, format_money, parse_amount
 from orch23.report.diagnostics import visible
-from orch23.report.runs import aligned, started_text
-from orch23.report.values import format_size, pluralize
-from orch23.store.run_list import SharedCacheRun
+from orch23.report.values import aligned, format_size, pluralize, started_text
+from orch23.store.run_logs import past_events, run_pipeline
 
 _CENT = Decimal("0.01")
 _SECOND = 1.0
 _SHOWN_S = 0.05
 """Less is shown as 0 seconds."""
+
+
+class SharedCacheRun(Struct, frozen=True):
+    """What one run did with a shared cache. `started` is the time of its first event."""
+
+    run_id: str
+    pipeline: str
+    started: str
+    used: SharedCacheUsed
+
+
+def shared_cache_run(path: Path) -> SharedCacheRun | None:
+    """Return what the run of a journal did with a shared cache; None if it used none, or if that line is damaged."""
+    found = [*past_events(path, RunStarted, SharedCacheUsed)]
+    uses = (data for _, data in found if isinstance(data, SharedCacheUsed))
+    return next((SharedCacheRun(path.stem, run_pipeline(found[0][0]), found[0][0].ts, used) for used in uses), None)
 
 
 def shared_cache_text(used: SharedCacheUsed, not_stored: str = "") -> str:

@@ -1,7 +1,8 @@
-"""Format counts, sizes, costs and JSON documents; durations and money are formatted in `model.text`."""
+"""Format counts, sizes, costs, tables and JSON documents; durations and money are formatted in `model.text`."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from datetime import datetime, tzinfo
 from decimal import Decimal
 
 from orch23.model.digest import Json, json_builtin
@@ -40,6 +41,21 @@ def money_text(known: Decimal, possible: Decimal) -> str:
 def truncate(text: str, limit: int) -> str:
     """Return a text of at most `limit` characters; a longer one ends in `...`."""
     return text if len(text) <= limit else f"{text[: limit - 3]}..."
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> str:
+    """Return rows of equal length as lines, whose columns but the last have the same width in each line."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)][:-1]
+    cells = ([f"{text:<{width}}" for text, width in zip(row, [*widths, 0], strict=True)] for row in rows)
+    return "".join("  ".join(row).rstrip() + "\n" for row in cells)
+
+
+def started_text(started: str, zone: tzinfo | None) -> str:
+    """Return the time of an event in minutes, in a zone, None for this machine's; empty if it is none."""
+    try:
+        return f"{datetime.fromisoformat(started).astimezone(zone):%Y-%m-%d %H:%M}" if started else ""
+    except ValueError:
+        return ""
 
 
 def json_document(value: Mapping[str, Json]) -> str:

@@ -17,6 +17,7 @@ from msgspec import Struct
 from orch23.model.diagnostic import Diagnostic, Location
 from orch23.model.errors import CorruptStateError, NotFoundError, SafetyError
 from orch23.model.event import (
+    EVENT_KINDS,
     EVENT_VERSION,
     CallSubmitted,
     Event,
@@ -52,6 +53,7 @@ from orch23.store.safe_files import (
 INTERRUPTED = "interrupted"
 # The statuses of runs that the next one continues.
 _CONTINUED = (INTERRUPTED, "waiting")
+_RECORDED = (StageStatus.BUILT, StageStatus.VERIFIED)
 _CLOSED = -1
 _SUM_DIGITS = 16
 _TYPE = b'"type":"'
@@ -319,6 +321,20 @@ def stage_ends(logs: Path, pipeline_file: str, stage: str) -> Iterator[tuple[str
         for line, end in past_events(path, StageFinished, marks=(stage_mark(stage) + b'"',)):
             if line.event.role == stage:
                 yield path.stem, line.event.message, end
+
+
+def run_of_result(logs: Path, pipeline_file: str, stage: str, key: str) -> str:
+    """Return the id of the newest run of a pipeline that recorded a stage's result with this key; empty if none did.
+
+    A run that restored the result, or found it fresh, does not count.
+    """
+    ends = stage_ends(logs, pipeline_file, stage)
+    return next((run for run, _, end in ends if end.key == key and end.status in _RECORDED), "")
+
+
+def run_ids(logs: Path) -> list[str]:
+    """Return the ids of the runs that have an event, newest first."""
+    return [path.stem for path in journal_paths(logs) if any(past_events(path, *EVENT_KINDS.values()))]
 
 
 def _second(path: Path) -> str:

@@ -16,7 +16,9 @@ from orch23.cli.project_loading import Project, open_read_session
 from orch23.decide.dry_run import Preview, preview
 from orch23.decide.ownership import is_of_plan
 from orch23.decide.session import Session
+from orch23.features.inspecting.costs import costs_text, stage_costs
 from orch23.features.inspecting.explain import accepted_text, text_diff
+from orch23.features.inspecting.runs import commands_json, commands_text, ran_commands
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry, Json
 from orch23.model.errors import MissingBytesError, NotFoundError, UsageError
@@ -29,11 +31,9 @@ from orch23.model.stage_status import NEW_RESULTS, StageStatus
 from orch23.model.text import format_duration
 from orch23.plan.planner import ALL_STAGES, Selection
 from orch23.report.diagnostics import visible
-from orch23.report.runs import commands_json, commands_text, costs_text, ran_commands, stage_costs
 from orch23.report.values import json_document
 from orch23.steps.registry import is_llm
-from orch23.store.run_list import run_ids, run_of_result
-from orch23.store.run_logs import AttemptFiles, pipeline_journals, read_journal, stage_ends
+from orch23.store.run_logs import AttemptFiles, pipeline_journals, read_journal, run_ids, run_of_result, stage_ends
 from orch23.text.secrets import secrets_from
 
 if TYPE_CHECKING:

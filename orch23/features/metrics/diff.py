@@ -12,7 +12,7 @@ from orch23.features.metrics.states import MetricsState, revision_metrics, run_m
 from orch23.model.diagnostic import Diagnostic, Severity
 from orch23.model.errors import NotFoundError, UsageError
 from orch23.resolve.metrics import MetricsError, MetricValues, compare_metrics
-from orch23.store.run_list import run_ids
+from orch23.store.run_logs import run_ids
 
 _DEFAULT = "HEAD"
 _MOST_NAMES = 2

@@ -33,8 +33,7 @@ from orch23.report.observers import event_redactor
 from orch23.resolve.metrics import MetricsError, MetricValues, read_metrics
 from orch23.store.access import foreign_store_warning
 from orch23.store.project_store import ProjectStore, open_store
-from orch23.store.run_list import run_ids
-from orch23.store.run_logs import AttemptFiles, journal_pipeline, pipeline_journals, read_journal
+from orch23.store.run_logs import AttemptFiles, journal_pipeline, pipeline_journals, read_journal, run_ids
 from orch23.store.run_metrics import RunMetrics, runs_with_metrics, stored_metrics
 
 STDOUT = "-"

@@ -34,11 +34,10 @@ from orch23.model.paths import LOGS_FOLDER
 from orch23.model.pipeline import family_of
 from orch23.model.plan import Fresh
 from orch23.report.diagnostics import visible
-from orch23.report.shared_cache import shared_cache_json, shared_cache_rows
+from orch23.report.shared_cache import SharedCacheRun, shared_cache_json, shared_cache_rows, shared_cache_run
 from orch23.report.values import format_size, json_document, pluralize
 from orch23.store.project_store import ProjectStore, open_store
-from orch23.store.run_list import SharedCacheRun, run_ids, shared_cache_run
-from orch23.store.run_logs import journal_paths
+from orch23.store.run_logs import journal_paths, run_ids
 
 
 def remove_unneeded(

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from orch23.model.event import SharedCacheUsed
-from orch23.report.shared_cache import shared_cache_rows, shared_cache_text, total_use
-from orch23.store.run_list import SharedCacheRun
+from orch23.report.shared_cache import SharedCacheRun, shared_cache_rows, shared_cache_text, total_use
 from tests.e2e.pipelines import green, pipeline, prompt
 from tests.project import Project
 

@@ -16,8 +16,7 @@ from orch23.model.event import Event
 from orch23.model.paths import LOGS_FOLDER
 from orch23.model.run_facts import RunFacts
 from orch23.report.observers import event_redactor
-from orch23.store.run_list import run_ids
-from orch23.store.run_logs import whole_line
+from orch23.store.run_logs import run_ids, whole_line
 from orch23.store.safe_files import open_stream
 
 _NONCE_BYTES = 18

@@ -1,8 +1,8 @@
 """List the runs of a project by their journals."""
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping
-from datetime import datetime
+from collections.abc import Iterable, Mapping
+from datetime import datetime, tzinfo
 from decimal import Decimal
 from pathlib import Path
 
@@ -10,21 +10,13 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from orch23.model.errors import CorruptStateError
-from orch23.model.event import EVENT_KINDS, CallReserved, RunFinished, RunStarted, SharedCacheUsed, StageFinished
-from orch23.model.stage_status import StageStatus
+from orch23.model.event import CallReserved, RunFinished, StageFinished
+from orch23.model.text import format_duration, parse_amount
+from orch23.report.diagnostics import visible
+from orch23.report.values import aligned, format_counts, money_text, pluralize, started_text
 from orch23.store.history import run_totals, uncollected_amounts
-from orch23.store.run_logs import (
-    INTERRUPTED,
-    JournalLine,
-    journal_paths,
-    parse_journal,
-    past_events,
-    run_pipeline,
-    stage_ends,
-)
+from orch23.store.run_logs import INTERRUPTED, JournalLine, journal_paths, parse_journal, run_pipeline
 from orch23.store.safe_files import read_regular
-
-_RECORDED = (StageStatus.BUILT, StageStatus.VERIFIED)
 
 
 class RunSummary(Struct, frozen=True, kw_only=True, rename={"run_id": "run", "counts": "stages"}):
@@ -67,36 +59,6 @@ def list_runs(logs: Path) -> tuple[RunSummary, ...]:
     return tuple(found)
 
 
-def run_of_result(logs: Path, pipeline_file: str, stage: str, key: str) -> str:
-    """Return the id of the newest run of a pipeline that recorded a stage's result with this key; empty if none did.
-
-    A run that restored the result, or found it fresh, does not count.
-    """
-    ends = stage_ends(logs, pipeline_file, stage)
-    return next((run for run, _, end in ends if end.key == key and end.status in _RECORDED), "")
-
-
-def run_ids(logs: Path) -> list[str]:
-    """Return the ids of the runs that have an event, newest first."""
-    return [path.stem for path in journal_paths(logs) if any(past_events(path, *EVENT_KINDS.values()))]
-
-
-class SharedCacheRun(Struct, frozen=True):
-    """What one run did with a shared cache. `started` is the time of its first event."""
-
-    run_id: str
-    pipeline: str
-    started: str
-    used: SharedCacheUsed
-
-
-def shared_cache_run(path: Path) -> SharedCacheRun | None:
-    """Return what the run of a journal did with a shared cache; None if it used none, or if that line is damaged."""
-    found = [*past_events(path, RunStarted, SharedCacheUsed)]
-    uses = (data for _, data in found if isinstance(data, SharedCacheUsed))
-    return next((SharedCacheRun(path.stem, run_pipeline(found[0][0]), found[0][0].ts, used) for used in uses), None)
-
-
 def _summary(run_id: str, lines: tuple[JournalLine, ...]) -> RunSummary:
     first, last = lines[0], lines[-1]
     statuses = (line.event.data.status.value for line in lines if isinstance(line.event.data, StageFinished))
@@ -136,3 +98,30 @@ def _seconds_between(first: str, last: str) -> float | None:
         return round((datetime.fromisoformat(last) - datetime.fromisoformat(first)).total_seconds(), 3)
     except ValueError:
         return None
+
+
+def runs_text(runs: Iterable[RunSummary], zone: tzinfo | None = None) -> str:
+    """Return a line for each run: its id, start, status, pipeline, duration, and what its stages and model calls were.
+
+    The start is a time of `zone`; None: of this machine's zone.
+    """
+    rows = [
+        (
+            visible(one.run_id),
+            started_text(one.started, zone),
+            *map(visible, (one.status, one.pipeline)),
+            "" if one.duration_s is None else format_duration(one.duration_s),
+            ", ".join(_run_facts(one)),
+        )
+        for one in runs
+    ]
+    return aligned(rows) or "there are no runs\n"
+
+
+def _run_facts(run: RunSummary) -> list[str]:
+    facts = [format_counts(run.counts)] if run.counts else []
+    facts += [pluralize(run.calls, "call")] if run.calls else []
+    cost, possible = parse_amount(run.cost) or Decimal(0), parse_amount(run.possible_cost) or Decimal(0)
+    facts += [money_text(cost, possible)] if cost or possible else []
+    facts += [f"price of {pluralize(run.unpriced, 'call')} unknown"] if run.unpriced else []
+    return facts
