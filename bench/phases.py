@@ -26,7 +26,7 @@ STAGES = 1_000
 
 def parts() -> Mapping[str, list[tuple[type, str]]]:
     """Return the parts: classes with the names of their methods."""
-    from orch23.attempt.worker import Worker  # noqa: PLC0415 - heavy
+    from orch23.attempt.stage_work import Worker  # noqa: PLC0415 - heavy
     from orch23.decide.decisions import StageDecider  # noqa: PLC0415 - heavy
     from orch23.engine.commit import Committer  # noqa: PLC0415 - heavy
     from orch23.execute.cleanup import BackgroundCleaner  # noqa: PLC0415 - heavy

@@ -15,7 +15,7 @@ EXCERPT = "orch23/text/excerpt.py"
 FAILURE = "orch23/attempt/outcomes.py"
 FRESHNESS = "orch23/decide/freshness.py"
 GROUPS = "orch23/engine/group_checks.py"
-GUARDING = "orch23/attempt/egress.py"
+GUARDING = "orch23/attempt/sent_data.py"
 JOURNAL = "orch23/store/run_logs.py"
 LEDGER = "orch23/attempt/ledger.py"
 LAYERED = "pipelines/layered_app.yaml"
@@ -340,7 +340,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
         ),
         M(
             "orch23/features/upkeep/outputs.py",
-            "    elif not session.state.ownership.is_known(path, current):\n",
+            "    elif not opened.state.ownership.is_known(path, current):\n",
             "    elif False:\n",
         ),
     ),
@@ -1153,7 +1153,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "C31": (
         M(
             "orch23/features/upkeep/outputs.py",
-            "    elif not session.state.ownership.is_known(path, current):\n",
+            "    elif not opened.state.ownership.is_known(path, current):\n",
             "    elif False:\n",
         ),
     ),

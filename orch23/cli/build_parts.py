@@ -14,17 +14,17 @@ from msgspec.structs import replace
 
 from orch23.attempt.attempt import Models, Safeguards
 from orch23.attempt.conversation import Conversations, RequestBuilder, shared_systems
-from orch23.attempt.egress import NetworkAccess
 from orch23.attempt.ledger import Ledger
 from orch23.attempt.run_events import OutputWatcher, Reporter
-from orch23.attempt.worker import Worker
+from orch23.attempt.sent_data import NetworkAccess
+from orch23.attempt.stage_work import Worker
 from orch23.cli.author_data import read_scripted_responses, validate_by_schema
 from orch23.cli.consent import Consent, trust_command_line
 from orch23.cli.parameters import EXECUTORS
 from orch23.cli.project_loading import Project
 from orch23.decide.dry_run import Preview
+from orch23.decide.open_pipeline import OpenPipeline
 from orch23.decide.protected_files import own_file_patterns
-from orch23.decide.session import Session
 from orch23.engine.build import Build, BuildOptions
 from orch23.engine.commit import Committer
 from orch23.engine.foreseen_failures import certain_failures
@@ -104,7 +104,7 @@ class BuildParts(Struct, frozen=True, kw_only=True):
 
     project: Project
     request: BuildRequest
-    session: Session
+    opened: OpenPipeline
     approval: "Approval | None"
     sandbox: SandboxLauncher
     jobs: int | None
@@ -123,7 +123,7 @@ class BuildParts(Struct, frozen=True, kw_only=True):
         Raises:
             ConsentError, ConfigurationError, ProviderError: one of them is not.
         """
-        request, session, sources = self.request, self.session, self.project.tools.sources
+        request, opened, sources = self.request, self.opened, self.project.tools.sources
         pipeline = self.project.pipeline
         if pipeline.run_log is not None:
             from orch23.cli.run_log import write_run_log  # noqa: PLC0415 - few pipelines have one
@@ -139,26 +139,26 @@ class BuildParts(Struct, frozen=True, kw_only=True):
         )
         conversations = Conversations(
             setting=context,
-            exchanges=session.store.exchanges,
+            exchanges=opened.store.exchanges,
             meter=ledger,
             secrets=self.secrets,
-            once=UniqueCalls(session.history.reusable),
+            once=UniqueCalls(opened.history.reusable),
             rates=self.project.pipeline.rates,
             max_wall_s=math.inf if pipeline.stop.max_wall_s is None else pipeline.stop.max_wall_s,
             replay=request.replay,
             offline=request.offline,
             holds=request.holds,
             resample=frozenset(request.resample),
-            built=session.lock.records,
+            built=opened.lock.records,
             batches=batches,
         )
         self._check_ready(conversations, look)
         if placement is not None:
             from orch23.cli.placement import check_connections  # noqa: PLC0415 - few builds run elsewhere
 
-            check_connections(session.state.plan, placement, look)
+            check_connections(opened.state.plan, placement, look)
         network = NetworkAccess(
-            partial=session.store.partial_downloads,
+            partial=opened.store.partial_downloads,
             environ=context.environ,
             offline=request.offline,
             is_granted=self.consent.is_granted,
@@ -176,9 +176,9 @@ class BuildParts(Struct, frozen=True, kw_only=True):
             network.close()
 
         return Build(
-            session=session,
+            opened=opened,
             worker=Worker(
-                session=session,
+                opened=opened,
                 executor_of=(lambda _: local) if placement is None else placement.executors.of,
                 models=Models(
                     requests=RequestBuilder(
@@ -202,7 +202,7 @@ class BuildParts(Struct, frozen=True, kw_only=True):
                 selection=request.selection,
                 is_isolated=lambda stage: not self._is_here(stage) or self.sandbox.choice.launcher is not None,
             ),
-            committer=Committer(session),
+            committer=Committer(opened),
             cancel_steps=local.cancel if placement is None else placement.executors.cancel,
             ledger=ledger,
             observer=self.observer,
@@ -218,7 +218,7 @@ class BuildParts(Struct, frozen=True, kw_only=True):
             cancel_calls=cancel_calls,
             stop_waiting=context.stop,
             later=batches,
-            failures=certain_failures(session.state, look),
+            failures=certain_failures(opened.state, look),
             approval=self.approval,
         )
 
@@ -242,7 +242,7 @@ class BuildParts(Struct, frozen=True, kw_only=True):
 
     def _check_ready(self, conversations: Conversations, look: Callable[[], Preview]) -> None:
         pipeline, consent, sandbox = self.project.pipeline, self.consent, self.sandbox
-        plan = self.session.state.plan
+        plan = self.opened.state.plan
 
         def ask_consent(grants: Sequence[Grant]) -> bool:
             # Without a place to store the answer, the next build would ask the same question.
@@ -254,7 +254,7 @@ class BuildParts(Struct, frozen=True, kw_only=True):
             pipeline=pipeline,
             conversations=conversations,
             sources=self.project.tools.sources,
-            contents=self.session.store.contents,
+            contents=self.opened.store.contents,
             budget=self.request.budget,
             ask_consent=ask_consent,
         ).check(plan, look)
@@ -302,7 +302,7 @@ class BuildParts(Struct, frozen=True, kw_only=True):
                 warn=lambda text: self.observer.notice(Event(Warned(of_steps=True), text, level="warning")),
             )
 
-        nodes = nodes_to_run(look(), request.selection.nodes(self.session.state.plan))
+        nodes = nodes_to_run(look(), request.selection.nodes(self.opened.state.plan))
         return place_stages(pipeline, nodes, self.name_of, local, self.jobs, surroundings, self.stack.callback)
 
     def _provider_context(self) -> ProviderContext:
@@ -318,9 +318,7 @@ class BuildParts(Struct, frozen=True, kw_only=True):
             trust_command=trust_command_line(project.settings),
             # Requests in batches are not background responses.
             submitted={
-                name: place
-                for name, place in self.session.history.submitted.items()
-                if not place.startswith(BATCH_MARK)
+                name: place for name, place in self.opened.history.submitted.items() if not place.startswith(BATCH_MARK)
             },
         )
         self.stack.callback(context.close)
@@ -328,8 +326,8 @@ class BuildParts(Struct, frozen=True, kw_only=True):
 
     def _ledger(self) -> Ledger:
         """Return the ledger of the run. `--budget` replaces `max_cost_usd` of the pipeline, and `watch` both."""
-        pipeline, budget, state = self.project.pipeline, self.request.budget, self.session.state
-        before, shared = self.session.history.spent, self.request.shared_budget
+        pipeline, budget, state = self.project.pipeline, self.request.budget, self.opened.state
+        before, shared = self.opened.history.spent, self.request.shared_budget
         if shared is not None:
             budget = shared.of_build(before.values())
 
@@ -347,7 +345,7 @@ class BuildParts(Struct, frozen=True, kw_only=True):
             sync=self.sync,
             clock=monotonic,
             before=before,
-            uncollected=self.session.history.uncollected,
+            uncollected=self.opened.history.uncollected,
             over_budget=None if shared is None else shared.refusal,
         )
         self.stack.callback(ledger.close)

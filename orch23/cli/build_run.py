@@ -19,11 +19,11 @@ from orch23.attempt.ledger import run_limits
 from orch23.cli.author_data import check_input_schemas
 from orch23.cli.build_parts import BuildParts, BuildRequest
 from orch23.cli.consent import Consent
-from orch23.cli.project_loading import Project, hidden_paths, open_build_session, open_read_session, usual_executor
+from orch23.cli.project_loading import Project, hidden_paths, open_for_build, open_for_reading, usual_executor
 from orch23.cli.store_size import warn_about_size
 from orch23.decide.dry_run import check_ownership, preview
+from orch23.decide.open_pipeline import OpenPipeline
 from orch23.decide.ownership import check_left_out
-from orch23.decide.session import Session
 from orch23.engine.build import Build
 from orch23.engine.idle_build import spec_hash
 from orch23.engine.preflight import may_call_program, may_have_process, may_use_sandbox
@@ -135,7 +135,7 @@ def run_build(
     with ExitStack() as signals, prepared_build(project, request, screen) as build:
         on_ready()
 
-        shared = build.session.state.shared
+        shared = build.opened.state.shared
 
         def interrupt(signum: int) -> None:
             on_signal(signum)
@@ -197,27 +197,27 @@ def prepared_build(project: Project, request: BuildRequest, screen: Observer) ->
         sandbox_dirs, left_edited = _recover(project)
         forced = (*request.forced, *request.resample)
         secrets, consent = secrets_from(settings.environ), Consent.of(settings.root, settings.environ)
-        opened = _open_cache(project, request, consent, secrets, stack)
-        shared = None if opened is None else opened.results
+        opened_cache = _open_cache(project, request, consent, secrets, stack)
+        shared = None if opened_cache is None else opened_cache.results
         open_again = partial(
-            open_read_session, project, forced=forced, overwrite_edited=request.overwrite_edited, shared=shared
+            open_for_reading, project, forced=forced, overwrite_edited=request.overwrite_edited, shared=shared
         )
         # Read under the lock: no other build changes the lock file, the journal or the store from here on.
-        session = open_build_session(project, forced=forced, overwrite_edited=request.overwrite_edited, shared=shared)
-        selected = _selected(project, session, request.selection)
-        check_ownership(session)
+        opened = open_for_build(project, forced=forced, overwrite_edited=request.overwrite_edited, shared=shared)
+        selected = _selected(project, opened, request.selection)
+        check_ownership(opened)
         check_input_schemas(pipeline, store.workspace, project.tools.sources)
         approval = _approval(project, request, open_again) if request.approve is not None else None
         run_id = new_run_id(settings.clock(), project.loaded.digests[pipeline.file].sha256[:8])
         journal = stack.enter_context(closing(Journal(store.logs, run_id, settings.clock)))
         folder = store.logs / journal.run_id
-        nodes = session.state.plan.nodes
+        nodes = opened.state.plan.nodes
         elsewhere = {name_of(nodes[one]) for one in selected if may_have_process(nodes[one])} - {LOCAL_EXECUTOR}
         jobs, workers = _limits(request.jobs or pipeline.jobs, is_mixed=bool(elsewhere))
         parts = BuildParts(
             project=project,
             request=request,
-            session=session,
+            opened=opened,
             approval=approval,
             sandbox=sandbox,
             jobs=jobs,
@@ -234,8 +234,8 @@ def prepared_build(project: Project, request: BuildRequest, screen: Observer) ->
             folder=folder,
             stack=stack,
         )
-        if opened is not None:
-            opened.events.pass_to(parts.observer)
+        if opened_cache is not None:
+            opened_cache.events.pass_to(parts.observer)
         local = LocalExecutor(
             sandbox_dirs=sandbox_dirs,
             contents=store.contents,
@@ -252,9 +252,9 @@ def prepared_build(project: Project, request: BuildRequest, screen: Observer) ->
         build = parts.checked_build(local, cache(lambda: preview(open_again(), request.selection)))
         tier = sandbox.tier if any(map(needs_sandbox, nodes.values())) else "of the workers" if elsewhere else "unused"
         at_rest = build.unaffected.intersection(selected)
-        began = _run_started(project, session, journal.run_id, jobs or 0, tier, at_rest)
+        began = _run_started(project, opened, journal.run_id, jobs or 0, tier, at_rest)
         build.observer.notice(run_started(replace(began, limits=run_limits(build.ledger.limits), **_machine())))
-        _report_plan(session.state.plan, selected - at_rest, build.observer)
+        _report_plan(opened.state.plan, selected - at_rest, build.observer)
         _warn_about_scheduler(build, request, settings.environ, is_used=bool(elsewhere))
         if _warn_about_sandbox(build, tier) and tier == LANDLOCK_TIER:
             # The warning about Landlock is shown once. Without any sandbox, each build warns again.
@@ -266,7 +266,7 @@ def prepared_build(project: Project, request: BuildRequest, screen: Observer) ->
         yield build
 
 
-def _approval(project: Project, request: BuildRequest, open_again: Callable[[], Session]) -> "Approval":
+def _approval(project: Project, request: BuildRequest, open_again: Callable[[], OpenPipeline]) -> "Approval":
     """Return what the stages may do, once the plan file was found to hold. A refused build has no journal."""
     from orch23.decide.approval import approval_of  # noqa: PLC0415 - only with a plan file
 
@@ -283,16 +283,16 @@ def _recorded_end(build: Build) -> Iterator[None]:
         yield
     except Exception as error:
         code = getattr(error, "exit_code", ExitCode.MACHINE if isinstance(error, OSError) else ExitCode.BUG)
-        number = custom_exit_code(code, getattr(error, "diagnostics", ()), build.session.pipeline.exit_codes)
+        number = custom_exit_code(code, getattr(error, "diagnostics", ()), build.opened.pipeline.exit_codes)
         ended = build.ledger.with_totals(RunFinished(status="interrupted", exit_code=number))
         with suppress(OSError):
             build.observer.notice(Event(ended, str(error), level="error"))
         raise
 
 
-def _selected(project: Project, session: Session, selection: Selection) -> frozenset[str]:
+def _selected(project: Project, opened: OpenPipeline, selection: Selection) -> frozenset[str]:
     """Return the selected nodes, once git has checked out what they need."""
-    plan, last = session.state.plan, project.last_build
+    plan, last = opened.state.plan, project.last_build
     changed = () if last is None else last.stale_snapshot.difference.changed
     selected, there = selection.nodes(plan), (os.path.lexists(project.store.root / path) for path in changed)
     # After an edit of files that are still there, git has left out nothing else: it need not be started.
@@ -377,7 +377,7 @@ def _warn_about_scheduler(build: Build, request: BuildRequest, environ: Mapping[
 
 def _warn_about_sandbox(build: Build, tier: str) -> bool:
     """Warn if the sandbox is not the best one, or if there is none; return whether a warning was shown."""
-    if tier not in _SANDBOX_WARNINGS or build.session.store.shown_tier() == tier:
+    if tier not in _SANDBOX_WARNINGS or build.opened.store.shown_tier() == tier:
         return False
     build.observer.notice(Event(Warned(of_steps=True), _SANDBOX_WARNINGS[tier], level="warning"))
     return True
@@ -391,12 +391,12 @@ _SANDBOX_WARNINGS = {
 
 def _report_recovery(build: Build, left_edited: Sequence[str]) -> None:
     """Report responses that are still to be collected, and what was repaired in the store."""
-    for fingerprint, response_id in build.session.history.submitted.items():
+    for fingerprint, response_id in build.opened.history.submitted.items():
         # Copied into this run's journal: the next build reads no older one, and would not know of the call.
         submitted = CallSubmitted(fingerprint=fingerprint, response_id=response_id)
         build.observer.notice(Event(submitted, f"still to be collected: {response_id}"))
     edited = (f"{path}: left as it is, since it was edited after a crash" for path in left_edited)
-    for line in (*build.session.store.repairs(), *edited):
+    for line in (*build.opened.store.repairs(), *edited):
         build.observer.notice(Event(StoreRepaired(), line, level="warning"))
 
 
@@ -409,9 +409,9 @@ def _machine() -> dict[str, str]:
 
 
 def _run_started(
-    project: Project, session: Session, run_id: str, jobs: int, sandbox: str, at_rest: Collection[str]
+    project: Project, opened: OpenPipeline, run_id: str, jobs: int, sandbox: str, at_rest: Collection[str]
 ) -> RunStarted:
-    pipeline, plan = project.pipeline, session.state.plan
+    pipeline, plan = project.pipeline, opened.state.plan
     key = run_id.split("-")[1]
     if (part := project.part) is not None and project.last_build is not None:
         began, (lock, _) = part.rows.head.began, project.last_build.lock_file
@@ -434,7 +434,7 @@ def _run_started(
         name=pipeline.name,
         run_id=run_id,
         key=key,
-        lock=lock_digest(session.lock_path),
+        lock=lock_digest(opened.lock_path),
         spec_file=spec_file,
         spec_hash=spec_hash(project.store, spec_file),
         stages=len(plan.order),

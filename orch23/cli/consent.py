@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from orch23.cli.console import Console, working_directory
 from orch23.cli.discovery import find_project
-from orch23.cli.project_loading import Project, ProjectSettings, open_read_session
+from orch23.cli.project_loading import Project, ProjectSettings, open_for_reading
 from orch23.engine.preflight import llm_steps
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ConfigurationError, ProviderError
@@ -112,7 +112,7 @@ def needed_grants(project: Project) -> tuple[Grant, ...]:
     settings = project.settings
     # Compared with no grants at all: `trust` must list also what the user has allowed before.
     nothing_yet = Consent(settings.root, Grants(None), Workspace(settings.root, None))
-    plan = open_read_session(project).state.plan
+    plan = open_for_reading(project).state.plan
     found = dict.fromkeys(nothing_yet.missing_grant(step, settings.environ) for step in llm_steps(plan))
     stages = (node for node in plan.nodes.values() if isinstance(node, Stage))
     # Other step kinds name their grants themselves, such as a download from a server.

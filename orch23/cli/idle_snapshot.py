@@ -252,7 +252,7 @@ class IdleSnapshotWriter(Struct, kw_only=True):
 
         They were read at the start of the build: an edit since then must not get into the snapshot as known.
         """
-        lock = build.session.lock_path.relative_to(self.project.settings.root).as_posix()
+        lock = build.opened.lock_path.relative_to(self.project.settings.root).as_posix()
         digests = {file: digest.sha256 for file, digest in self.project.loaded.digests.items()}
         return {
             **digests,
@@ -311,7 +311,7 @@ class IdleSnapshotWriter(Struct, kw_only=True):
         from orch23.report.plan_text import plan_text, status_text  # noqa: PLC0415
         from orch23.report.plan_view import models_of, plan_view  # noqa: PLC0415
 
-        plan = build.session.state.plan
+        plan = build.opened.state.plan
         view = plan_view(plan, decisions, skipped=build.options.selection.skipped(plan))
         marks = marks_for(sys.stderr.encoding)
         plain, colored = Style(marks=marks), Style(marks=marks, color=True)

@@ -11,7 +11,7 @@ from msgspec import Struct
 from orch23.cli.parameters import EXECUTORS
 from orch23.cli.project_loading import usual_executor
 from orch23.decide.dry_run import Preview
-from orch23.decide.facts import has_process
+from orch23.decide.machine_facts import has_process
 from orch23.engine.preflight import may_have_process
 from orch23.engine.worker_threads import executor_of, resources_of
 from orch23.execute.placed_executors import Connects, PlacedExecutors, TakesResources

@@ -1,4 +1,4 @@
-"""Load a project: its pipeline, its store, and a read-only session on them."""
+"""Load a project: its pipeline, its store, and the open pipeline, to read or to build."""
 
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -14,19 +14,19 @@ from orch23.cli.author_data import check_schema_file
 from orch23.cli.parameters import EXECUTORS
 from orch23.cli.partial_build import LastBuild, partial_build, stages_before
 from orch23.decide.earlier_build import EarlierBuild
-from orch23.decide.facts import FactFinder
-from orch23.decide.ownership import OtherPipelines, check_left_out
-from orch23.decide.partial_plan import Part
-from orch23.decide.protected_files import declared_by_pipeline
-from orch23.decide.session import (
+from orch23.decide.machine_facts import FactFinder
+from orch23.decide.open_pipeline import (
+    OpenPipeline,
     PartialPriorState,
     PlanningTools,
     PriorState,
-    Session,
     WholePriorState,
     errors_of_sound_stages,
-    open_session,
+    open_pipeline,
 )
+from orch23.decide.ownership import OtherPipelines, check_left_out
+from orch23.decide.partial_plan import Part
+from orch23.decide.protected_files import declared_by_pipeline
 from orch23.engine.worker_threads import executor_of
 from orch23.execute.git_repository import GitRepository
 from orch23.load.loaded import InvalidPipelineError, LoadedPipeline
@@ -286,27 +286,27 @@ def read_yaml(text: str) -> Json:
     return value
 
 
-def open_read_session(
+def open_for_reading(
     project: Project,
     *,
     forced: Sequence[str] = (),
     overwrite_edited: bool = False,
     shared: "SharedResults | None" = None,
-) -> Session:
-    """Return a session that shows the project as it is at this moment. Takes no lock, writes nothing."""
+) -> OpenPipeline:
+    """Return the open pipeline, which shows the project as it is at this moment. Takes no lock, writes nothing."""
     now = replace(project, store=project.store.for_one_moment())
-    return open_build_session(now, forced=forced, overwrite_edited=overwrite_edited, shared=shared)
+    return open_for_build(now, forced=forced, overwrite_edited=overwrite_edited, shared=shared)
 
 
-def open_build_session(
+def open_for_build(
     project: Project, *, forced: Sequence[str], overwrite_edited: bool, shared: "SharedResults | None"
-) -> Session:
-    """Return a session that looks at the files of the project again for each decision. Writes nothing.
+) -> OpenPipeline:
+    """Return the open pipeline, which looks at the files of the project again for each decision. Writes nothing.
 
     `shared` are the results in a shared cache.
     """
     try:
-        return open_session(
+        return open_pipeline(
             project.pipeline,
             project.store,
             project.tools,

@@ -7,6 +7,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from orch23.decide.decisions import DecidedStage, StageDecider
+from orch23.decide.open_pipeline import OpenPipeline
 from orch23.decide.ownership import check_left_out
 from orch23.decide.plan_walk import (
     HeldBack,
@@ -20,7 +21,6 @@ from orch23.decide.plan_walk import (
     may_access,
 )
 from orch23.decide.project_state import ProjectState
-from orch23.decide.session import Session
 from orch23.decide.stage_view import ObsoleteFiles, files_at_stake
 from orch23.model.errors import InvalidInputError
 from orch23.model.pipeline import ForeachStage, Stage
@@ -178,13 +178,13 @@ class Preview(Struct, frozen=True, kw_only=True):
         return [up for up in ups if not isinstance(self.decisions.get(up), Fresh | Restore | None)]
 
 
-def check_ownership(session: Session) -> None:
+def check_ownership(opened: OpenPipeline) -> None:
     """Refuse a pipeline that declares outputs which another pipeline of the project owns.
 
     Raises:
         InvalidInputError: with every such output.
     """
-    state, earlier = session.state, session.decider.earlier
+    state, earlier = opened.state, opened.decider.earlier
     own = frozenset[str]() if earlier is None else earlier.untouched(state.plan)
     problems = [
         replace(problem, location=state.plan.pipeline.locate("stages", stage.family, "outputs"), subject=None)
@@ -196,7 +196,7 @@ def check_ownership(session: Session) -> None:
         raise InvalidInputError(*problems)
 
 
-def preview(session: Session, selection: Selection = ALL_STAGES) -> Preview:
+def preview(opened: OpenPipeline, selection: Selection = ALL_STAGES) -> Preview:
     """Return what a build of the same selection would do.
 
     Raises:
@@ -205,14 +205,14 @@ def preview(session: Session, selection: Selection = ALL_STAGES) -> Preview:
     """
     from orch23.decide.removals import removals  # noqa: PLC0415 - a build loads the walk alone
 
-    selected = selection.nodes(session.state.plan)
-    check_left_out(session.state.git, session.pipeline, map(session.state.plan.nodes.__getitem__, selected))
-    check_ownership(session)
+    selected = selection.nodes(opened.state.plan)
+    check_left_out(opened.state.git, opened.pipeline, map(opened.state.plan.nodes.__getitem__, selected))
+    check_ownership(opened)
     decided: dict[str, DecidedStage] = {}
-    decisions, state = DryRun(session.decider, selection, decided).run(), session.state
+    decisions, state = DryRun(opened.decider, selection, decided).run(), opened.state
     # With a shared cache, stages are decided as their lookups finish.
     decided = {name: decided[name] for name in state.plan.order if name in decided}
-    removed, uncertain = removals(session, decisions, decided, is_whole=selection.selects_all)
+    removed, uncertain = removals(opened, decisions, decided, is_whole=selection.selects_all)
     has_all_items = selection.selects_all and not state.plan.unexpanded
     return Preview(
         state=state,
@@ -233,17 +233,17 @@ class Replan(Struct, frozen=True):
     unaffected: frozenset[str]
 
 
-def replan(session: Session, lock: LockFile, selection: Selection) -> Replan:
+def replan(opened: OpenPipeline, lock: LockFile, selection: Selection) -> Replan:
     """Return the decisions of the next build of a selection, which keeps user edits.
 
     `lock` is the lock file that this build wrote. Stages that this build forced are forced again: the
     result is stored for the same command line.
     """
-    before = session.decider
+    before = opened.decider
     old = before.state
     state = ProjectState(
         old.plan,
-        session.store.for_one_moment(),
+        opened.store.for_one_moment(),
         lock,
         git=old.git,
         other_pipelines=old.other_pipelines,
@@ -256,7 +256,7 @@ def replan(session: Session, lock: LockFile, selection: Selection) -> Replan:
         before.sources,
         before.read_yaml,
         forced=before.forced,
-        earlier=before.earlier and before.earlier.after(session.store.workspace.written_paths),
+        earlier=before.earlier and before.earlier.after(opened.store.workspace.written_paths),
     )
     dry_run = DryRun(decider, selection)
     return Replan(dry_run.run(), state, dry_run.unaffected)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from orch23.decide.session import Session
+from orch23.decide.open_pipeline import OpenPipeline
 from orch23.model.diagnostic import Diagnostic, Severity
 from orch23.model.file_policy import tool_file_name
 from orch23.model.pipeline import ForeachStage, Pipeline, SkippedStage, Stage
@@ -39,19 +39,19 @@ def _declared(pipeline: Pipeline, nodes: Iterable[_Node]) -> DeclaredPatterns:
 
 
 class DeclaredByPlan(Struct, dict=True):
-    """The patterns that the stages, items and switched-off stages of a session's plan declare.
+    """The patterns that the stages, items and switched-off stages of a plan declare.
 
     The index is built for the first protected path, which most builds do not have, and again when the plan was
     extended.
     """
 
-    session: Session
+    opened: OpenPipeline
     _plan: Plan | None = None
     _declared: DeclaredPatterns | None = None
 
     @cached_property
     def _none(self) -> DeclaredPatterns:
-        return _declared(self.session.pipeline, ())
+        return _declared(self.opened.pipeline, ())
 
     def refusal(self, path: str) -> str | None:
         """Return why no stage of today's plan may write or remove a path, or None, by its names alone.
@@ -59,13 +59,13 @@ class DeclaredByPlan(Struct, dict=True):
         Raises:
             SafetyError: the path leads through a link.
         """
-        return self.session.store.promoter.refusal(path, self._by_names)
+        return self.opened.store.promoter.refusal(path, self._by_names)
 
     def _by_names(self, path: str) -> str | None:
         # Most paths have no protected name: they need no index of the plan.
         if self._none.write_error(path) is None:
             return None
-        plan = self.session.state.plan
+        plan = self.opened.state.plan
         if self._declared is None or self._plan is not plan:
             nodes = (*plan.pipeline.stages, *plan.nodes.values(), *plan.skipped.values())
             self._plan, self._declared = plan, _declared(plan.pipeline, nodes)

@@ -5,9 +5,9 @@ from collections.abc import Container, Iterator, Mapping
 from msgspec.structs import replace
 
 from orch23.decide.decisions import DecidedStage
+from orch23.decide.open_pipeline import OpenPipeline
 from orch23.decide.project_state import ProjectState, written_paths
 from orch23.decide.protected_files import DeclaredByPlan
-from orch23.decide.session import Session
 from orch23.decide.stage_view import ObsoleteFiles
 from orch23.model.paths import PatternSet, is_glob, match_any
 from orch23.model.pipeline import Stage, family_of
@@ -17,13 +17,13 @@ from orch23.plan.nodes import writes_of
 
 
 def removals(
-    session: Session, decisions: Mapping[str, Decision], decided: Mapping[str, DecidedStage], *, is_whole: bool
+    opened: OpenPipeline, decisions: Mapping[str, Decision], decided: Mapping[str, DecidedStage], *, is_whole: bool
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the files that a green build removes, and those that it removes unless a stage makes them again.
 
     With `is_whole`, all stages of the pipeline are selected.
     """
-    state = session.state
+    state = opened.state
     active = {n: d for n, d in decisions.items() if isinstance(d, Run | Maybe | VerifyOnly | Restore | Expand)}
     made, writes, lost = set[str](), list[str](), list[tuple[str, str]]()
     for name, one in active.items():
@@ -46,9 +46,9 @@ def removals(
     ended = ObsoleteFiles(state).replacements() if is_whole else ()
     if not (lost or ended):
         return (), ()
-    may_replace, entry = session.decider.may_replace, state.store.workspace.entry
+    may_replace, entry = opened.decider.may_replace, state.store.workspace.entry
     gone = {path for name, path in lost if (there := entry(path)) and may_replace(path, there, [name])} | {*ended}
-    declared = DeclaredByPlan(session)
+    declared = DeclaredByPlan(opened)
     refused = {path for path in gone if entry(path) is not None and declared.refusal(path) is not None}
     # A renamed stage takes the files of its former name over. Protected names that no stage declares stay (ADR 26).
     paths = sorted(gone - made - refused)

@@ -12,7 +12,7 @@ from orch23.decide.result_source import ResponseSource
 from orch23.model.llm import Exchange
 from orch23.providers.adapter import SCRIPTED_PROVENANCE
 from orch23.store.exchanges import exchange_text, parse_exchange
-from orch23.store.turns import PAUSE
+from orch23.store.thread_turns import PAUSE
 from orch23.text.secrets import Secrets
 
 MAX_RESPONSE_BYTES = 4 << 20

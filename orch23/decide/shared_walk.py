@@ -12,7 +12,7 @@ from orch23.model.pipeline import ForeachStage, Stage
 from orch23.model.record import Record
 from orch23.plan.nodes import Node
 from orch23.plan.planner import Selection
-from orch23.store.turns import PAUSE
+from orch23.store.thread_turns import PAUSE
 
 _READY = 256
 """At most so many ready nodes are taken before they are handled."""

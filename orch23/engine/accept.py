@@ -5,10 +5,10 @@ from collections.abc import Collection, Mapping
 from msgspec import UNSET
 
 from orch23.attempt.attempt import StageResult
-from orch23.attempt.egress import guard_edit
 from orch23.attempt.outcomes import metrics_of, missing_bytes_error
 from orch23.attempt.process_runner import Files
-from orch23.attempt.worker import InputsChangedError, record_edit
+from orch23.attempt.sent_data import guard_edit
+from orch23.attempt.stage_work import InputsChangedError, record_edit
 from orch23.decide.dry_run import DryRun
 from orch23.engine.build import Build
 from orch23.model.diagnostic import Diagnostic
@@ -42,8 +42,8 @@ def accept(build: Build, stages: Collection[str]) -> int:
         SafetyError: its result would change a protected path that no stage declares.
         UsageError: a stage has no edited output, or an upstream stage has to run first.
     """
-    decisions = DryRun(build.session.decider).run()
-    Selection(only=tuple(stages)).nodes(build.session.state.plan)
+    decisions = DryRun(build.opened.decider).run()
+    Selection(only=tuple(stages)).nodes(build.opened.state.plan)
     names = [name for name in decisions if not {name, family_of(name)}.isdisjoint(stages)]
     edits = {name: paths for name in names if (paths := _edited_paths(decisions[name]))}
     left = [stage for stage in stages if all(stage not in (name, family_of(name)) for name in edits)]
@@ -72,7 +72,7 @@ def _edited_paths(decision: Decision) -> tuple[str, ...]:
 
 def _owners(build: Build, edits: Mapping[str, tuple[str, ...]], names: list[str]) -> dict[str, tuple[str, ...]]:
     """Assign each edited path to a stage: in a chain, to the last item that makes it."""
-    state = build.session.state
+    state = build.opened.state
     found: dict[str, list[str]] = {}
     for path, name in {path: name for name, paths in edits.items() for path in paths}.items():
         makers = [
@@ -86,9 +86,9 @@ def _owners(build: Build, edits: Mapping[str, tuple[str, ...]], names: list[str]
 
 
 def _accept_one(build: Build, name: str, paths: tuple[str, ...], recorded: Record | None) -> int:
-    session, state = build.session, build.session.state
+    opened, state = build.opened, build.opened.state
     _settle_before(build, name, state.plan.earlier_items(name))
-    texts = {path: session.store.workspace.read(path) or b"" for path in paths}
+    texts = {path: opened.store.workspace.read(path) or b"" for path in paths}
     # Accepted files are kept with the transcripts, which are committed.
     secret = guard_edit(
         build.worker.safeguards.secrets, {path: data.decode("utf-8", "replace") for path, data in texts.items()}
@@ -98,7 +98,7 @@ def _accept_one(build: Build, name: str, paths: tuple[str, ...], recorded: Recor
     # The predicted result of the dry run is replaced by the accepted files.
     state.unsettle(name)
     state.unsettled.discard(name)
-    resolved = session.decider.resolve(name)
+    resolved = opened.decider.resolve(name)
     edit = f"the edit of {', '.join(paths)}"
     try:
         made = _rest(build, resolved, paths, recorded)
@@ -116,7 +116,7 @@ def _accept_one(build: Build, name: str, paths: tuple[str, ...], recorded: Recor
         return _failed(build, resolved, paths, text, (failure.feedback.excerpt, failure.diagnostics))
     if refused := build.committer.refused(outputs):
         raise SafetyError(*refused_path_errors(refused))
-    fingerprint = record_edit(session, resolved, outputs)
+    fingerprint = record_edit(opened, resolved, outputs)
     # Earlier accepted outputs of the stage stay accepted: their bytes are still the user's.
     accepted = tuple(p for p, entry in outputs.items() if p in paths or state.ownership.is_accepted(p, entry))
     done = StageResult(
@@ -137,11 +137,11 @@ def _accept_one(build: Build, name: str, paths: tuple[str, ...], recorded: Recor
 
 def _settle_before(build: Build, name: str, earlier: Collection[str]) -> None:
     """Settle the items of a chain before one that was edited: it starts from their versions."""
-    state = build.session.state
+    state = build.opened.state
     for other in earlier:
-        record = build.session.lock.records.get(other)
+        record = build.opened.lock.records.get(other)
         if record is None:
-            command = build.session.pipeline.command_line("build", "--overwrite-edited", other)
+            command = build.opened.pipeline.command_line("build", "--overwrite-edited", other)
             hint = f"build `{other}` first: `{command}` keeps the edited bytes in the store"
             message = f"`{other}`, which comes before `{name}`, has no result yet"
             raise UsageError(Diagnostic("E642", message, hint=hint))
@@ -160,7 +160,7 @@ def _failed(
     excerpt, problems = failure
     data = StageFinished(status=StageStatus.FAILED, key=resolved.key, failure=excerpt, paths=paths)
     build.observer.notice(Event(data, text, resolved.stage.name, "error"))
-    return custom_exit_code(ExitCode.FAILED, problems, build.session.pipeline.exit_codes)
+    return custom_exit_code(ExitCode.FAILED, problems, build.opened.pipeline.exit_codes)
 
 
 def _rest(build: Build, resolved: ResolvedStage, paths: tuple[str, ...], recorded: Record | None) -> StageResult:
@@ -169,8 +169,8 @@ def _rest(build: Build, resolved: ResolvedStage, paths: tuple[str, ...], recorde
     Raises:
         UsageError: a model would make the other files, so those on disk are of earlier inputs.
     """
-    decider, stage = build.session.decider, resolved.stage
-    record = recorded or next(iter(decider.todays(resolved)), None) or build.session.state.former.get(stage.name)
+    decider, stage = build.opened.decider, resolved.stage
+    record = recorded or next(iter(decider.todays(resolved)), None) or build.opened.state.former.get(stage.name)
     known = record.outputs if record is not None else {}
     done = StageResult(outputs=known, deleted=(), exchanges=(), attempts=0)
     is_todays = record is not None and record.key in (resolved.key, resolved.earlier_key)
@@ -181,7 +181,7 @@ def _rest(build: Build, resolved: ResolvedStage, paths: tuple[str, ...], recorde
     if others := sorted(known.keys() - set(paths)):
         hint = (
             f"commit the edit of {', '.join(paths)} and build: the run starts from it. "
-            f"Or `{build.session.pipeline.command_line('build', '--overwrite-edited', stage.name)}` replaces it"
+            f"Or `{build.opened.pipeline.command_line('build', '--overwrite-edited', stage.name)}` replaces it"
         )
         message = f"`{stage.name}` has to run, and {', '.join(others)} would stay as made for earlier inputs"
         raise UsageError(Diagnostic("E642", message, hint=hint))
@@ -190,7 +190,7 @@ def _rest(build: Build, resolved: ResolvedStage, paths: tuple[str, ...], recorde
 
 def _outputs(build: Build, paths: tuple[str, ...], made: Files) -> Files:
     """Return a stage's outputs: those that were made, with the edited files as on disk."""
-    store, state = build.session.store, build.session.state
+    store, state = build.opened.store, build.opened.state
     outputs: dict[str, FileEntry] = {path: entry for path, entry in made.items() if state.has_bytes(path, entry)}
     for path in paths:
         entry = store.workspace.entry(path)

@@ -27,15 +27,15 @@ from orch23.attempt.outcomes import (
 )
 from orch23.attempt.process_runner import CancelledBuildError
 from orch23.attempt.run_events import RunEvents
-from orch23.attempt.worker import InputsChangedError, Worker
+from orch23.attempt.stage_work import InputsChangedError, Worker
 from orch23.decide.decisions import DecidedStage
 from orch23.decide.dry_run import walk_through
+from orch23.decide.open_pipeline import OpenPipeline
 from orch23.decide.plan_walk import HeldBack, ItemsAdded, Kept, NextStep, NotExpanded, PassedOver, PlanWalk, Undecided
-from orch23.decide.session import Session
 from orch23.decide.stage_view import files_at_stake
 from orch23.engine.commit import Committer
 from orch23.engine.foreseen_failures import place_errors
-from orch23.engine.results import StageResults
+from orch23.engine.promotions import Promotions
 from orch23.engine.worker_threads import StagePools, WorkerThreads
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import (
@@ -56,7 +56,7 @@ from orch23.model.record import Reason, Record
 from orch23.model.stage_status import StageStatus
 from orch23.plan.planner import ALL_STAGES, Selection
 from orch23.resolve.resolution import ResolvedStage
-from orch23.store.turns import TURN
+from orch23.store.thread_turns import TURN
 
 if TYPE_CHECKING:
     from orch23.attempt.later_batches import LaterBatches
@@ -110,7 +110,7 @@ WorkOutcome: TypeAlias = StageResult | Exception | SystemExit
 
 
 class Build(Struct, kw_only=True, dict=True):
-    """One run over one session. `interrupt` may be called from a signal handler, all other methods from one thread.
+    """One run of one pipeline. `interrupt` may be called from a signal handler, all other methods from one thread.
 
     `cancel_steps` kills running processes, and refuses new ones; `cancel_calls` does the same with model calls.
     `stop_waiting` ends waits for a rate limit. `later` has the requests in batches; None if there can be none.
@@ -118,7 +118,7 @@ class Build(Struct, kw_only=True, dict=True):
     `approval` is what the stages may do, if the user has approved a plan.
     """
 
-    session: Session
+    opened: OpenPipeline
     worker: Worker
     committer: Committer
     cancel_steps: Callable[[], None]
@@ -147,7 +147,7 @@ class Build(Struct, kw_only=True, dict=True):
     @cached_property
     def _walk(self) -> PlanWalk:
         return walk_through(
-            self.session.decider,
+            self.opened.decider,
             self.options.selection,
             blocks=lambda up, node: self._results.blocks(up, node),  # noqa: PLW0108 - the results have the walk
             is_over=self._over_failure_limit,
@@ -162,7 +162,7 @@ class Build(Struct, kw_only=True, dict=True):
     @cached_property
     def _pools(self) -> StagePools:
         options = self.options
-        return StagePools(self.session.pipeline.pools, options.jobs, options.places, options.place_of)
+        return StagePools(self.opened.pipeline.pools, options.jobs, options.places, options.place_of)
 
     @cached_property
     def _deferred(self) -> "DeferredStages | None":
@@ -175,7 +175,7 @@ class Build(Struct, kw_only=True, dict=True):
 
     @cached_property
     def _checks(self) -> "GroupChecks | None":
-        if not self.session.state.plan.groups:
+        if not self.opened.state.plan.groups:
             return None
         from orch23.engine.group_checks import GroupChecks  # noqa: PLC0415 - few pipelines have groups
 
@@ -199,8 +199,8 @@ class Build(Struct, kw_only=True, dict=True):
         return RunEvents(self.observer, self.clock)
 
     @cached_property
-    def _results(self) -> StageResults:
-        return StageResults(
+    def _results(self) -> Promotions:
+        return Promotions(
             committer=self.committer,
             events=self._events,
             walk=self._walk,
@@ -218,7 +218,7 @@ class Build(Struct, kw_only=True, dict=True):
             self._threads.shutdown()
 
     def _run(self) -> BuildResult:
-        given_s = self.session.pipeline.stop.max_wall_s
+        given_s = self.opened.pipeline.stop.max_wall_s
         limit_s = math.inf if given_s is None else given_s
         until = self.clock() + limit_s
         self._skip()
@@ -277,7 +277,7 @@ class Build(Struct, kw_only=True, dict=True):
         if self._is_prepared:
             return
         self._is_prepared = True
-        plan, records = self.session.state.plan, self.session.lock.records
+        plan, records = self.opened.state.plan, self.opened.lock.records
         started = self._results.outcomes.keys() | self._running
         stages = [
             node
@@ -357,8 +357,8 @@ class Build(Struct, kw_only=True, dict=True):
         names = tuple(stage.name for stage in items if stage.name not in unaffected)
         added = StagesAdded(items=names, at_rest={"fresh": len(unaffected)} if unaffected else UNSET)
         self._events.emit(added, f"{node.name} has {len(items)} items", node.name)
-        if files := files_at_stake(self.session.state, node, items):
-            way = f"stop this build and run `{self.session.pipeline.command_line('release', node.name)}`"
+        if files := files_at_stake(self.opened.state, node, items):
+            way = f"stop this build and run `{self.opened.pipeline.command_line('release', node.name)}`"
             self._events.warn(f"its new list replaces or removes {', '.join(files)}; to keep them, {way}", node.name)
         self._skip()
         self._results.extended()
@@ -380,7 +380,7 @@ class Build(Struct, kw_only=True, dict=True):
                 self._results.end(name, edited_outcome(decision))
             # The items of a list that a stage has made were not known at the start.
             case Run() if resolved.stage.step.asks_model and (
-                errors := [*place_errors(self.session.state, resolved.stage)]
+                errors := [*place_errors(self.opened.state, resolved.stage)]
             ):
                 self._results.end(name, replace(stopped_by(resolved.key, *errors), kind="preflight"))
             case Run() | VerifyOnly():
@@ -398,12 +398,12 @@ class Build(Struct, kw_only=True, dict=True):
         self._pools.enqueue(resolved.stage)
 
     def _over_failure_limit(self) -> bool:
-        limit = self.session.pipeline.stop.max_failed_stages
+        limit = self.opened.pipeline.stop.max_failed_stages
         return not self.options.keep_going and limit is not None and self._results.failed >= limit
 
     def _skip(self) -> None:
         """Report the stages and items that are switched off, and empty lists; no stage waits for them."""
-        plan = self.session.state.plan
+        plan = self.opened.state.plan
         for name in self.options.selection.skipped(plan):
             if name not in self._results.outcomes:
                 text = str(Skipped(plan.idle[name].condition))
@@ -415,8 +415,8 @@ class Build(Struct, kw_only=True, dict=True):
             self._results.restore(resolved, record)
         except MissingBytesError as lost:
             self._events.warn(f"{lost.sha256} was damaged in the store and is dropped", name)
-            self.session.state.unsettle(name)
-            self.session.store.workspace.invalidate((*record.outputs, *record.deleted))
+            self.opened.state.unsettle(name)
+            self.opened.store.workspace.invalidate((*record.outputs, *record.deleted))
             self._decide(name)
 
     def _launch(self, resolved: ResolvedStage, decision: Run | VerifyOnly) -> None:
@@ -511,7 +511,7 @@ class Build(Struct, kw_only=True, dict=True):
                 if isinstance(outcome, ProviderError):
                     from orch23.attempt.stage_errors import provider_errors  # noqa: PLC0415 - only for failures
 
-                    end = replace(end, problems=provider_errors(self.session.pipeline, name, end.problems))
+                    end = replace(end, problems=provider_errors(self.opened.pipeline, name, end.problems))
                 self._results.end(name, end)
             case Exception() | SystemExit():
                 fault = plugin_error_of(outcome)
@@ -522,13 +522,13 @@ class Build(Struct, kw_only=True, dict=True):
 
     def _differing(self, edits: Edited, done: StageResult) -> list[str]:
         """Return the edited paths where a result has other bytes than the disk."""
-        workspace = self.session.store.workspace
+        workspace = self.opened.store.workspace
         workspace.invalidate(edits.paths)
         return [path for path in edits.paths if workspace.entry(path) not in (None, done.outputs.get(path))]
 
     def _decide_again(self, name: str, resolved: ResolvedStage, paths: tuple[str, ...]) -> None:
         """Decide a stage again whose inputs changed before it started, at most `_MAX_RESTARTS` times."""
-        self.session.store.workspace.invalidate(paths)
+        self.opened.store.workspace.invalidate(paths)
         self._events.warn(f"inputs changed while the stage was prepared: {', '.join(paths)}", name)
         self._restarts[name] = self._restarts.get(name, 0) + 1
         if self._restarts[name] <= _MAX_RESTARTS:
@@ -555,7 +555,7 @@ class Build(Struct, kw_only=True, dict=True):
 
     def _result(self) -> BuildResult:
         """Close the build: end the remaining stages, write the lock file and choose the exit code."""
-        state, everything = self.session.state, self.options.selection.selects_all
+        state, everything = self.opened.state, self.options.selection.selects_all
         if self._checks is not None:
             self._checks.end()
         rest = StageStatus.BLOCKED if self._stopped is None else StageStatus.CANCELLED
@@ -577,7 +577,7 @@ class Build(Struct, kw_only=True, dict=True):
             complete=green and everything,
         )
         # A stage can end after its response was accepted without a result to store, as one that another pipeline owns.
-        self.session.store.exchanges.write_later()
+        self.opened.store.exchanges.write_later()
         how = run_outcome(ends, self._stopped)
-        number = custom_exit_code(how.code, how.diagnostics, self.session.pipeline.exit_codes)
+        number = custom_exit_code(how.code, how.diagnostics, self.opened.pipeline.exit_codes)
         return BuildResult(stages=ends, exit_code=how.code, exit_number=number)

@@ -12,9 +12,9 @@ from msgspec.structs import replace
 
 from orch23.attempt.attempt import StageResult
 from orch23.attempt.outcomes import StageOutcome
+from orch23.decide.open_pipeline import LAST_LOCK, OpenPipeline
 from orch23.decide.ownership import is_proven
 from orch23.decide.protected_files import DeclaredByPlan
-from orch23.decide.session import LAST_LOCK, Session
 from orch23.decide.stage_view import ObsoleteFiles, StageTree
 from orch23.model.digest import FileEntry, git_blob_id
 from orch23.model.errors import MissingBytesError
@@ -55,14 +55,14 @@ class Committer(Struct, dict=True):
     written, `written_lock_sha256` the digest of its bytes in hex (empty if not known).
     """
 
-    session: Session
+    opened: OpenPipeline
     written_lock: LockFile = field(default_factory=LockFile)
     written_lock_sha256: str = ""
     _locked: dict[str, Record] = field(default_factory=dict)
 
     @cached_property
     def _declared(self) -> DeclaredByPlan:
-        return DeclaredByPlan(self.session)
+        return DeclaredByPlan(self.opened)
 
     def keep(self, resolved: ResolvedStage, done: StageResult) -> Record:
         """Make a verified result durable and visible to other stages. The workspace does not change."""
@@ -73,14 +73,14 @@ class Committer(Struct, dict=True):
     def keep_for_later(self, resolved: ResolvedStage, done: StageResult) -> Record:
         """Store a verified result that is cheap to rebuild, and show it to other stages. `sync` makes it durable."""
         record = self._record_of(resolved, done, failed=False)
-        self.session.store.records.add(record)
+        self.opened.store.records.add(record)
         self._show(resolved, done, record)
-        self.session.state.expected |= self.session.state.target(resolved.stage.name, record)
+        self.opened.state.expected |= self.opened.state.target(resolved.stage.name, record)
         return record
 
     def store_trusted_record(self, resolved: ResolvedStage, record: Record) -> Record:
         """Store a record of the lock file, a shared cache or another stage; return it with today's key and bases."""
-        state, records, own = self.session.state, self.session.store.records, self.session.pipeline.file
+        state, records, own = self.opened.state, self.opened.store.records, self.opened.pipeline.file
         if state.is_shared(record):
             # Not durable at once: the cache still has it after a power cut.
             records.add(replace(record, pipeline=own))
@@ -103,12 +103,12 @@ class Committer(Struct, dict=True):
 
     def use_recorded(self, resolved: ResolvedStage, record: Record) -> None:
         """Show a recorded result to other stages. The workspace does not change."""
-        contents, rebuilt = self.session.store.contents, self.session.state.rebuilt
+        contents, rebuilt = self.opened.store.contents, self.opened.state.rebuilt
         for entry in record.outputs.values():
             if entry.digest.sha256 in rebuilt and not contents.has(entry.digest):
                 contents.put(rebuilt[entry.digest.sha256])
-        self.session.store.records.use(record)
-        self.session.state.settle(resolved.stage.name, record)
+        self.opened.store.records.use(record)
+        self.opened.state.settle(resolved.stage.name, record)
 
     def withhold(self, name: str, record: Record) -> None:
         """Store the bytes of a result that waits for its promotion, and expect its files on disk from now on.
@@ -116,7 +116,7 @@ class Committer(Struct, dict=True):
         Raises:
             MissingBytesError: no copy of them is left.
         """
-        state = self.session.state
+        state = self.opened.state
         target = state.target(name, record)
         self.ensure_stored({path: entry for path, entry in target.items() if state.on_disk(path) != entry})
         # Downstream stages are decided on these files although the workspace does not have them yet.
@@ -124,7 +124,7 @@ class Committer(Struct, dict=True):
 
     def change(self, records: Mapping[str, Record]) -> WorkspaceChange:
         """Return the change of the workspace that promotes these results. It never includes the user's files."""
-        return self._compare({name: self.session.state.target(name, record) for name, record in records.items()})
+        return self._compare({name: self.opened.state.target(name, record) for name, record in records.items()})
 
     def ensure_stored(self, target: _Target) -> None:
         """Make sure that the store has these files, undamaged.
@@ -132,23 +132,23 @@ class Committer(Struct, dict=True):
         Raises:
             MissingBytesError: no copy of their bytes is left.
         """
-        contents = self.session.store.contents
+        contents = self.opened.store.contents
         for path, entry in target.items():
             if entry is not None and contents.has(entry.digest):
                 contents.check(entry.digest)
             elif entry is not None:
-                contents.put(self.session.state.read(path, entry))
+                contents.put(self.opened.state.read(path, entry))
 
     def promote(self, records: Mapping[str, Record], change: WorkspaceChange) -> PromotionResult:
         """Apply a change in one transaction; the records go into the lock file."""
         self._locked.update(records)
         for path in (path for target in change.targets.values() for path in target):
-            self.session.state.expected.pop(path, None)
+            self.opened.state.expected.pop(path, None)
         return self._apply(change)
 
     def is_in_place(self, name: str, record: Record) -> bool:
         """Return whether the lock file and the workspace already have a result."""
-        locked = self.session.lock.records.get(name)
+        locked = self.opened.lock.records.get(name)
         if locked is None or locked.key != record.key:
             return False
         change = self.change({name: record})
@@ -158,7 +158,7 @@ class Committer(Struct, dict=True):
         """Promote the files of a stage's last failed attempt, with a record that makes no stage fresh."""
         record = self._record(resolved, done, failed=True)
         name = resolved.stage.name
-        target = self.session.state.target(name, record)
+        target = self.opened.state.target(name, record)
         # A program that failed may not have written every file yet: a missing file is not removed.
         if done.partial:
             target = {path: wanted for path, wanted in target.items() if path in (*record.outputs, *record.deleted)}
@@ -166,7 +166,7 @@ class Committer(Struct, dict=True):
 
     def changed_inputs(self, resolved: ResolvedStage) -> tuple[str, ...]:
         """Return the source inputs that changed while the stage ran."""
-        view = StageTree(self.session.state, resolved.stage.name)
+        view = StageTree(self.opened.state, resolved.stage.name)
         given = {**resolved.files, **resolved.verify_files}
         return tuple(
             path for path, entry in given.items() if view.input_of(path) != entry and path not in resolved.base
@@ -174,9 +174,9 @@ class Committer(Struct, dict=True):
 
     def end_ownership(self, events: "RunEvents") -> None:
         """Remove the files that only ended stages own, and report those that belong to the user from now on."""
-        if self.session.state.plan.unexpanded:  # its items may still make any of these files
+        if self.opened.state.plan.unexpanded:  # its items may still make any of these files
             return
-        obsolete = ObsoleteFiles(self.session.state)
+        obsolete = ObsoleteFiles(self.opened.state)
         replacements, released = obsolete.replacements(), obsolete.released()
         removed = self.remove_obsolete(replacements) if replacements else PromotionResult()
         if removed.removed or removed.written:
@@ -198,7 +198,7 @@ class Committer(Struct, dict=True):
 
     def refused(self, target: _Target) -> dict[str, str]:
         """Return the paths that differ from the target and that no stage may change, each with the reason."""
-        on_disk = self.session.store.workspace.entry
+        on_disk = self.opened.store.workspace.entry
         return {
             path: reason
             for path, wanted in target.items()
@@ -208,7 +208,7 @@ class Committer(Struct, dict=True):
     def _obtain(self, path: str, entry: FileEntry) -> bool:
         """Store the bytes of a file; return whether that was possible."""
         try:
-            self.session.store.contents.put(self.session.state.read(path, entry))
+            self.opened.store.contents.put(self.opened.state.read(path, entry))
         except MissingBytesError:
             return False
         return True
@@ -218,42 +218,42 @@ class Committer(Struct, dict=True):
 
         `complete`: everything is green, so records of stages that no longer exist are dropped.
         """
-        session = self.session
-        before = session.lock.where(lambda name, _: not complete or session.state.plan.is_declared(name))
+        opened = self.opened
+        before = opened.lock.where(lambda name, _: not complete or opened.state.plan.is_declared(name))
         records = {**before.records, **{name: record for name, record in self._locked.items() if name in green}}
         retained = {name: record for name, record in before.retained.items() if name not in records}
-        left = ((name, record) for name, record in session.lock.released.items() if name not in records)
-        released = {n: one for n, one in left if any(os.path.lexists(session.store.root / p) for p in one.outputs)}
+        left = ((name, record) for name, record in opened.lock.released.items() if name not in records)
+        released = {n: one for n, one in left if any(os.path.lexists(opened.store.root / p) for p in one.outputs)}
         self.written_lock = LockFile(records, retained, (), released)
-        written = session.prior.write(self.written_lock, session.pipeline.name)
+        written = opened.prior.write(self.written_lock, opened.pipeline.name)
         self.written_lock_sha256 = written.sha256
-        session.store.plans.put(LAST_LOCK + session.pipeline.file, (written.sha256 or "unknown").encode(), b"1")
+        opened.store.plans.put(LAST_LOCK + opened.pipeline.file, (written.sha256 or "unknown").encode(), b"1")
         if written.file is not None:
-            place = session.lock_path.relative_to(session.store.root).as_posix()
-            session.store.workspace.note_written_file(place, written.sha256, written.file)
+            place = opened.lock_path.relative_to(opened.store.root).as_posix()
+            opened.store.workspace.note_written_file(place, written.sha256, written.file)
 
     # ---- helpers --------------------------------------------------------------------------
 
     def _show(self, resolved: ResolvedStage, done: StageResult, record: Record) -> None:
         """Show a result to other stages."""
-        self.session.state.settle(resolved.stage.name, record)
+        self.opened.state.settle(resolved.stage.name, record)
         # A later item of the chain keeps its base if this one has a new result, not on disk yet (ADR 19, rule 5).
         if done.attempts:
-            self.session.state.ran.add(resolved.stage.name)
+            self.opened.state.ran.add(resolved.stage.name)
 
     def _record(self, resolved: ResolvedStage, done: StageResult, *, failed: bool) -> Record:
         """Store the record of a result, after all its bytes. It is durable when this returns."""
         record = self._record_of(resolved, done, failed=failed)
         # Bytes before their record: after a power cut, a record whose bytes are missing would restore nothing.
-        self.session.store.sync()
-        self.session.store.records.put(record)
+        self.opened.store.sync()
+        self.opened.store.records.put(record)
         return record
 
     def _record_of(self, resolved: ResolvedStage, done: StageResult, *, failed: bool) -> Record:
-        name, state = resolved.stage.name, self.session.state
+        name, state = resolved.stage.name, self.opened.state
         # A verified claim is stored unchanged, so that the lock file stays the same (ADR 21).
         if done.claim is not None:
-            return replace(_with_key_of(resolved, done.claim), stage=name, pipeline=self.session.pipeline.file)
+            return replace(_with_key_of(resolved, done.claim), stage=name, pipeline=self.opened.pipeline.file)
         originals, bases = state.originals(resolved, (*done.outputs, *done.deleted)), state.bases(name)
         accepted = done.accepted
         # The verified result was recorded before: outputs that were accepted then stay accepted.
@@ -272,18 +272,18 @@ class Committer(Struct, dict=True):
             accepted=accepted,
             texts=resolved.texts,
             failed=failed,
-            pipeline=self.session.pipeline.file,
+            pipeline=self.opened.pipeline.file,
         )
         self._keep_starts(resolved, record)
         return replace(record, git=self._blob_ids((*record.outputs.items(), *record.starts)))
 
     def _keep_starts(self, resolved: ResolvedStage, record: Record) -> None:
         """Keep a copy of all bytes that a stage started from."""
-        store, step = self.session.store, resolved.stage.step
+        store, step = self.opened.store, resolved.stage.step
         for path, entry in record.starts:
             with contextlib.suppress(MissingBytesError):
                 if entry is not None:
-                    data = self.session.state.read(path, entry)
+                    data = self.opened.state.read(path, entry)
                     store.contents.put(data)
                     # With the transcripts: a clone has these, but no store.
                     store.exchanges.put_original(data, step.transcripts if is_llm(step) else None)
@@ -296,12 +296,12 @@ class Committer(Struct, dict=True):
             # A blob id needs the whole file in memory, and git seldom has large files.
             if entry is not None and entry.digest.size_bytes <= _LARGEST_BLOB:
                 with contextlib.suppress(MissingBytesError):
-                    found[entry.digest.sha256] = git_blob_id(self.session.state.read(path, entry))
+                    found[entry.digest.sha256] = git_blob_id(self.opened.state.read(path, entry))
         return found
 
     def _compare(self, targets: Mapping[str, _Target]) -> WorkspaceChange:
         """Compare the targets with the workspace. Files that no record knows and that are not version 0 stay."""
-        workspace, may_replace = self.session.store.workspace, self.session.decider.may_replace
+        workspace, may_replace = self.opened.store.workspace, self.opened.decider.may_replace
         whole = {path: wanted for target in targets.values() for path, wanted in target.items()}
         # The user may have edited a file since it was read for the decision, so each target is read again.
         workspace.invalidate(whole)
@@ -319,7 +319,7 @@ class Committer(Struct, dict=True):
 
     def _apply(self, change: WorkspaceChange) -> PromotionResult:
         """Apply a change to the workspace, and keep the bytes that it replaces."""
-        store, state = self.session.store, self.session.state
+        store, state = self.opened.store, self.opened.state
         for path, wanted in change.new.items():
             # The replaced bytes are stored first: after a kill the user can still get them back.
             if (there := change.old[path]) is not None:
@@ -334,10 +334,10 @@ class Committer(Struct, dict=True):
 
     def _rescue(self, path: str, there: FileEntry) -> None:
         """Keep bytes that are about to be replaced; the user's go beside the transcripts, which no cleanup removes."""
-        store = self.session.store
+        store = self.opened.store
         if not store.contents.has(there.digest):
             store.add_file(path)
-        ownership = self.session.state.ownership
+        ownership = self.opened.state.ownership
         if not ownership.is_known(path, there) or ownership.is_accepted(path, there):
             store.exchanges.put_original(store.contents.get(there.digest), None)
 

@@ -55,13 +55,13 @@ def idle_build_of(
     `began` and `ended` are the first and the last event of this build. If it `moved` anything, all stages are planned
     again; also if it was to overwrite user edits, since the next build may have to keep them.
     """
-    session, selection, state = build.session, build.options.selection, build.session.state
+    opened, selection, state = build.opened, build.options.selection, build.opened.state
     wanted = selection.nodes(state.plan)
-    if moved or session.decider.overwrite_edited:
+    if moved or opened.decider.overwrite_edited:
         # From here on, only what the next build uses counts: git, and bytes of the store.
         state.git.was_used = False
-        session.store.local.contents.read_digests.clear()
-        replanned = replan(session, build.committer.written_lock, selection)
+        opened.store.local.contents.read_digests.clear()
+        replanned = replan(opened, build.committer.written_lock, selection)
         decisions, state, unaffected = replanned.decisions, replanned.state, replanned.unaffected
     else:
         unaffected = build.unaffected
@@ -72,7 +72,7 @@ def idle_build_of(
     counts = Counter(part.idle_counts if part is not None else {})
     skipped = selection.skipped(state.plan)
     counts.update(fresh=len(wanted), skipped=len(skipped))
-    lock, spec = build.committer.written_lock_sha256, _spec_of(session.store, began.spec_file, part)
+    lock, spec = build.committer.written_lock_sha256, _spec_of(opened.store, began.spec_file, part)
     return IdleBuild(
         decisions=decisions,
         plan=state.plan,

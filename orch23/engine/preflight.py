@@ -16,7 +16,7 @@ from orch23.attempt.attempt import StepRequirements, step_runner, unmet_conditio
 from orch23.attempt.conversation import Conversations, RequestBuilder, find_recorded
 from orch23.decide.decisions import DecidedStage
 from orch23.decide.dry_run import Preview
-from orch23.decide.facts import has_process
+from orch23.decide.machine_facts import has_process
 from orch23.model.action import NAMESPACES_TIER
 from orch23.model.diagnostic import Diagnostic, Location, Related
 from orch23.model.errors import ConfigurationError, ConsentError, MissingBytesError, Orch23Error, ProviderError

@@ -15,8 +15,8 @@ from orch23.execute import process_tree
 from orch23.execute.process_tree import ProcessInfo
 from orch23.model.patterns import lazy_pattern
 from orch23.store.safe_files import closing
+from orch23.store.thread_turns import TURN
 from orch23.store.tree_removal import DIRECTORY_FLAGS, remove_tree
-from orch23.store.turns import TURN
 
 _MAX_QUEUED = 2
 

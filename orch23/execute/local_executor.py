@@ -66,7 +66,7 @@ from orch23.model.text import LineListener, LineSplitter
 from orch23.resolve.commands import SHELL_COMMAND
 from orch23.store.input_files import new_file
 from orch23.store.safe_files import closing
-from orch23.store.turns import PAUSE, TURN
+from orch23.store.thread_turns import PAUSE, TURN
 
 if TYPE_CHECKING:
     from orch23.execute.pytest_report import ReportChannel

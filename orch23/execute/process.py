@@ -16,7 +16,7 @@ from msgspec import Struct
 from orch23.execute import process_tree
 from orch23.execute.supervisor import LeaderExit, ProcessSpec, acquire_supervisor, release_supervisor
 from orch23.store.safe_files import closing, write_all
-from orch23.store.turns import PAUSE
+from orch23.store.thread_turns import PAUSE
 
 _READ_BYTES = 1 << 16
 _CHECK_EVERY_S = 0.1

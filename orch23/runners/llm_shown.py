@@ -3,8 +3,8 @@
 from functools import partial
 
 from orch23.attempt.attempt import AttemptLoop
-from orch23.attempt.egress import TrackedText
 from orch23.attempt.process_runner import Files
+from orch23.attempt.sent_data import TrackedText
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry, digest_bytes
 from orch23.model.media import may_be_media

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import SafetyError
-from orch23.store.turns import PAUSE
+from orch23.store.thread_turns import PAUSE
 
 if TYPE_CHECKING:
     import ctypes

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from orch23.decide.dry_run import Preview, preview
-from orch23.decide.session import Session
+from orch23.decide.open_pipeline import OpenPipeline
 from orch23.plan.planner import Selection
 from tests.e2e.pipelines import calls, green, note, noted, pipeline, prompt
 from tests.project import Outcome, Project, scripted
@@ -289,9 +289,9 @@ def test_a_build_is_not_looked_at_twice_where_nothing_could_be_missing(
 ) -> None:
     looked: list[object] = []
 
-    def look(session: Session, selection: Selection) -> Preview:
-        looked.append(session)
-        return preview(session, selection)
+    def look(opened: OpenPipeline, selection: Selection) -> Preview:
+        looked.append(opened)
+        return preview(opened, selection)
 
     monkeypatch.setattr("orch23.cli.build_run.preview", look)
     project.write(pipeline(RECORDED, PROMPTS))

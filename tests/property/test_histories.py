@@ -180,8 +180,8 @@ class Rig:
         """Return what a plan says of each stage, and the dead files."""
         with _quick():
             try:
-                session = project_loading.open_read_session(self._open(), **asked)
-                seen = preview(session)
+                opened = project_loading.open_for_reading(self._open(), **asked)
+                seen = preview(opened)
             except Orch23Error as error:
                 return {"!": str(int(error.exit_code))}, ()
         return {name: decision.label for name, decision in seen.decisions.items()}, seen.obsolete
@@ -241,7 +241,8 @@ def _fused(fuse: Fuse) -> Iterator[None]:
             (Journal, "notice", "write a line of the journal"),
         ):
             stack.enter_context(patch.object(owner, name, _guarded(fuse, label, getattr(owner, name))))
-        stack.enter_context(patch("orch23.decide.session.write_lock", _guarded(fuse, "write the lock", write_lock)))
+        guarded = _guarded(fuse, "write the lock", write_lock)
+        stack.enter_context(patch("orch23.decide.open_pipeline.write_lock", guarded))
         yield
 
 

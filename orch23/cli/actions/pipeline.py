@@ -19,10 +19,10 @@ from orch23.cli.opening import (
     texts_of,
 )
 from orch23.cli.parameters import PipelineArguments
-from orch23.cli.project_loading import Project, noted_errors, open_read_session
+from orch23.cli.project_loading import Project, noted_errors, open_for_reading
 from orch23.decide.dry_run import check_ownership, preview
+from orch23.decide.open_pipeline import check_items, check_plan
 from orch23.decide.ownership import check_left_out
-from orch23.decide.session import check_items, check_plan
 from orch23.engine.foreseen_failures import foreseen_failures
 from orch23.language.schema import published_schema
 from orch23.load.loaded import InvalidPipelineError
@@ -106,7 +106,7 @@ def _foreseen_warnings(project: Project, nodes: Collection[Stage | ForeachStage]
     if not any(isinstance(node, Stage) and (node.requires or is_scripted(node)) for node in nodes):
         return ()
     try:
-        seen = preview(open_read_session(project))
+        seen = preview(open_for_reading(project))
         return foreseen_warnings(project, seen, foreseen_failures(seen))
     except Orch23Error:
         # It is about files of earlier builds, which `plan` and `build` report.
@@ -225,11 +225,11 @@ def _with_empty_lists(plan: Plan) -> Plan:
 def show_graph(console: Console, *, args: PipelineArguments, form: str, as_json: bool) -> None:
     """Show stages and their dependencies."""
     project, _ = open_for_command(console, args, most_stages=0)
-    session = open_read_session(project)
-    check_ownership(session)
-    plan = session.state.plan
+    opened = open_for_reading(project)
+    check_ownership(opened)
+    plan = opened.state.plan
     # Only the items of lists that stages make depend on decisions.
-    plan = _with_empty_lists(preview(session).plan if plan.unexpanded else plan)
+    plan = _with_empty_lists(preview(opened).plan if plan.unexpanded else plan)
     formats = {"text": graph_text, "mermaid": graph_mermaid, "dot": graph_dot, "json": graph_json}
     console.write_out(formats["json" if as_json else form](plan))
 

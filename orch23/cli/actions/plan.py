@@ -23,7 +23,7 @@ from orch23.cli.opening import (
     texts_of,
 )
 from orch23.cli.parameters import GivenOptions, PipelineArguments
-from orch23.cli.project_loading import Project, open_read_session, usual_executor
+from orch23.cli.project_loading import Project, open_for_reading, usual_executor
 from orch23.decide.decisions import DecidedStage
 from orch23.decide.dependency_index import OutdatedIndexError
 from orch23.decide.dry_run import Preview, preview
@@ -289,26 +289,26 @@ def _whole_preview(
     project, stages = open_for_command(console, args, stale_snapshot=stale_snapshot)
     usual_executor(project.pipeline, args.executor)
     shared = shared_results(console, project, args)
-    session = open_read_session(project, forced=forced, overwrite_edited=overwrite_edited, shared=shared)
-    check_forced(session.state.plan, forced)
+    opened = open_for_reading(project, forced=forced, overwrite_edited=overwrite_edited, shared=shared)
+    check_forced(opened.state.plan, forced)
     check_input_schemas(project.pipeline, project.store.workspace, project.tools.sources)
     selection = selection_of(args, stages)
     if args.scheduler:
         from orch23.cli.placement import check_scheduler_of  # noqa: PLC0415 - few plans name a scheduler
 
-        nodes = map(session.state.plan.nodes.__getitem__, selection.nodes(session.state.plan))
+        nodes = map(opened.state.plan.nodes.__getitem__, selection.nodes(opened.state.plan))
         check_scheduler_of(project.pipeline, nodes, args.executor, args.scheduler)
-    seen = preview(session, selection)
+    seen = preview(opened, selection)
     try:
         # Checked last: a build that ran meanwhile has changed what this plan was decided on.
         if project.last_build is not None:
             project.last_build.check_current(project.store)
     except OutdatedIndexError:
         project = replace(project, last_build=None, earlier=None)
-        session = open_read_session(project, forced=forced, overwrite_edited=overwrite_edited, shared=shared)
-        seen = preview(session, selection)
+        opened = open_for_reading(project, forced=forced, overwrite_edited=overwrite_edited, shared=shared)
+        seen = preview(opened, selection)
     names = (*selection.targets, *selection.only, *selection.downstream)
-    check_items(seen.plan, seen.decisions, names, session.state.lock.records)
+    check_items(seen.plan, seen.decisions, names, opened.state.lock.records)
     return project, seen
 
 
@@ -444,9 +444,9 @@ def _partial_view(console: Console, args: PipelineArguments, *, estimated: bool 
         return None
     project, selection = found
     try:
-        session = open_read_session(project, shared=shared_results(console, project, args))
+        opened = open_for_reading(project, shared=shared_results(console, project, args))
         check_input_schemas(project.pipeline, project.store.workspace, project.tools.sources)
-        seen = preview(session, selection)
+        seen = preview(opened, selection)
         view = _view_of(project, seen, estimated=estimated)
         # Checked last: a build that ran meanwhile has changed what this plan was decided on.
         last.check_current(project.store)

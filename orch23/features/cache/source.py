@@ -31,7 +31,7 @@ from orch23.model.pipeline import Stage
 from orch23.model.ports import ChunkSource, ContentStore
 from orch23.model.text import join_first
 from orch23.resolve.resolution import ResolvedStage
-from orch23.store.turns import PAUSE
+from orch23.store.thread_turns import PAUSE
 
 KIND, VERSION = "stage", 1
 """The kind of an entry that is the result of a stage, and the version of its format."""

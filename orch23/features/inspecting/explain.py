@@ -11,10 +11,10 @@ from orch23.cli.actions.plan import first_request, plan_view_of, replay_first_re
 from orch23.cli.console import Console
 from orch23.cli.opening import open_stages
 from orch23.cli.parameters import PipelineArguments
-from orch23.cli.project_loading import Project, open_read_session
+from orch23.cli.project_loading import Project, open_for_reading
 from orch23.decide.decisions import DecidedStage
 from orch23.decide.dry_run import Preview, preview
-from orch23.decide.session import Session
+from orch23.decide.open_pipeline import OpenPipeline
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Digest, Json, digest_json
 from orch23.model.errors import MissingBytesError, NotFoundError
@@ -227,29 +227,29 @@ def explain_json(explanation: Explanation) -> str:
     )
 
 
-def explain_stage(project: Project, session: Session, name: str) -> tuple[Explanation, ...]:
+def explain_stage(project: Project, opened: OpenPipeline, name: str) -> tuple[Explanation, ...]:
     """Return the explanation of a stage, or of each item of a foreach.
 
     Raises:
         NotFoundError: the stage does not exist.
     """
-    Selection(targets=(name,)).nodes(session.state.plan)
-    seen = preview(session)
+    Selection(targets=(name,)).nodes(opened.state.plan)
+    seen = preview(opened)
     lines = {line.stage: line for line in plan_view_of(seen).lines}
     stages = [one for one in lines if name in (one, one.partition("@")[0])]
     if not stages:
         hint = "the items of a foreach are known when the stage that lists them has run"
         raise NotFoundError(Diagnostic("E823", f"no stage is named `{name}`", hint=hint))
-    return tuple(_explain(project, session, seen, lines[one]) for one in stages)
+    return tuple(_explain(project, opened, seen, lines[one]) for one in stages)
 
 
-def _explain(project: Project, session: Session, seen: Preview, line: PlanLine) -> Explanation:
+def _explain(project: Project, opened: OpenPipeline, seen: Preview, line: PlanLine) -> Explanation:
     causes = tuple(_causes(seen, line.stage, 0, set()))
     decided = seen.decided_stages.get(line.stage)
     if decided is None:
         return Explanation(line=line, causes=causes)
     request = first_request(project, decided)
-    then = _former(session, decided)
+    then = _former(opened, decided)
     aspects = aspects_of(then.manifest if then else {}, decided.resolved.manifest)
     restored = decided.decision.record if isinstance(decided.decision, Restore) else None
     result = restored or then
@@ -262,7 +262,7 @@ def _explain(project: Project, session: Session, seen: Preview, line: PlanLine) 
         if result is not None and (accepted or restored)
         else "",
         aspects=aspects,
-        diffs=_diffs(session, decided, then, aspects, request) if then else (),
+        diffs=_diffs(opened, decided, then, aspects, request) if then else (),
         causes=causes,
         request=_summary(project, decided, request) if request else None,
     )
@@ -290,59 +290,59 @@ def _summary(project: Project, decided: DecidedStage, request: Request) -> Reque
     )
 
 
-def _former(session: Session, decided: DecidedStage) -> Record | None:
+def _former(opened: OpenPipeline, decided: DecidedStage) -> Record | None:
     """Return the record that the decision compares the current key with."""
     if isinstance(decided.decision, Fresh | VerifyOnly):
         return decided.decision.record
-    locked = session.lock.records.get(decided.resolved.stage.name)
+    locked = opened.lock.records.get(decided.resolved.stage.name)
     if isinstance(decided.decision, Restore):
         return locked or decided.decision.record
-    relatives = session.store.records.by_identity(decided.resolved.identity)
+    relatives = opened.store.records.by_identity(decided.resolved.identity)
     return locked or next((record for record in relatives if not record.failed), None)
 
 
 def _diffs(
-    session: Session, decided: DecidedStage, then: Record, aspects: tuple[Aspect, ...], request: Request | None
+    opened: OpenPipeline, decided: DecidedStage, then: Record, aspects: tuple[Aspect, ...], request: Request | None
 ) -> tuple[TextDiff, ...]:
     found: list[TextDiff] = []
     for name, aspect in changed_aspects(aspects).items():
         prefix, _, subject = name.partition(":")
         if prefix in ("input", "verify.input", "base"):
-            old, new = _text(session, subject, aspect.then), _text(session, subject, aspect.now)
+            old, new = _text(opened, subject, aspect.then), _text(opened, subject, aspect.now)
             if old is not None and new is not None:
                 found.append(text_diff(subject, old, new))
         elif name == "command" and isinstance(aspect.then, str) and isinstance(aspect.now, str):
             found.append(text_diff("command", aspect.then, aspect.now))
     # The manifest has only digests of the prompt: the recorded request has its text.
     if {"prompt", "system"} & changed_aspects(aspects).keys():
-        found += _prompt_diffs(session, decided, then, request)
+        found += _prompt_diffs(opened, decided, then, request)
     return tuple(found)
 
 
-def _text(session: Session, path: str, value: Json) -> str | None:
+def _text(opened: OpenPipeline, path: str, value: Json) -> str | None:
     """Return the text of a digest in a manifest; None if its bytes are missing or are not text."""
     digest, _, link = value.partition(" -> ") if isinstance(value, str) else ("", "", "")
     sha256 = digest.removesuffix("+x")
     if not sha256:
         return None
     try:
-        data: bytes | None = session.store.contents.get(Digest(sha256, 0))
+        data: bytes | None = opened.store.contents.get(Digest(sha256, 0))
     except MissingBytesError:
         place = link or path
-        entry = session.store.workspace.entry(place)
-        data = session.store.workspace.read(place) if entry is not None and entry.digest.sha256 == sha256 else None
+        entry = opened.store.workspace.entry(place)
+        data = opened.store.workspace.read(place) if entry is not None and entry.digest.sha256 == sha256 else None
     # A diff of a huge or binary file helps no one, and takes long.
     if data is None or len(data) > _MAX_TEXT_BYTES or b"\0" in data:
         return None
     return data.decode("utf-8", errors="replace")
 
 
-def _prompt_diffs(session: Session, decided: DecidedStage, then: Record, request: Request | None) -> list[TextDiff]:
+def _prompt_diffs(opened: OpenPipeline, decided: DecidedStage, then: Record, request: Request | None) -> list[TextDiff]:
     transcripts = getattr(decided.resolved.stage.step, "transcripts", None)
-    known = session.store.exchanges.get(then.exchanges[0], transcripts) if then.exchanges else None
+    known = opened.store.exchanges.get(then.exchanges[0], transcripts) if then.exchanges else None
     # A stage without requests, or an accepted edit, has no prompt to compare: a render stage has its text.
     if known is None or request is None or not known.request:
-        return _rendered_diff(session, decided, then)
+        return _rendered_diff(opened, decided, then)
     now = request.parts()
     pairs = [
         ("prompt", _messages_text(known.request), _messages_text(now)),
@@ -355,11 +355,11 @@ def _prompt_diffs(session: Session, decided: DecidedStage, then: Record, request
     ]
 
 
-def _rendered_diff(session: Session, decided: DecidedStage, then: Record) -> list[TextDiff]:
+def _rendered_diff(opened: OpenPipeline, decided: DecidedStage, then: Record) -> list[TextDiff]:
     rendered, output = decided.resolved.rendered, next(iter(then.outputs), None)
     if rendered is None or output is None:
         return []
-    old = _text(session, output, then.outputs[output].digest.sha256)
+    old = _text(opened, output, then.outputs[output].digest.sha256)
     return [] if old is None else [text_diff(output, old, rendered.decode("utf-8", errors="replace"))]
 
 
@@ -409,7 +409,7 @@ def _causes_of_reason(seen: Preview, name: str, reason: Reason, depth: int, visi
 def show_explanation(console: Console, *, args: PipelineArguments, as_json: bool) -> None:
     """Show why a stage's key changed."""
     project, (name,) = open_stages(console, args, 1)
-    found = explain_stage(project, open_read_session(project), name)
+    found = explain_stage(project, open_for_reading(project), name)
     if as_json:
         if len(found) > 1:
             items = ", ".join(one.line.stage for one in found)

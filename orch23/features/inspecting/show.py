@@ -12,10 +12,10 @@ from orch23.cli.actions.plan import first_request, replay_first_request, shared_
 from orch23.cli.console import Console
 from orch23.cli.opening import open_stages, select_pipeline_run
 from orch23.cli.parameters import PipelineArguments
-from orch23.cli.project_loading import Project, open_read_session
+from orch23.cli.project_loading import Project, open_for_reading
 from orch23.decide.dry_run import Preview, preview
+from orch23.decide.open_pipeline import OpenPipeline
 from orch23.decide.ownership import is_of_plan
-from orch23.decide.session import Session
 from orch23.features.inspecting.costs import costs_text, stage_costs
 from orch23.features.inspecting.explain import accepted_text, text_diff
 from orch23.features.inspecting.runs import commands_json, commands_text, ran_commands
@@ -62,29 +62,29 @@ def _find_kept(
 
     `read_cache` lets the store look up responses in the shared cache, too; False if they are not shared.
     """
-    session = open_read_session(project)
-    Selection(targets=(stage,)).nodes(session.state.plan)
+    opened = open_for_reading(project)
+    Selection(targets=(stage,)).nodes(opened.state.plan)
     if view == "cost":
         return _cost(project, stage, run)
     # The key of a result does not depend on decisions on other stages, but a list may have to be expanded first.
-    is_kept = view == "key" and _known_record(session, stage) is not None
-    seen = preview(session, Selection(targets=(stage,)) if is_kept else ALL_STAGES)
+    is_kept = view == "key" and _known_record(opened, stage) is not None
+    seen = preview(opened, Selection(targets=(stage,)) if is_kept else ALL_STAGES)
     node = seen.plan.nodes.get(stage)
     if node is None or isinstance(node, ForeachStage):
         raise _no_item(seen, stage)
     if view == "key":
-        return _key(session, seen, stage)
+        return _key(opened, seen, stage)
     if view == "diff":
-        return _diff(project, session, stage)
+        return _diff(project, opened, stage)
     step = node.step if is_llm(node.step) else None
     runs, events = _runs(project, stage, run), cache(partial(_events, project, stage))
-    found = _Search(project, session, seen, step, stage, view, attempt, run, runs, events, read_cache)
+    found = _Search(project, opened, seen, step, stage, view, attempt, run, runs, events, read_cache)
     is_newest = view == "all" and attempt is None and run is None
-    return _with_accepted(project, session, stage, found) if is_newest else found.find()
+    return _with_accepted(project, opened, stage, found) if is_newest else found.find()
 
 
-def _with_accepted(project: Project, session: Session, stage: str, search: "_Search") -> ShowResult:
-    record = _known_record(session, stage)
+def _with_accepted(project: Project, opened: OpenPipeline, stage: str, search: "_Search") -> ShowResult:
+    record = _known_record(opened, stage)
     if record is None or not record.accepted:
         return search.find()
     run = run_of_result(project.store.logs, project.pipeline.file, stage, record.key)
@@ -120,7 +120,7 @@ class _Search(Struct, frozen=True):
     """Searches where texts of a stage can be, the closest to what happened first. `events` are its events in a run."""
 
     project: Project
-    session: Session
+    opened: OpenPipeline
     seen: Preview
     step: "LLMStep | None"
     stage: str
@@ -214,7 +214,7 @@ class _Search(Struct, frozen=True):
         if self.run is not None or self.attempt is not None:
             return
         # A fresh clone has no journals: only what the lock file and the transcripts have.
-        record = _known_record(self.session, self.stage)
+        record = _known_record(self.opened, self.stage)
         known = tuple(reversed(record.exchanges)) if record else ()
         for fingerprint in known:
             yield from self._stored(fingerprint, {}, f"exchange {fingerprint[:12]}")
@@ -233,7 +233,7 @@ class _Search(Struct, frozen=True):
             yield found, facts, title
 
     def _exchange(self, fingerprint: str) -> Exchange | None:
-        return self.session.store.exchanges.get(fingerprint, self.step.transcripts if self.step else None)
+        return self.opened.store.exchanges.get(fingerprint, self.step.transcripts if self.step else None)
 
     def _responses(self, run: str) -> list[LlmResponse]:
         return [event.data for event in self.events(run) if isinstance(event.data, LlmResponse)]
@@ -260,7 +260,7 @@ class _Search(Struct, frozen=True):
             return NotFoundError(Diagnostic("E664", text, hint=f"`orch23 show {name}` shows what it ran"))
         runs = [run for run in self.runs if self.events(run)]
         if not runs or (self.run is None and self.attempt is None):
-            record = _known_record(self.session, self.stage)
+            record = _known_record(self.opened, self.stage)
             return NotFoundError(_nothing_kept(self.project, self.stage, record, is_llm=self.step is not None))
         what = f"attempt {self.attempt}" if self.attempt else "attempt"
         where = f" in run {runs[0]}" if self.run else ""
@@ -329,18 +329,18 @@ def _nothing_kept(project: Project, stage: str, record: Record | None, *, is_llm
     return Diagnostic("E664", f"{text}, and its response was not shared", hint=hint)
 
 
-def _known_record(session: Session, stage: str) -> Record | None:
-    known = (one for one in session.store.records.labelled(stage) if _is_result(session, one))
-    return session.lock.records.get(stage) or next(known, None)
+def _known_record(opened: OpenPipeline, stage: str) -> Record | None:
+    known = (one for one in opened.store.records.labelled(stage) if _is_result(opened, one))
+    return opened.lock.records.get(stage) or next(known, None)
 
 
-def _is_result(session: Session, record: Record) -> bool:
-    return not record.failed and is_of_plan(record, session.state.plan, session.store.root)
+def _is_result(opened: OpenPipeline, record: Record) -> bool:
+    return not record.failed and is_of_plan(record, opened.state.plan, opened.store.root)
 
 
-def _key(session: Session, seen: Preview, stage: str) -> ShowResult:
+def _key(opened: OpenPipeline, seen: Preview, stage: str) -> ShowResult:
     """Return the key of the last result; without a result, the current key."""
-    record, decided = _known_record(session, stage), seen.decided_stages.get(stage)
+    record, decided = _known_record(opened, stage), seen.decided_stages.get(stage)
     if record is not None:
         key, manifest, note = record.key, record.manifest, ""
     elif decided is not None:
@@ -358,14 +358,14 @@ def _key(session: Session, seen: Preview, stage: str) -> ShowResult:
     return ShowResult("\n".join(lines) + "\n", facts)
 
 
-def _diff(project: Project, session: Session, stage: str) -> ShowResult:
+def _diff(project: Project, opened: OpenPipeline, stage: str) -> ShowResult:
     """Compare each output with the file that the stage started from, or with the result before."""
-    record = _known_record(session, stage)
+    record = _known_record(opened, stage)
     if record is None:
         name = _named(project, stage)
         hint = f"`orch23 build {name}` makes one; `orch23 show {name}` has what was tried so far"
         raise NotFoundError(Diagnostic("E664", f"`{stage}` has no result yet", hint=hint))
-    former = _previous(session, record)
+    former = _previous(opened, record)
     logs, file = project.store.logs, project.pipeline.file
     ends = ((run, end.status) for run, _, end in stage_ends(logs, file, stage))
     decided = ((run, status) for run, status in ends if status.has_result or status is StageStatus.FAILED)
@@ -375,7 +375,7 @@ def _diff(project: Project, session: Session, stage: str) -> ShowResult:
         base = record.bases.get(path)
         original = base.start if base is not None else record.originals.get(path)
         before = original or (former.outputs.get(path) if former else None)
-        then, now = _text(session, path, before), _text(session, path, entry)
+        then, now = _text(opened, path, before), _text(opened, path, entry)
         if now is None or then is None:
             blocks.append(f"{visible(path)}: its bytes are no longer in the store\n")
             continue
@@ -387,18 +387,18 @@ def _diff(project: Project, session: Session, stage: str) -> ShowResult:
     return ShowResult((note if failed_in else "") + ("".join(blocks) or "no changes\n"), facts)
 
 
-def _previous(session: Session, record: Record) -> Record | None:
+def _previous(opened: OpenPipeline, record: Record) -> Record | None:
     """Return the newest other result of the stage that has one of the outputs."""
-    found = (other for path in record.outputs for other in session.store.records.owners(path))
+    found = (other for path in record.outputs for other in opened.store.records.owners(path))
     others = (one for one in found if one.stage == record.stage and dict(one.outputs) != dict(record.outputs))
-    return next((one for one in others if _is_result(session, one)), None)
+    return next((one for one in others if _is_result(opened, one)), None)
 
 
-def _text(session: Session, path: str, entry: FileEntry | None) -> str | None:
+def _text(opened: OpenPipeline, path: str, entry: FileEntry | None) -> str | None:
     if entry is None:
         return ""
     try:
-        return session.state.read(path, entry).decode("utf-8", errors="replace")
+        return opened.state.read(path, entry).decode("utf-8", errors="replace")
     except MissingBytesError:
         return None
 

@@ -8,7 +8,7 @@ from msgspec import Struct
 from orch23.cli.console import Console
 from orch23.cli.opening import open_for_command
 from orch23.cli.parameters import PipelineArguments
-from orch23.cli.project_loading import Project, open_read_session
+from orch23.cli.project_loading import Project, open_for_reading
 from orch23.decide.dry_run import preview
 from orch23.decide.ownership import check_left_out
 from orch23.decide.stage_view import ObsoleteFiles
@@ -144,9 +144,9 @@ def _compare(project: Project, revision: GitRevision, name: str) -> AffectedStag
 def _current_results(project: Project) -> tuple[dict[str, Record], Callable[[str], bool]]:
     """Return the results that are current, none if the plan has errors, and whether a build would remove a file."""
     try:
-        session = open_read_session(project)
-        decisions = preview(session).decisions
+        opened = open_for_reading(project)
+        decisions = preview(opened).decisions
     except (Orch23Error, MissingBytesError):
         return {}, lambda _path: False
     found = {name: one.record for name, one in decisions.items() if isinstance(one, Fresh | Restore)}
-    return found, ObsoleteFiles(session.state).is_obsolete
+    return found, ObsoleteFiles(opened.state).is_obsolete

@@ -37,7 +37,7 @@ from orch23.model.errors import CacheFault, ConfigurationError, MissingBytesErro
 from orch23.model.ports import ContentStore, SharedCache
 from orch23.model.server_url import without_login
 from orch23.model.text import LineListener, one_line
-from orch23.store.turns import PAUSE
+from orch23.store.thread_turns import PAUSE
 
 _E_REMOTE = "E487"
 _MOST_FAILED = 3

@@ -14,10 +14,10 @@ from orch23.cli.console import Console
 from orch23.cli.discovery import required_pipeline
 from orch23.cli.opening import check_stage_count, found_project, open_for_command, open_stages, project_root
 from orch23.cli.parameters import PipelineArguments
-from orch23.cli.project_loading import Project, open_read_session
+from orch23.cli.project_loading import Project, open_for_reading
+from orch23.decide.open_pipeline import OpenPipeline
 from orch23.decide.ownership import is_proven, kept_failures, release_files
 from orch23.decide.protected_files import DeclaredByPlan
-from orch23.decide.session import Session
 from orch23.execute.cleanup import kill_leftovers
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry
@@ -52,43 +52,43 @@ class OutputRemoval(Struct, frozen=True, kw_only=True):
     promoted: PromotionResult = field(default_factory=PromotionResult)
 
 
-def plan_removal(session: Session, stages: Collection[str]) -> OutputRemoval:
+def plan_removal(opened: OpenPipeline, stages: Collection[str]) -> OutputRemoval:
     """Return which outputs these stages own, by their records and their failed attempts. No stage means all.
 
     Raises:
         NotFoundError: a name is not a stage, and no record has it.
     """
     owning = {
-        name: record for name, record in session.lock.owner_records().items() if session.state.may_remove_by(record)
+        name: record for name, record in opened.lock.owner_records().items() if opened.state.may_remove_by(record)
     }
-    names = {node.name for node in session.pipeline.stages}
-    kept = [one for one in kept_failures(session.store, session.pipeline.file) if family_of(one.stage) in names]
+    names = {node.name for node in opened.pipeline.stages}
+    kept = [one for one in kept_failures(opened.store, opened.pipeline.file) if family_of(one.stage) in names]
     known = {name for one in (*owning, *(one.stage for one in kept)) for name in (one, family_of(one))}
     unknown = [name for name in stages if name not in known]
-    Selection(targets=tuple(unknown)).nodes(session.state.plan)
+    Selection(targets=tuple(unknown)).nodes(opened.state.plan)
     records = [record for name, record in owning.items() if _is_selected(name, stages)]
     records += [record for record in kept if _is_selected(record.stage, stages)]
-    removal = OutputRemoval(refusal=DeclaredByPlan(session).refusal)
+    removal = OutputRemoval(refusal=DeclaredByPlan(opened).refusal)
     pairs = (pair for record in reversed(records) for pair in record.originals.items())
     originals = {path: entry for path, entry in pairs if entry is not None}  # of the first record that has one
     # A released file that a chain started from is the user's, too.
     starts = ((path, base.start) for record in reversed(records) for path, base in record.bases.items())
-    is_released = session.state.ownership.is_released
+    is_released = opened.state.ownership.is_released
     originals |= {path: one for path, one in starts if is_released(path, one)}
     for path in sorted({path for record in records for path in record.outputs}):
-        _classify(session, removal, path, originals.get(path))
+        _classify(opened, removal, path, originals.get(path))
     return removal
 
 
-def _classify(session: Session, removal: OutputRemoval, path: str, original: FileEntry | None) -> None:
-    current = session.store.workspace.entry(path)
+def _classify(opened: OpenPipeline, removal: OutputRemoval, path: str, original: FileEntry | None) -> None:
+    current = opened.store.workspace.entry(path)
     if current is None or current == original:
         return
     if removal.refusal(path) is not None:
         removal.refused.append(path)
-    elif not session.state.ownership.is_known(path, current):
+    elif not opened.state.ownership.is_known(path, current):
         removal.modified[path] = original
-    elif session.state.ownership.is_accepted(path, current):
+    elif opened.state.ownership.is_accepted(path, current):
         removal.accepted[path] = original
     else:
         removal.target[path] = original
@@ -107,26 +107,26 @@ def remove_outputs(
     With `stop` and an edited output, nothing is removed. Otherwise edited outputs are kept, or removed after their
     bytes were added to the store. Accepted outputs are removed only with `remove`, in the same way.
     """
-    session = open_read_session(project)
-    removal = plan_removal(session, stages)
+    opened = open_for_reading(project)
+    removal = plan_removal(opened, stages)
     if edited == "remove":
         forced = {**removal.modified, **removal.accepted}
         # An edit is removed on request, but only its user could write it again: its bytes go where nothing is deleted.
         for path in forced:
-            digest = session.store.add_file(path)
-            session.store.exchanges.put_original(session.store.contents.get(digest), None)
+            digest = opened.store.add_file(path)
+            opened.store.exchanges.put_original(opened.store.contents.get(digest), None)
         removal = replace(removal, target={**removal.target, **forced}, modified={}, accepted={})
     if edited == "stop" and removal.modified:
         return removal
-    return replace(removal, promoted=_promote(session, removal.target, removal.refusal))
+    return replace(removal, promoted=_promote(opened, removal.target, removal.refusal))
 
 
-def _promote(session: Session, target: Mapping[str, FileEntry | None], refusal: RefusePath) -> PromotionResult:
-    store = session.store
+def _promote(opened: OpenPipeline, target: Mapping[str, FileEntry | None], refusal: RefusePath) -> PromotionResult:
+    store = opened.store
     # A promotion takes bytes from the store; an original may be only in the exchanges or in git.
     for path, entry in target.items():
         if entry is not None and not store.contents.has(entry.digest):
-            store.contents.put(session.state.read(path, entry))
+            store.contents.put(opened.state.read(path, entry))
     # The states on disk are read again: they decide whether a file changed meanwhile.
     store.workspace.invalidate(target)
     old = {path: store.workspace.entry(path) for path in target}

@@ -8,10 +8,10 @@ from typing import Any, TypeAlias
 
 from msgspec.structs import replace
 
-from orch23.cli.project_loading import Project, ProjectSettings, open_project, open_read_session
+from orch23.cli.project_loading import Project, ProjectSettings, open_for_reading, open_project
 from orch23.cli.store_size import current_size
 from orch23.decide.dry_run import Preview, preview
-from orch23.decide.session import Session
+from orch23.decide.open_pipeline import OpenPipeline
 from orch23.engine.build import Build
 from orch23.features.upkeep.garbage_collection import GarbageCollector, GcLimits, GcRoots
 from orch23.model.diagnostic import Diagnostic
@@ -29,7 +29,7 @@ _RUNS = re.compile(r"(\d{1,9}) ?runs?", re.ASCII)
 _POWERS = "BKMGT"
 _SECONDS = {"m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 _NS = 1_000_000_000
-ReplayNeeds: TypeAlias = Callable[[Project, Session, Preview], GcRoots]
+ReplayNeeds: TypeAlias = Callable[[Project, OpenPipeline, Preview], GcRoots]
 """Return what a replay of a pipeline needs."""
 
 # The user is warned only if `gc` would free more than this fraction of the limit.
@@ -87,7 +87,7 @@ def warn_of_full_store(store: ProjectStore, build: Build, environ: Mapping[str, 
     if limit is None or current_size(store, limit, now_s) <= limit:
         return
     # Only the plan of this pipeline is known: a full plan of each pipeline, as in `gc`, would slow down every build.
-    keys = frozenset(record.key for record in build.session.state.results.values())
+    keys = frozenset(record.key for record in build.opened.state.results.values())
     try:
         chosen = GarbageCollector(store).select(
             _lock_needs(store.root, *find_lock_files(store.root), keys), GcLimits(max_bytes=limit)
@@ -144,9 +144,9 @@ def _plan_needs(settings: ProjectSettings, name: str, replay_needs: ReplayNeeds 
         project = open_project(settings)
         # Also what the next build would use is kept, although no lock file has it yet.
         try:
-            session = open_read_session(project)
-            seen = preview(session)
-            replay = GcRoots() if replay_needs is None else replay_needs(project, session, seen)
+            opened = open_for_reading(project)
+            seen = preview(opened)
+            replay = GcRoots() if replay_needs is None else replay_needs(project, opened, seen)
         finally:
             project.git.close()
     # Damage stops `gc`: it could remove what is needed. A pipeline with errors keeps what its lock file names.

@@ -12,7 +12,7 @@ from orch23.cli.opening import project_root, select_run
 from orch23.cli.project_loading import Project
 from orch23.cli.store_size import record_size
 from orch23.decide.dry_run import Preview
-from orch23.decide.session import Session
+from orch23.decide.open_pipeline import OpenPipeline
 from orch23.execute.git_revision import lock_at, open_revision
 from orch23.features.upkeep.garbage_collection import (
     GarbageCollector,
@@ -101,7 +101,7 @@ def _select(
     return roots, selected
 
 
-def _replay_needs(project: Project, session: Session, seen: Preview) -> GcRoots:
+def _replay_needs(project: Project, opened: OpenPipeline, seen: Preview) -> GcRoots:
     """Return the responses to the first requests of all stages, and the stages of which a replay may need others."""
     from orch23.cli.actions.plan import first_request, replay_first_request  # noqa: PLC0415 - only with --transcripts
 
@@ -117,8 +117,8 @@ def _replay_needs(project: Project, session: Session, seen: Preview) -> GcRoots:
             stale.add(name)
     # The edits since HEAD may be taken back.
     with suppress(NotFoundError, ConfigurationError), open_revision(project.store.root, "HEAD") as head:
-        path = session.lock_path.relative_to(project.store.root).as_posix()
-        before, now = lock_at(head, path).records, session.lock.records
+        path = opened.lock_path.relative_to(project.store.root).as_posix()
+        before, now = lock_at(head, path).records, opened.lock.records
         stale |= {name for name, record in before.items() if now.get(name) != record}
     return GcRoots(
         responses=frozenset(responses),

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from orch23.attempt.worker import Worker
+from orch23.attempt.stage_work import Worker
 from orch23.decide.decisions import DecidedStage, StageDecider
 from orch23.decide.shared_entries import RECORD
 from orch23.features.cache import server_login

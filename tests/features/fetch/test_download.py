@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from orch23.attempt.egress import NetworkAccess
+from orch23.attempt.sent_data import NetworkAccess
 from orch23.features.fetch import connections
 from orch23.features.fetch.connections import FetchError
 from orch23.features.fetch.download import download

@@ -38,7 +38,7 @@ def two(**more: Any) -> Project:
 
 
 def bases(project: Project) -> tuple[ProjectState, Bases]:
-    state = project.session().state
+    state = project.opened().state
     return state, Bases(state)
 
 
@@ -146,11 +146,11 @@ def test_a_moved_base_on_the_disk_is_no_users_edit_for_the_result_that_came_of_i
     project.build()
     project.disk["doc"] = project.git.head["doc"] = "mine."
     project.disk["src"] = "2"
-    session = project.session()
-    resolved = session.decider.decide("c@x").resolved
-    assert session.state.moved_bases["c@x"] == {"doc": entry("mine.")}
+    opened = project.opened()
+    resolved = opened.decider.decide("c@x").resolved
+    assert opened.state.moved_bases["c@x"] == {"doc": entry("mine.")}
     record = Record(stage="c@x", key=resolved.key, manifest=resolved.manifest, outputs={"doc": entry("new")})
-    assert Committer(session).change({"c@x": record}).foreign == ()
+    assert Committer(opened).change({"c@x": record}).foreign == ()
 
 
 def test_the_bytes_of_a_moved_base_are_kept_before_anything_is_replaced() -> None:
@@ -159,9 +159,9 @@ def test_the_bytes_of_a_moved_base_are_kept_before_anything_is_replaced() -> Non
     project.build()
     project.disk["doc"] = project.git.head["doc"] = "mine."
     project.disk["src"] = "2"
-    session = project.session()
-    resolved = session.decider.decide("c@x").resolved
-    Committer(session).keep(resolved, StageResult(outputs={}, deleted=(), exchanges=(), attempts=1))
+    opened = project.opened()
+    resolved = opened.decider.decide("c@x").resolved
+    Committer(opened).keep(resolved, StageResult(outputs={}, deleted=(), exchanges=(), attempts=1))
     assert b"mine." in project.store.exchanges.originals.values()
 
 

@@ -163,12 +163,12 @@ def test_lost_bytes_break_only_the_stage_that_wants_to_read_them() -> None:
     project = Project(stage("a", writes=("a",)), rendered("r", "a"), stage("other", "a"))
     project.texts["t.j2"] = "{{ inputs[0].text }}"
     project.build()
-    session = project.session()
-    session.state.settle("a", replace(project.lock.records["a"], outputs={"a": entry("nowhere")}))
+    opened = project.opened()
+    opened.state.settle("a", replace(project.lock.records["a"], outputs={"a": entry("nowhere")}))
     project.store.records.all.clear()
-    broken = session.decider.resolve("r").broken
+    broken = opened.decider.resolve("r").broken
     assert [one.code for one in broken] == ["E710"]
-    assert session.decider.resolve("other").broken == ()
+    assert opened.decider.resolve("other").broken == ()
 
 
 def test_a_prompt_with_lost_inputs_matches_its_record_if_all_else_is_equal() -> None:
@@ -178,18 +178,18 @@ def test_a_prompt_with_lost_inputs_matches_its_record_if_all_else_is_equal() -> 
     project.build()
     del project.disk.files["a"]
     project.store.forget_bytes("a()")
-    session = project.session()
-    session.state.settle("a", project.lock.records["a"])
-    found = session.decider.resolve("m")
+    opened = project.opened()
+    opened.state.settle("a", project.lock.records["a"])
+    found = opened.decider.resolve("m")
     assert (found.broken, found.key) == ((), project.lock.records["m"].key)
     project.texts["p.j2"] = "another prompt of {{ inputs[0].text }}"
     assert [one.code for one in project_resolves(project, "m").broken] == ["E710"]
 
 
 def project_resolves(project: Project, name: str) -> Any:
-    session = project.session()
-    session.state.settle("a", project.lock.records["a"])
-    return session.decider.resolve(name)
+    opened = project.opened()
+    opened.state.settle("a", project.lock.records["a"])
+    return opened.decider.resolve(name)
 
 
 # ---- other pipelines, and what was reset ---------------------------------------------------------------
@@ -202,12 +202,12 @@ def test_a_stage_that_would_write_a_file_of_another_pipeline_is_broken_and_does_
         owner=lambda _path: None, ownership_errors=lambda _name, paths: (refusal,) if "a" in paths else ()
     )
     project.lock = LockFile()
-    session = project.session(claims=cast("OtherPipelines", claims))
+    opened = project.opened(claims=cast("OtherPipelines", claims))
     del project.disk.files["a"]
-    decided = session.decider.decide("a")
+    decided = opened.decider.decide("a")
     assert isinstance(decided.decision, Run)
     assert decided.resolved.broken == (refusal,)
-    assert session.decider.decide("b").resolved.broken == ()
+    assert opened.decider.decide("b").resolved.broken == ()
 
 
 @pytest.mark.parametrize(
@@ -252,7 +252,7 @@ def test_checking_later_items_leaves_the_state_unchanged() -> None:
     project = built(item("c@x", 0, "one"), item("c@y", 1, "two"), doc="0", one="1", two="1")
     seen: dict[str, set[str]] = {}
 
-    decider = project.session().decider
+    decider = project.opened().decider
     walk = PlanWalk(decider, ALL_STAGES, blocks=lambda _up, _node: False)
     for step in walk:
         assert isinstance(step, DecidedStage)
@@ -263,7 +263,7 @@ def test_checking_later_items_leaves_the_state_unchanged() -> None:
 
 def test_a_stage_waits_for_its_inputs_and_for_earlier_items_of_its_chain() -> None:
     project = Project(stage("a"), stage("b"), item("c@x", 0, "a"), item("c@y", 1, "b"), item("c@z", 2))
-    decider = project.session().decider
+    decider = project.opened().decider
     decider.state.unsettled |= {"a", "b", "c@x"}
     assert decider.waiting_on("c@x") == ("a",)
     assert set(decider.waiting_on("c@y")) == {"b", "c@x"}
@@ -275,6 +275,6 @@ def test_a_stage_waits_for_its_inputs_and_for_earlier_items_of_its_chain() -> No
 
 def test_reads_of_a_decision_are_noted_under_the_stage() -> None:
     project = built(stage("a", "src"), src="1")
-    session = project.session()
-    session.decider.decide("a")
-    assert "a" in session.state.reads
+    opened = project.opened()
+    opened.decider.decide("a")
+    assert "a" in opened.state.reads

@@ -120,11 +120,11 @@ def test_a_list_that_a_stage_made_and_that_cannot_be_used_any_more_is_an_error()
 def test_unselected_stages_are_left_out_but_their_last_results_count() -> None:
     project = built()
     project.disk["src"] = "2"
-    dry_run = DryRun(project.session().decider, Selection(only=("b",)))
+    dry_run = DryRun(project.opened().decider, Selection(only=("b",)))
     assert list(dry_run.run()) == ["b"]
     assert isinstance(dry_run.decisions["b"], Fresh)
     project = Project(*CHAIN, files={"src": "1"})
-    dry_run = DryRun(project.session().decider, Selection(only=("b",)))
+    dry_run = DryRun(project.opened().decider, Selection(only=("b",)))
     assert dry_run.run() == {"b": Blocked(("a",))}
 
 
@@ -140,7 +140,7 @@ def has_work(seen: Preview) -> bool:
 def test_a_file_that_a_renamed_stage_writes_is_not_removed() -> None:
     project = built(stage("old", "src", writes=("a", "b")))
     project.pipeline = Project(stage("new", "src", writes=("a",))).pipeline
-    seen = preview(project.session())
+    seen = preview(project.opened())
     assert (type(seen.decisions["new"]), seen.obsolete) == (Run, ("b",))
 
 
@@ -149,10 +149,10 @@ def test_a_preview_has_the_files_of_ended_stages_and_the_switched_off_stages() -
     project.git.head["kept"] = project.disk["kept"]
     off = SkippedStage(name="off", kind="shell", condition="x")
     project.pipeline = Project(stage("a", "src"), skipped=(off,)).pipeline
-    seen = preview(project.session())
+    seen = preview(project.opened())
     assert (seen.obsolete, seen.released, seen.skipped) == (("old",), {"kept": "kept"}, ("off",))
     assert (has_work(seen), count(seen, Fresh), count(seen, Run, Maybe)) == (True, 1, 0)
-    part = preview(project.session(), Selection(targets=("a",)))
+    part = preview(project.opened(), Selection(targets=("a",)))
     assert (part.obsolete, part.released, has_work(part)) == ((), {}, False)
 
 
@@ -160,12 +160,12 @@ def test_replan_decides_on_the_state_after_the_build() -> None:
     project = Project(*CHAIN, files={"src": "1"})
     build = project.builder()
     build.run()
-    again = replan(build.session, build.committer.written_lock, ALL_STAGES)
+    again = replan(build.opened, build.committer.written_lock, ALL_STAGES)
     decisions, state = again.decisions, again.state
     assert [type(one) for one in decisions.values()] == [Fresh, Fresh, Fresh]
-    assert (set(state.results), state is build.session.state) == ({"a", "b", "c"}, False)
+    assert (set(state.results), state is build.opened.state) == ({"a", "b", "c"}, False)
     project.disk["src"] = "2"
-    decisions = replan(build.session, build.committer.written_lock, ALL_STAGES).decisions
+    decisions = replan(build.opened, build.committer.written_lock, ALL_STAGES).decisions
     assert isinstance(decisions["a"], Run)
 
 
@@ -173,5 +173,5 @@ def test_replan_forces_the_same_stages_again() -> None:
     project = built()
     build = project.builder(forced=("a",))
     build.run()
-    decisions = replan(build.session, build.committer.written_lock, ALL_STAGES).decisions
+    decisions = replan(build.opened, build.committer.written_lock, ALL_STAGES).decisions
     assert decisions["a"] == Run((Reason("forced"),))

@@ -9,14 +9,14 @@ from typing import Any, cast
 
 from orch23.attempt.attempt import Models, Safeguards
 from orch23.attempt.conversation import RecordedConversation, RequestBuilder
-from orch23.attempt.egress import NetworkAccess
 from orch23.attempt.ledger import Ledger
 from orch23.attempt.outcomes import BuildResult
 from orch23.attempt.run_events import Reporter
-from orch23.attempt.worker import Worker
+from orch23.attempt.sent_data import NetworkAccess
+from orch23.attempt.stage_work import Worker
 from orch23.decide.dry_run import DryRun
+from orch23.decide.open_pipeline import OpenPipeline, PlanningTools, PriorState, open_pipeline
 from orch23.decide.protected_files import own_file_patterns
-from orch23.decide.session import PlanningTools, PriorState, Session, open_session
 from orch23.engine.build import Build, BuildOptions
 from orch23.engine.commit import Committer
 from orch23.model.action import Action, ActionOutcome
@@ -392,21 +392,21 @@ class Project:
             check_provider=lambda _step: self.provider_problems,
         )
 
-    def session(self, **more: Any) -> Session:
+    def opened(self, **more: Any) -> OpenPipeline:
         prior = cast("PriorState", self)
-        return open_session(self.pipeline, self.as_store, self.tools(), prior, git=self.git, **more)
+        return open_pipeline(self.pipeline, self.as_store, self.tools(), prior, git=self.git, **more)
 
     def builder(
         self, *, selection: Selection = ALL_STAGES, jobs: int = 2, keep_going: bool = False, **more: Any
     ) -> Build:
         """Return a build that is ready to run."""
-        session = self.session(**more)
+        opened = self.opened(**more)
         self.executor = Executor(self._run)
         self.events.clear()
         return Build(
-            session=session,
-            worker=self.worker(session),
-            committer=Committer(session),
+            opened=opened,
+            worker=self.worker(opened),
+            committer=Committer(opened),
             cancel_steps=self.executor.cancel,
             ledger=Ledger(
                 limits=self.pipeline.stop,
@@ -427,9 +427,9 @@ class Project:
     def build(self, **more: Any) -> BuildResult:
         return self.builder(**more).run()
 
-    def worker(self, session: Session) -> Worker:
+    def worker(self, opened: OpenPipeline) -> Worker:
         return Worker(
-            session=session,
+            opened=opened,
             executor_of=lambda _: self.executor,
             models=Models(
                 requests=RequestBuilder(self.secrets, self, self.pipeline.vars),
@@ -447,7 +447,7 @@ class Project:
 
     def plan(self, **more: Any) -> Mapping[str, Any]:
         """Return what a build would do: decisions by stage."""
-        return DryRun(self.session(**more).decider).run()
+        return DryRun(self.opened(**more).decider).run()
 
     def statuses(self) -> dict[str, str]:
         """Return how the stages of the last build ended, in that order."""

@@ -354,7 +354,7 @@ def test_a_result_with_lost_bytes_does_not_count_if_the_rerun_fails() -> None:
     project.programs["a"] = project.failing()
     build = project.builder()
     assert build.run().exit_code is ExitCode.FAILED
-    assert build.session.state.results == {}
+    assert build.opened.state.results == {}
 
 
 # ---- lists, edits, groups, and what has ended -----------------------------------------------------------

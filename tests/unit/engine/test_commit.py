@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from orch23.attempt.attempt import StageResult
-from orch23.decide.session import Session
+from orch23.decide.open_pipeline import OpenPipeline
 from orch23.decide.stage_view import StageTree
 from orch23.engine.commit import Committer, WorkspaceChange
 from orch23.model.digest import FileEntry
@@ -29,11 +29,11 @@ class Bench:
         self.store.log = self.store.records.log = self.log
 
     def open(self, **more: Any) -> None:
-        self.session: Session = self.project.session(**more)
-        self.committer = Committer(self.session)
+        self.opened: OpenPipeline = self.project.opened(**more)
+        self.committer = Committer(self.opened)
 
     def resolved(self, name: str) -> ResolvedStage:
-        return self.session.decider.decide(name).resolved
+        return self.opened.decider.decide(name).resolved
 
     def done(self, **texts: str) -> StageResult:
         outputs = {path.replace("__", "/"): FileEntry(self.store.contents.put(t.encode())) for path, t in texts.items()}
@@ -55,7 +55,7 @@ def test_a_record_is_durable_after_all_of_its_bytes_and_before_the_workspace_cha
     bench = Bench(stage("a"), stage("b", "a"))
     bench.record("a", a="made")
     assert bench.log == ["synced", "recorded"]
-    assert StageTree(bench.session.state, "b").version("a") == entry("made"), "other stages see it"
+    assert StageTree(bench.opened.state, "b").version("a") == entry("made"), "other stages see it"
     assert bench.disk.files == {}
 
 
@@ -63,9 +63,9 @@ def test_a_cheap_result_is_seen_and_counted_with_and_lasts_once_it_is_made_to() 
     bench = Bench(stage("a"), stage("b", "a"))
     record = bench.committer.keep_for_later(bench.resolved("a"), bench.done(a="made"))
     assert (bench.log, bench.store.records.all) == ([], [record])
-    state = bench.session.state
+    state = bench.opened.state
     assert (StageTree(state, "b").version("a"), state.on_disk("a")) == (entry("made"), entry("made"))
-    bench.committer.session.store.sync()
+    bench.committer.opened.store.sync()
     assert bench.log == ["synced"]
     bench.promote("a", record)
     assert (state.expected, bench.disk["a"]) == ({}, "made")
@@ -207,7 +207,7 @@ def test_only_stages_that_did_something_count_as_run() -> None:
     bench = Bench(stage("a"), stage("b"))
     bench.record("a", a="made")
     bench.committer.keep(bench.resolved("b"), replace(bench.done(b="x"), attempts=0))
-    assert bench.session.state.ran == {"a"}
+    assert bench.opened.state.ran == {"a"}
 
 
 def test_changed_inputs_are_named() -> None:
@@ -260,7 +260,7 @@ def test_records_retained_by_reset_are_dropped_once_the_stage_has_a_new_record()
 def test_a_result_is_in_place_if_lock_file_and_workspace_have_it() -> None:
     project = Project(stage("a"))
     project.build()
-    committer = Committer(project.session())
+    committer = Committer(project.opened())
     record = project.lock.records["a"]
     assert committer.is_in_place("a", record)
     assert isinstance(project.plan()["a"], Fresh)

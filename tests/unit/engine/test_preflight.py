@@ -62,7 +62,7 @@ class Bench:
             contents=self.project.store.contents,
             budget=self.budget,
             ask_consent=self.ask,
-        ).check(self.project.session().state.plan, self.look)
+        ).check(self.project.opened().state.plan, self.look)
 
     def refused(self, kind: type[Orch23Error] = ConfigurationError) -> list[Diagnostic]:
         with pytest.raises(kind) as caught:
@@ -71,7 +71,7 @@ class Bench:
 
     def look(self) -> Preview:
         self.looks += 1
-        return preview(self.project.session())
+        return preview(self.project.opened())
 
     def ask(self, grants: Sequence[Grant]) -> bool:
         self.asked.append(tuple(grants))
@@ -79,14 +79,14 @@ class Bench:
 
     def record(self, name: str) -> None:
         """Record an answer to the first request of a stage."""
-        session = self.project.session()
-        resolved = session.decider.decide(name).resolved
+        opened = self.project.opened()
+        resolved = opened.decider.decide(name).resolved
         step = resolved.stage.step
         assert isinstance(step, LLMStep)
-        opened = self.conversations.open(resolved, 1, set())
+        conversation = self.conversations.open(resolved, 1, set())
         questions = RequestBuilder(Secrets(), self.project, {})
         this = AttemptContext(given=resolved.given, model=step.model)
-        request, _ = questions.build(resolved, step, this, opened.params)
+        request, _ = questions.build(resolved, step, this, conversation.params)
         assert request is not None
         self.project.store.exchanges.put(
             Exchange(fingerprint=request.fingerprint(), stage=name, request={}, response="x"), None

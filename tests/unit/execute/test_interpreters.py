@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from orch23.decide.facts import FactFinder
+from orch23.decide.machine_facts import FactFinder
 from orch23.execute.interpreters import (
     InterpreterFacts,
     find_interpreter,

@@ -19,8 +19,8 @@ from orch23.execute.sandbox import landlock
 from orch23.execute.sandbox.restricted import confinement
 from orch23.execute.supervisor import ProcessSpec
 from orch23.execute.supervisor_child import receive_message
-from orch23.store import turns
-from orch23.store.turns import TURN
+from orch23.store import thread_turns
+from orch23.store.thread_turns import TURN
 from tests.sandbox.users import ROOT, need
 
 EVERYTHING = [("/", landlock.READ_RIGHTS | landlock.WRITE_RIGHTS)]
@@ -49,13 +49,13 @@ def test_other_threads_have_the_turn_while_a_supervisor_works(tmp_path: Path, mo
     held: list[bool] = []
 
     def receive(control: socket.socket) -> Any:
-        held.append(turns._LOCK.lock.locked())
+        held.append(thread_turns._LOCK.lock.locked())
         return receive_message(control)
 
     monkeypatch.setattr(supervisor, "receive_message", receive)
     with TURN:
         assert run(tmp_path, "true").exit_code == 0
-        assert turns._LOCK.lock.locked()
+        assert thread_turns._LOCK.lock.locked()
     # Its start, and its end.
     assert held == [False, False]
 

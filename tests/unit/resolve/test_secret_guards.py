@@ -6,7 +6,7 @@ import pytest
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from orch23.attempt.egress import (
+from orch23.attempt.sent_data import (
     TrackedText,
     author_files,
     guard_manifest,

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from orch23.decide.session import PartialPriorState, WholePriorState
+from orch23.decide.open_pipeline import PartialPriorState, WholePriorState
 from orch23.model.digest import digest_bytes
 from orch23.model.errors import CorruptStateError
 from orch23.model.record import LockFile, Record
@@ -151,7 +151,7 @@ def test_a_lock_file_with_the_known_change_time_is_not_hashed(left: Path, *, is_
     file = left / "x.lock"
     memory = PartialPriorState(left, "x.yaml", ["b"], digest_bytes(file.read_bytes()).sha256)
     memory.ctime_ns = file.stat().st_ctime_ns if is_known else 0
-    with patch("orch23.decide.session.digest_bytes", side_effect=digest_bytes) as counted:
+    with patch("orch23.decide.open_pipeline.digest_bytes", side_effect=digest_bytes) as counted:
         lock, _ = memory.read()
     assert (set(lock.records), counted.call_count) == ({"b"}, hashed)
 

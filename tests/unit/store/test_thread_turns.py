@@ -5,8 +5,8 @@ from collections.abc import Callable
 
 import pytest
 
-from orch23.store import turns
-from orch23.store.turns import PAUSE, TURN
+from orch23.store import thread_turns
+from orch23.store.thread_turns import PAUSE, TURN
 
 
 class Recorded:
@@ -82,21 +82,21 @@ def test_a_turn_that_is_not_given_back_blocks_no_thread() -> None:
 def test_a_pause_without_a_turn_does_nothing() -> None:
     with PAUSE, TURN:
         pass
-    assert not turns._LOCK.lock.locked()
+    assert not thread_turns._LOCK.lock.locked()
 
 
 def test_a_pause_within_a_pause_leaves_the_turn_free() -> None:
     with TURN:
         with PAUSE, PAUSE:
             pass
-        assert turns._LOCK.lock.locked()
-    assert not turns._LOCK.lock.locked()
+        assert thread_turns._LOCK.lock.locked()
+    assert not thread_turns._LOCK.lock.locked()
 
 
 def test_only_one_thread_waits_for_long_work(monkeypatch: pytest.MonkeyPatch) -> None:
     """A stage pauses often: if each pause waited for the copy of a large file, the stage would be slower than alone."""
     recorded = Recorded()
-    monkeypatch.setattr(turns._LOCK, "lock", recorded)
+    monkeypatch.setattr(thread_turns._LOCK, "lock", recorded)
     reached, done = threading.Event(), threading.Event()
 
     def copy() -> None:
@@ -113,7 +113,7 @@ def test_only_one_thread_waits_for_long_work(monkeypatch: pytest.MonkeyPatch) ->
     thread.join()
     with TURN, PAUSE:
         pass
-    patience = turns._PATIENCE_S
+    patience = thread_turns._PATIENCE_S
     assert recorded.timeouts == [patience, patience, 0, 0, 0, 0, 0, patience, patience]
 
 
@@ -121,4 +121,4 @@ def test_an_exception_gives_the_turn_back() -> None:
     for within in (TURN, PAUSE):
         with pytest.raises(ZeroDivisionError), TURN, within:
             raise ZeroDivisionError
-        assert not turns._LOCK.lock.locked()
+        assert not thread_turns._LOCK.lock.locked()

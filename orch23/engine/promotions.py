@@ -80,7 +80,7 @@ class AtomicGroups(Struct):
         In that case, add them one by one.
         """
         # Bytes and records must be durable before the promotion that refers to them (ADR 16).
-        self.committer.session.store.sync()
+        self.committer.opened.store.sync()
         change = self._change(members)
         try:
             return None if change.foreign or change.refused else self._promote(members, change)
@@ -112,7 +112,7 @@ class AtomicGroups(Struct):
             elif one.how == "promoted":
                 self.events.promoted(name, "promoted", own)
             if one.how != "fresh":
-                self.events.warn_of(name, undeclared_tool_files(self.committer.session.state.plan, name, own.written))
+                self.events.warn_of(name, undeclared_tool_files(self.committer.opened.state.plan, name, own.written))
             ends[name] = _edited(one.outcome, own.edited) if own.edited else one.outcome
         return ends
 
@@ -157,7 +157,7 @@ def _edited(end: StageOutcome, foreign: tuple[str, ...]) -> StageOutcome:
     return StageOutcome(status=StageStatus.EDITED, text=text, code=ExitCode.DECISION, key=end.key, paths=foreign)
 
 
-class StageResults(Struct, kw_only=True, dict=True):
+class Promotions(Struct, kw_only=True, dict=True):
     """The status and the outcome of each stage. Only the loop thread calls this.
 
     A cheap result is written behind (ADR 16): other stages see it at once, and many are promoted in one transaction.
@@ -206,7 +206,7 @@ class StageResults(Struct, kw_only=True, dict=True):
         if not stage.step.asks_model:
             return ()
         # A promotion may fail by a user edit, which blocks this stage although its upstream passed.
-        upstream = self.committer.session.state.plan.upstream[stage.name]
+        upstream = self.committer.opened.state.plan.upstream[stage.name]
         if any(self._statuses.get(up) is StageStatus.DEFERRED for up in upstream):
             self._flush()
         return self._stuck(stage.name)
@@ -215,7 +215,7 @@ class StageResults(Struct, kw_only=True, dict=True):
 
     def reopen(self, names: set[str]) -> None:
         """Decide some stages of a group again, and all withheld ones after them."""
-        state = self.committer.session.state
+        state = self.committer.opened.state
         for name in state.plan.order:
             success = self._groups.waiting.get(name)
             if success is not None and (name in names or not names.isdisjoint(state.plan.upstream[name])):
@@ -246,7 +246,7 @@ class StageResults(Struct, kw_only=True, dict=True):
 
     def fresh(self, resolved: ResolvedStage, record: Record) -> None:
         """Add a result that is on disk already."""
-        state = self.committer.session.state
+        state = self.committer.opened.state
         if state.shared is not None and state.is_shared(record):
             state.shared.confirm(record)
         record = self.committer.store_trusted_record(resolved, record)
@@ -260,7 +260,7 @@ class StageResults(Struct, kw_only=True, dict=True):
         Raises:
             MissingBytesError: their bytes are lost; nothing was changed.
         """
-        state = self.committer.session.state
+        state = self.committer.opened.state
         text = "restored from the store"
         if state.shared is not None and state.is_shared(record):
             state.shared.use(record)
@@ -276,7 +276,7 @@ class StageResults(Struct, kw_only=True, dict=True):
 
         Other stages see it; its files are promoted now or soon.
         """
-        name, state = resolved.stage.name, self.committer.session.state
+        name, state = resolved.stage.name, self.committer.opened.state
         # The files below a directory or a pattern in `outputs` are known only after the run.
         if refused := state.ownership_errors(name, (*done.outputs, *done.deleted), only_new=True):
             self.end(name, stopped_by(resolved.key, *refused))
@@ -324,7 +324,7 @@ class StageResults(Struct, kw_only=True, dict=True):
     def close(self, rest: StageOutcome) -> Mapping[str, StageOutcome]:
         """End all selected stages without an outcome as `rest`; return the outcomes in the order of the plan."""
         self._apply(self._closing(rest))
-        order = self.committer.session.state.plan.order
+        order = self.committer.opened.state.plan.order
         return {name: self.outcomes[name] for name in (*order, *self.outcomes) if name in self.outcomes}
 
     # ---- write-behind ---------------------------------------------------------------------
@@ -395,7 +395,7 @@ class StageResults(Struct, kw_only=True, dict=True):
         if resolved.stage.on_failure == "keep" and done.outputs:
             kept = self.committer.keep_failure(resolved, done)
             self.events.promoted(name, "kept, although it failed", kept)
-            self.events.warn_of(name, undeclared_tool_files(self.committer.session.state.plan, name, kept.written))
+            self.events.warn_of(name, undeclared_tool_files(self.committer.opened.state.plan, name, kept.written))
         end = StageOutcome(
             status=StageStatus.FAILED,
             text=f"{failure.summary}{'; ' + done.note if done.note else ''}",
@@ -419,19 +419,19 @@ class StageResults(Struct, kw_only=True, dict=True):
             return failure.diagnostics
         from orch23.attempt.stage_errors import located_errors  # noqa: PLC0415 - only for failures
 
-        session = self.committer.session
-        return tuple(located_errors(session.state.plan, stage, session.decider.sources, failure.diagnostics))
+        opened = self.committer.opened
+        return tuple(located_errors(opened.state.plan, stage, opened.decider.sources, failure.diagnostics))
 
     def _completing(self) -> Iterator[Outcomes]:
         """Promote each group of which all members wait."""
-        plan = self.committer.session.state.plan
+        plan = self.committer.opened.state.plan
         held = {plan.group_of(name): name for name in self._groups.waiting}
         for name in held.values():
             yield self._groups.complete(self._group(name))
 
     def _closing(self, rest: StageOutcome) -> Iterator[Outcomes]:
         waiting, wanted = self._groups.waiting, self.walk.wanted
-        order = self.committer.session.state.plan.order
+        order = self.committer.opened.state.plan.order
         yield {name: rest for name in order if name not in self.outcomes and name not in waiting and name in wanted}
         yield self._groups.withheld(self.outcomes, {name: self._group(name) for name in waiting})
 
@@ -444,16 +444,16 @@ class StageResults(Struct, kw_only=True, dict=True):
         self.outcomes[name] = end
         self.failed += end.status is StageStatus.FAILED
         self.walk.release(name)
-        self.events.ended(name, end, self.committer.session.lock.records.get(name))
+        self.events.ended(name, end, self.committer.opened.lock.records.get(name))
 
     def _stuck(self, name: str) -> tuple[str, ...]:
         """Return the upstream stages that block a stage."""
-        plan = self.committer.session.state.plan
+        plan = self.committer.opened.state.plan
         return tuple(up for up in plan.upstream[name] if self.blocks(up, plan.nodes[name]))
 
     def _group(self, name: str) -> tuple[str, ...]:
         """Return the selected stages that a stage is promoted with and that have no outcome yet."""
-        group = self.committer.session.state.plan.promoted_with(name)
+        group = self.committer.opened.state.plan.promoted_with(name)
         selected = (other for other in group if other in self.walk.wanted)
         return tuple(other for other in selected if other not in self.outcomes or self.outcomes[other].is_awaited)
 
@@ -462,5 +462,5 @@ class StageResults(Struct, kw_only=True, dict=True):
 
         Results that others wait for so are durable at once (ADR 13), and not written behind.
         """
-        chain = self.committer.session.state.plan.chains[stage.chain.chain] if stage.chain else ()
+        chain = self.committer.opened.state.plan.chains[stage.chain.chain] if stage.chain else ()
         return len(chain) <= 1 and len(self._group(stage.name)) == 1

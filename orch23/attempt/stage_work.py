@@ -10,15 +10,15 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from orch23.attempt.attempt import AttemptHistory, AttemptLoop, Models, Safeguards, Shown, StageResult, step_runner
-from orch23.attempt.egress import guard_edit
 from orch23.attempt.outcomes import Failure, failure_of
 from orch23.attempt.process_runner import Files, ProcessRunner
 from orch23.attempt.pytest_trust import TestTrust
 from orch23.attempt.run_events import Reporter
+from orch23.attempt.sent_data import guard_edit
 from orch23.attempt.verification import Verifier
 from orch23.checks.registry import available_checks
 from orch23.decide.list_expansion import expand_each
-from orch23.decide.session import Session, missing_input_errors
+from orch23.decide.open_pipeline import OpenPipeline, missing_input_errors
 from orch23.decide.stage_view import ObsoleteFiles, StageTree
 from orch23.execute.interpreters import find_interpreter
 from orch23.model.diagnostic import Diagnostic, Severity
@@ -42,11 +42,11 @@ if TYPE_CHECKING:
     from orch23.attempt.likely_cause import ProjectFacts
 
 
-def record_edit(session: Session, resolved: ResolvedStage, outputs: Files) -> str:
+def record_edit(opened: OpenPipeline, resolved: ResolvedStage, outputs: Files) -> str:
     """Keep accepted files as an exchange, so that they can be rebuilt, and return its fingerprint."""
-    store, step = session.store, resolved.stage.step
+    store, step = opened.store, resolved.stage.step
     texts: dict[str, str | None] = {
-        path: session.state.read(path, entry).decode("utf-8", errors="replace") for path, entry in outputs.items()
+        path: opened.state.read(path, entry).decode("utf-8", errors="replace") for path, entry in outputs.items()
     }
     fingerprint = accepted_edit_fingerprint(resolved.stage.name, texts)
     exchange = Exchange(
@@ -80,7 +80,7 @@ class Worker(Struct, frozen=True, kw_only=True):
     `executor_of` returns the executor of a stage, `is_isolated` whether its steps run in a sandbox.
     """
 
-    session: Session
+    opened: OpenPipeline
     executor_of: Callable[[Stage], Executor]
     models: Models
     safeguards: Safeguards
@@ -121,7 +121,7 @@ class Worker(Struct, frozen=True, kw_only=True):
         if stage.runs_pytest or stage.schema_files or getattr(stage.step, "read", ()):
             from orch23.attempt.stage_warnings import stage_warnings  # noqa: PLC0415 - only for such stages
 
-            self._warn(stage, stage_warnings(self.session.state.plan, [stage], self.session.store.workspace))
+            self._warn(stage, stage_warnings(self.opened.state.plan, [stage], self.opened.store.workspace))
         if isinstance(verify, StageResult) and verify.failure is not None:
             self._store_outputs(verify.outputs)
             return attempts.run((verify, verify.failure))
@@ -131,7 +131,7 @@ class Worker(Struct, frozen=True, kw_only=True):
         """Warn about patterns that match no file, and return the stage with the errors about them."""
         from orch23.decide.unmatched_inputs import unmatched_inputs  # noqa: PLC0415 - only for such patterns
 
-        errors, warnings = unmatched_inputs(self.session.state.plan, [resolved], self.session.store.workspace)
+        errors, warnings = unmatched_inputs(self.opened.state.plan, [resolved], self.opened.store.workspace)
         self._warn(resolved.stage, warnings)
         return replace(resolved, broken=(*resolved.broken, *errors)) if errors else resolved
 
@@ -173,7 +173,7 @@ class Worker(Struct, frozen=True, kw_only=True):
         self, resolved: ResolvedStage, recorded: Record, adopted: Collection[str], attempts: AttemptLoop
     ) -> StageResult:
         """Verify a result with the user's committed edits, and accept it. The files stay in any case."""
-        texts = {p: self.session.state.read(p, recorded.outputs[p]).decode("utf-8", "replace") for p in adopted}
+        texts = {p: self.opened.state.read(p, recorded.outputs[p]).decode("utf-8", "replace") for p in adopted}
         secret = guard_edit(self.safeguards.secrets, texts)
         failure = failure_of("preflight", secret, retryable=False) if secret else None
         failure = failure or attempts.verify_recorded(recorded.outputs, recorded.deleted)
@@ -181,7 +181,7 @@ class Worker(Struct, frozen=True, kw_only=True):
         if failure is not None:
             note = f"the edit of {', '.join(adopted)} does not pass"
             return replace(done, failure=failure, note=note, outputs={})
-        fingerprint = record_edit(self.session, resolved, recorded.outputs)
+        fingerprint = record_edit(self.opened, resolved, recorded.outputs)
         return replace(done, exchanges=(fingerprint,), accepted=tuple(adopted))
 
     def _verify_claim(self, resolved: ResolvedStage, claim: Record) -> StageResult:
@@ -221,7 +221,7 @@ class Worker(Struct, frozen=True, kw_only=True):
 
     def _newest(self, files: Files) -> Files:
         # If an earlier version of a chain is lost, the newest one is verified instead (ADR 21).
-        state = self.session.state
+        state = self.opened.state
         lost = [path for path, entry in files.items() if not state.has_bytes(path, entry)]
         newest = {path: entry for path in lost if (entry := state.store.workspace.entry(path)) is not None}
         return {**files, **newest}
@@ -233,17 +233,17 @@ class Worker(Struct, frozen=True, kw_only=True):
         """
         # All attempts read from the store, so an edit during the run cannot mix two versions (ADR 4).
         for data in resolved.composed:
-            self.session.store.contents.put(data)
+            self.opened.store.contents.put(data)
         base = {path: entry for path, entry in resolved.base.items() if path not in unneeded}
         inputs = {**resolved.unkeyed, **resolved.verify_files, **resolved.files, **base}
-        view = StageTree(self.session.state, resolved.stage.name)
+        view = StageTree(self.opened.state, resolved.stage.name)
         changed = tuple(path for path, entry in inputs.items() if not self._store_input(view, path, entry))
         if changed:
             raise InputsChangedError(changed)
 
     def _store_input(self, view: StageTree, path: str, entry: FileEntry) -> bool:
         """Copy an input into the store; return False if it changed since the stage was resolved."""
-        store, place = self.session.store, entry.link or path
+        store, place = self.opened.store, entry.link or path
         if store.contents.has(entry.digest):
             return True
         if store.workspace.entry(place) == replace(entry, link=""):
@@ -258,7 +258,7 @@ class Worker(Struct, frozen=True, kw_only=True):
 
     def _store_outputs(self, outputs: Files) -> None:
         """Store the bytes of outputs: sandbox directories are filled from the store alone."""
-        store, state = self.session.store, self.session.state
+        store, state = self.opened.store, self.opened.state
         for path, entry in outputs.items():
             if not store.contents.has(entry.digest):
                 store.contents.put(state.read(path, entry))
@@ -275,23 +275,23 @@ class Worker(Struct, frozen=True, kw_only=True):
         return self._attempts(resolved).verify_recorded(outputs, ())
 
     def _attempts(self, resolved: ResolvedStage, history: AttemptHistory | None = None) -> AttemptLoop:
-        stage, session = resolved.stage, self.session
-        tree = StageTree(session.state, stage.name)
+        stage, opened = resolved.stage, self.opened
+        tree = StageTree(opened.state, stage.name)
         report = self.reporter.of_stage(stage.name)
         runner = ProcessRunner(
             stage=stage,
             facts=resolved.facts,
             executor=self.executor_of(stage),
-            contents=session.store.contents,
+            contents=opened.store.contents,
             tree=tree,
             redact=self.safeguards.secrets.redact,
-            trust=TestTrust(session.state, resolved, session.state.plan),
+            trust=TestTrust(opened.state, resolved, opened.state.plan),
             report=report,
             project=partial(self._project_facts, stage),
             sandboxes=self.sandboxes.setdefault(stage.name, set()),
         )
         # A check may compare a result with the last accepted one, as `architecture_stability` does.
-        previous = session.lock.records.get(stage.name)
+        previous = opened.lock.records.get(stage.name)
         verifier = Verifier(
             resolved=resolved,
             runner=runner,
@@ -299,11 +299,11 @@ class Worker(Struct, frozen=True, kw_only=True):
             unnamed=partial(self._unnamed, stage.name),
             report=report,
             previous=self._readable(previous.outputs) if previous else {},
-            checks=available_checks(session.pipeline.plugins),
+            checks=available_checks(opened.pipeline.plugins),
             warned=self.warned_checks,
         )
-        last = session.state.former.get(stage.name)
-        is_kept = last is not None and all(session.state.on_disk(path) == entry for path, entry in last.outputs.items())
+        last = opened.state.former.get(stage.name)
+        is_kept = last is not None and all(opened.state.on_disk(path) == entry for path, entry in last.outputs.items())
         kept = (last.outputs, last.exchanges) if last is not None and is_kept else ({}, ())
         return AttemptLoop(
             resolved=resolved,
@@ -321,7 +321,7 @@ class Worker(Struct, frozen=True, kw_only=True):
 
         The tests fail before they run if a model supplies it, and without it, so no model needs to be called.
         """
-        state, plan = self.session.state, self.session.state.plan
+        state, plan = self.opened.state, self.opened.state.plan
         selected = plan.nodes if self.selection.selects_all else self.selection.nodes(plan)
         for one in (name, *plan.downstream.get(name, ())):
             stage = plan.nodes.get(one)
@@ -339,22 +339,22 @@ class Worker(Struct, frozen=True, kw_only=True):
         """Return the facts that may explain a failure."""
         from orch23.attempt.likely_cause import ProjectFacts  # noqa: PLC0415 - only for failures
 
-        plan = self.session.state.plan
+        plan = self.opened.state.plan
 
         def may_read(name: str, path: str) -> bool:
             # As an input, what this stage or a later one makes would be a cycle.
             makers = WriterIndex(plan.all_nodes).writers_of(path)
             later = any(name in Selection(targets=(maker,)).nodes(plan) for maker in makers)
-            return not later and not ObsoleteFiles(self.session.state).is_obsolete(path)
+            return not later and not ObsoleteFiles(self.opened.state).is_obsolete(path)
 
         def is_made(pattern: str) -> bool:
             # Declared, or below a declared folder and made: not yet in the workspace, where it is promoted later.
-            made = (path for record in [*self.session.state.results.values()] for path in record.outputs)
+            made = (path for record in [*self.opened.state.results.values()] for path in record.outputs)
             written = (path for one in plan.nodes.values() if isinstance(one, Stage) for path in one.literal_outputs)
             return any(match(pattern, path) for path in chain(map(normalize_pattern, written), made))
 
         return ProjectFacts(
-            root=self.session.store.root,
+            root=self.opened.store.root,
             environ=self.safeguards.network.environ,
             is_isolated=partial(self.is_isolated, stage),
             may_read=may_read,
@@ -362,7 +362,7 @@ class Worker(Struct, frozen=True, kw_only=True):
         )
 
     def _readable(self, files: Files) -> dict[str, FileEntry]:
-        return {path: entry for path, entry in files.items() if self.session.state.has_bytes(path, entry)}
+        return {path: entry for path, entry in files.items() if self.opened.state.has_bytes(path, entry)}
 
     def _own(self, previous: Record | None, tree: StageTree) -> tuple[PromptInput, ...]:
         """Return the stage's last accepted result, for prompts that show it."""
@@ -375,7 +375,7 @@ class Worker(Struct, frozen=True, kw_only=True):
 
     def _hidden(self, resolved: ResolvedStage) -> frozenset[str]:
         """Return the files in the write scope that the prompt does not show: a model may not overwrite them."""
-        state, stage = self.session.state, resolved.stage
+        state, stage = self.opened.state, resolved.stage
         view, obsolete = StageTree(state, stage.name), ObsoleteFiles(state)
         # The stage may replace the outputs of its own last result without seeing them.
         former = state.former.get(stage.name)
@@ -389,7 +389,7 @@ class Worker(Struct, frozen=True, kw_only=True):
 
     def _trial(self, stage: Stage, files: Files) -> tuple[Diagnostic, ...]:
         """Expand every foreach over one of these files, without changing the plan; return the errors of its items."""
-        state, decider = self.session.state, self.session.decider
+        state, decider = self.opened.state, self.opened.decider
 
         def read(plan: Plan, node: ForeachStage, source: str) -> bytes | None:
             # With a second producer the final list is not known yet.
@@ -410,11 +410,11 @@ class Worker(Struct, frozen=True, kw_only=True):
         A slice is searched in the files of the list's maker and in those that the maker sees; files that other stages
         make later are not known yet.
         """
-        earlier = self.session.decider.earlier
+        earlier = self.opened.decider.earlier
         known = frozenset[str]() if earlier is None else earlier.untouched(plan)
         missing = [
             error
-            for error in missing_input_errors(plan, self.session.store, known)
+            for error in missing_input_errors(plan, self.opened.store, known)
             if any(f"`{stage.name}`" in error.message for stage in items)
         ]
         ended = Selection(targets=(maker,)).nodes(plan)
@@ -433,16 +433,16 @@ class Worker(Struct, frozen=True, kw_only=True):
         if data is None:
             return None
         try:
-            take_slice(data.decode("utf-8", "replace"), one.path, one.selector, self.session.decider.read_yaml)
+            take_slice(data.decode("utf-8", "replace"), one.path, one.selector, self.opened.decider.read_yaml)
         except SliceError as error:
             return Diagnostic("E833", f"`{one.path}#{one.selector}`: {error}", hint=error.hint, subject=stage)
         return None
 
     def _known(self, maker: str, path: str, files: Files) -> bytes | None:
         """Return the bytes at a path once a stage has made these files; None if there are none or they are lost."""
-        entry = files.get(path) or StageTree(self.session.state, maker).version(path)
+        entry = files.get(path) or StageTree(self.opened.state, maker).version(path)
         try:
-            return None if entry is None else self.session.state.read(path, entry)
+            return None if entry is None else self.opened.state.read(path, entry)
         except MissingBytesError:
             return None
 

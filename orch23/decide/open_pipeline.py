@@ -168,7 +168,7 @@ class PlanningTools(Struct, frozen=True, kw_only=True):
     check_provider: CheckProvider
 
 
-class Session(Struct, frozen=True, kw_only=True):
+class OpenPipeline(Struct, frozen=True, kw_only=True):
     """An opened pipeline, which decisions are based on."""
 
     pipeline: Pipeline
@@ -189,7 +189,7 @@ class Session(Struct, frozen=True, kw_only=True):
         return lock_path(self.store.root, self.pipeline.file)
 
 
-def open_session(  # noqa: PLR0913 - what a build knows, each with its own name
+def open_pipeline(  # noqa: PLR0913 - what a build knows, each with its own name
     pipeline: Pipeline,
     store: ProjectStore,
     tools: PlanningTools,
@@ -203,7 +203,7 @@ def open_session(  # noqa: PLR0913 - what a build knows, each with its own name
     plan: Plan | None = None,
     earlier: EarlierBuild | None = None,
     shared: "SharedResults | None" = None,
-) -> Session:
+) -> OpenPipeline:
     """Open a pipeline on the records of the store and the results of earlier builds.
 
     `git` has the files of the project in git, `claims` those of its other pipelines; both are empty by default. With
@@ -248,7 +248,7 @@ def open_session(  # noqa: PLR0913 - what a build knows, each with its own name
     )
     if part is None:
         _check_lists(decider, tools.check_provider)
-    return Session(pipeline=pipeline, store=store, prior=memory, lock=lock, history=history, decider=decider)
+    return OpenPipeline(pipeline=pipeline, store=store, prior=memory, lock=lock, history=history, decider=decider)
 
 
 def check_plan(

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from orch23.decide.session import check_plan, errors_of_sound_stages
+from orch23.decide.open_pipeline import check_plan, errors_of_sound_stages
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import InvalidInputError
 from orch23.model.pipeline import CheckStep, SkippedStage, Verify
@@ -17,7 +17,7 @@ from tests.unit.engine.rig import Project, asks, each, entry, model, stage
 
 def refused(project: Project) -> list[str]:
     with pytest.raises(InvalidInputError) as caught:
-        project.session()
+        project.opened()
     return [problem.code for problem in caught.value.diagnostics]
 
 
@@ -41,8 +41,8 @@ def test_all_errors_of_a_pipeline_are_reported_at_once() -> None:
 
 def test_an_input_is_missing_only_if_it_is_neither_there_nor_made() -> None:
     refused(Project(stage("a", "src")))
-    Project(stage("a", "src"), files={"src": "1"}).session()
-    Project(stage("src"), stage("a", "src")).session()
+    Project(stage("a", "src"), files={"src": "1"}).opened()
+    Project(stage("src"), stage("a", "src")).opened()
 
 
 def test_an_error_of_a_provider_is_reported_once_for_all_stages() -> None:
@@ -57,7 +57,7 @@ def test_an_unknown_check_in_a_foreach_body_is_reported_before_there_are_items()
     project = Project(stage("list", writes=("l.json",)), each("e", source="l.json", body=body))
     assert len(refused(project)) == 1
     body["verify"] = [{"check": "${{ item }}"}]
-    Project(*project.pipeline.stages[:1], each("e", source="l.json", body=body)).session()
+    Project(*project.pipeline.stages[:1], each("e", source="l.json", body=body)).opened()
 
 
 @pytest.mark.slow
@@ -83,7 +83,7 @@ def test_lists_that_no_stage_makes_are_expanded_at_once_and_others_later() -> No
         each("later", source="l.json"),
         files={"mine.json": '["x", "y"]'},
     )
-    plan = project.session().state.plan
+    plan = project.opened().state.plan
     assert set(plan.nodes) == {"static@a", "mine@x", "mine@y", "list", "later"}
 
 
@@ -106,14 +106,14 @@ def test_a_list_that_items_turn_out_not_to_make_is_read_in_a_second_round() -> N
     project = Project(
         replace(maker, writes=("lists/*",)), each("e", source="lists/b.json"), files={"lists/b.json": '["x"]'}
     )
-    assert set(project.session().state.plan.nodes) == {"maker@a", "e@x"}
+    assert set(project.opened().state.plan.nodes) == {"maker@a", "e@x"}
 
 
 def test_a_missing_input_of_an_item_is_reported_before_anything_runs() -> None:
     body: dict[str, Any] = {"outputs": ["e/${{ item }}"], "shell": ["x"], "inputs": ["in/${{ item }}"]}
     project = Project(each("e", "a", "b", body=body), files={"in/a": "1"})
     with pytest.raises(InvalidInputError) as caught:
-        project.session()
+        project.opened()
     assert ["in/b" in one.message for one in caught.value.diagnostics] == [True]
 
 
@@ -123,7 +123,7 @@ def test_an_output_of_a_skipped_stage_does_not_count_as_an_input_that_exists() -
     off = SkippedStage(name="a", kind="shell", condition="false", writes=("a",))
     project.pipeline = Project(stage("b", "a"), skipped=(off,)).pipeline
     with pytest.raises(InvalidInputError) as caught:
-        project.session()
+        project.opened()
     assert ["`a`, which makes it, is skipped" in (one.hint or "") for one in caught.value.diagnostics] == [True]
 
 
@@ -136,7 +136,7 @@ def test_steps_of_items_that_differ_are_checked_by_their_providers() -> None:
     project.texts["p.j2"] = "write"
     project.provider_problems = (Diagnostic("E406", "there is no such model"),)
     with pytest.raises(InvalidInputError) as caught:
-        project.session()
+        project.opened()
     assert [(one.code, one.subject) for one in caught.value.diagnostics] == [("E406", "e@a"), ("E406", "e@b")]
 
 
@@ -148,14 +148,14 @@ def test_results_of_an_interrupted_run_count_although_the_lock_file_lacks_them()
     project.build()
     record = project.lock.records["a"]
     project.lock = LockFile()
-    assert project.session().lock.records == {}
+    assert project.opened().lock.records == {}
     project.history = RunHistory(unlocked={"a": record.key})
-    assert project.session().lock.records == {"a": record}
+    assert project.opened().lock.records == {"a": record}
     newer = replace(record, key="another", manifest={"kind": "other"})
     project.lock = LockFile({"a": newer})
-    assert project.session().lock.records == {"a": record}, "the run was newer than the lock file"
+    assert project.opened().lock.records == {"a": record}, "the run was newer than the lock file"
     project.store.records.all.clear()
-    assert project.session().lock.records["a"].key != record.key, "of which there is no record, is not known"
+    assert project.opened().lock.records["a"].key != record.key, "of which there is no record, is not known"
 
 
 def test_a_claim_of_the_lock_file_on_files_that_the_stage_may_not_write_is_dropped() -> None:
@@ -163,12 +163,12 @@ def test_a_claim_of_the_lock_file_on_files_that_the_stage_may_not_write_is_dropp
     for own, kept in ((claim, False), (replace(claim, outputs={"a": entry("x")}), True)):
         project = Project(stage("a"))
         project.lock = LockFile({"a": own}, {"a": own})
-        lock = project.session().lock
+        lock = project.opened().lock
         assert ("a" in lock.records, "a" in lock.retained) == (kept, kept)
     project = Project(stage("a"))
     project.store.records.put(claim)
     project.lock = LockFile({"a": claim})
-    assert "a" in project.session().lock.records, "this machine made it"
+    assert "a" in project.opened().lock.records, "this machine made it"
 
 
 def test_a_stage_that_failed_last_time_says_so_where_it_runs_again() -> None:
@@ -184,10 +184,10 @@ def test_a_stage_that_failed_last_time_says_so_where_it_runs_again() -> None:
 def test_a_part_of_a_plan_is_not_expanded_and_its_inputs_are_checked() -> None:
     project = Project(stage("a", "src"), stage("b", "a"), files={"src": "1"})
     project.build()
-    whole = project.session().state.plan
-    part = project.session(plan=whole)
+    whole = project.opened().state.plan
+    part = project.opened(plan=whole)
     assert part.state.plan is whole
     assert isinstance(project.plan(plan=whole)["b"], Fresh)
     del project.disk.files["src"]
     with pytest.raises(InvalidInputError):
-        project.session(plan=whole)
+        project.opened(plan=whole)

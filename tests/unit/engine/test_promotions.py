@@ -12,7 +12,7 @@ from orch23.attempt.outcomes import StageCost, StageOutcome, failure_of
 from orch23.attempt.run_events import RunEvents
 from orch23.decide.plan_walk import PlanWalk
 from orch23.engine.commit import Committer, WorkspaceChange
-from orch23.engine.results import StageResults
+from orch23.engine.promotions import Promotions
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry, digest_bytes
 from orch23.model.errors import MissingBytesError
@@ -37,7 +37,7 @@ MODEL = LLMStep(prompt="p.j2", provider="command", model="m", command=("c",))
 
 
 class Rig:
-    """StageResults over a committer that notes what it does."""
+    """Promotions over a committer that notes what it does."""
 
     def __init__(self, *stages: Stage) -> None:
         plan, problems = build_plan(Pipeline(name="p", file="p.yaml", stages=stages))
@@ -48,7 +48,7 @@ class Rig:
         self.foreign: set[str] = set()
         self.changed: tuple[str, ...] = ()
         self.clock = FakeClock()
-        self.session = SimpleNamespace(
+        self.opened = SimpleNamespace(
             state=SimpleNamespace(
                 plan=plan, ownership_errors=lambda *_, **__: (), is_shared=lambda _: False, shared=None
             ),
@@ -56,7 +56,7 @@ class Rig:
             lock=SimpleNamespace(records={}),
             pipeline=plan.pipeline,
         )
-        self.results = StageResults(
+        self.results = Promotions(
             committer=cast("Committer", self),
             events=RunEvents(self, self.clock.monotonic),
             walk=cast("PlanWalk", SimpleNamespace(wanted=frozenset(plan.nodes), release=self.passed.append)),
@@ -127,7 +127,7 @@ class Rig:
         return Record(stage=name, key="k", manifest={})
 
     def resolved(self, name: str) -> Any:
-        return SimpleNamespace(stage=self.session.state.plan.nodes[name], key="k")
+        return SimpleNamespace(stage=self.opened.state.plan.nodes[name], key="k")
 
     def finish(self, name: str, took_s: float = 0.0) -> None:
         """End a stage well; by default as one that is cheap to make again."""

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from orch23.attempt.worker import InputsChangedError
-from orch23.decide.session import Session
+from orch23.attempt.stage_work import InputsChangedError
+from orch23.decide.open_pipeline import OpenPipeline
 from orch23.model.action import Action
 from orch23.model.errors import ExitCode, MissingBytesError
 from orch23.model.pipeline import PathInput, Verify, WriteScope
@@ -21,8 +21,8 @@ from tests.unit.engine.rig import Project, answer, asks, each, entry, model, sta
 TESTED = Verify((ShellStep(("test", "t")),))
 
 
-def resolved(session: Session, name: str) -> ResolvedStage:
-    return session.decider.decide(name).resolved
+def resolved(opened: OpenPipeline, name: str) -> ResolvedStage:
+    return opened.decider.decide(name).resolved
 
 
 def cloned(project: Project) -> Project:
@@ -42,24 +42,24 @@ def codes(end: Any) -> list[str]:
 
 def test_an_input_that_was_saved_since_it_was_resolved_stops_the_work_before_it_starts() -> None:
     project = Project(stage("a", "src"), files={"src": "1"})
-    session = project.session()
-    before = resolved(session, "a")
+    opened = project.opened()
+    before = resolved(opened, "a")
     project.disk["src"] = "2"
     with pytest.raises(InputsChangedError) as caught:
-        project.worker(session).work(before, None)
+        project.worker(opened).work(before, None)
     assert (caught.value.paths, project.ran()) == (("src",), [])
 
 
 def test_an_input_that_a_stage_made_and_that_is_nowhere_any_more_is_lost() -> None:
     project = Project(stage("a"), stage("b", "a"))
     project.build()
-    session = project.session()
-    session.state.settle("a", project.lock.records["a"])
-    before = resolved(session, "b")
+    opened = project.opened()
+    opened.state.settle("a", project.lock.records["a"])
+    before = resolved(opened, "b")
     del project.disk.files["a"]
     project.store.forget_bytes("a()")
     with pytest.raises(MissingBytesError):
-        project.worker(session).work(before, None)
+        project.worker(opened).work(before, None)
 
 
 def test_source_inputs_are_stored_before_the_stage_starts() -> None:
@@ -279,12 +279,12 @@ def test_a_slice_of_a_file_that_a_later_stage_makes_is_not_judged_yet() -> None:
 def test_verify_checks_outputs_as_they_are_on_disk() -> None:
     project = Project(stage("a", "src", verify=replace(TESTED, inputs=(PathInput("t"),))), files={"src": "1", "t": "T"})
     project.programs["t"] = lambda files: project.completed(code=int(files["a"] != "by hand" or files["t"] != "T"))
-    session = project.session()
+    opened = project.opened()
     project.disk["a"] = "by hand"
-    worker = project.worker(session)
-    assert worker.verify(resolved(session, "a"), {"a": entry("by hand")}) is None
+    worker = project.worker(opened)
+    assert worker.verify(resolved(opened, "a"), {"a": entry("by hand")}) is None
     project.disk["a"] = "other"
-    failure = worker.verify(resolved(session, "a"), {"a": entry("other")})
+    failure = worker.verify(resolved(opened, "a"), {"a": entry("other")})
     assert failure is not None
     actions: list[Action] = project.executor.actions
     assert [action.argv for action in actions] == [("test", "t")] * 2
