@@ -4,9 +4,11 @@ import json
 import re
 from pathlib import Path
 
+import click
 import pytest
 
 from orch23.checks.registry import CHECKS
+from orch23.cli.group import orch23
 from orch23.load.pipeline import load_pipeline
 from orch23.model.errors import ExitCode
 
@@ -73,3 +75,22 @@ def test_records_of_decisions_are_numbered_without_gaps_but_for_those_that_anoth
 
 def test_the_codes_of_the_checks_belong_to_the_family_of_verification_or_to_the_work_orders() -> None:
     assert all(re.fullmatch(r"[EW]3[134]\d|E00\d|[EW]10\d", code) for one in CHECKS.values() for code in one.codes)
+
+
+def test_the_commands_of_comparisons_and_questions_have_their_options() -> None:
+    pages = [ROOT / "docs" / "faq.md", *sorted((ROOT / "docs" / "coming-from").glob("*.md"))]
+    found = [one for page in pages for one in re.findall(r"`orch23 ([a-z]+)([^`]*)`", page.read_text())]
+    assert len(found) > 30
+    for name, words in found:
+        command = orch23.get_command(click.Context(orch23), name)
+        assert command is not None, name
+        options = {option for parameter in command.params for option in parameter.opts}
+        assert {word for word in words.split() if word.startswith("-")} <= options, (name, words)
+
+
+def test_no_page_says_that_a_second_build_waits() -> None:
+    for page in (ROOT / "docs").rglob("*.md"):
+        assert not re.search(r"builds? (in one root )?run one after another", page.read_text()), page
+    for name in ("faq.md", "cookbook/monorepo.md", "exit-codes.md", "diagnostics.md"):
+        text = " ".join((ROOT / "docs" / name).read_text().split())
+        assert re.search(r"does not\s+wait", text), name

@@ -36,7 +36,7 @@ def declare_command(name: str, place: str, group: click.Group | None = None) -> 
 
     def declare(declaration: Declaration) -> click.Command:
         command = click.command if group is None else group.command
-        return command(name)(update_wrapper(click.pass_context(act), declaration))
+        return command(name, cls=_Command)(update_wrapper(click.pass_context(act), declaration))
 
     return declare
 
@@ -54,7 +54,17 @@ class NoSuchCommandError(click.UsageError):
         self.name = name
 
 
-class CommandGroup(click.Group):
+class _Command(click.Command):
+    # Click raises some errors of options without their context.
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except click.BadOptionUsage as error:
+            error.ctx = error.ctx or ctx
+            raise
+
+
+class CommandGroup(_Command, click.Group):
     """A group of commands, which reports a word that is not a command by an error of its own."""
 
     def resolve_command(

@@ -198,7 +198,8 @@ def open_stages(console: Console, args: PipelineArguments, most: int | None = No
     """
     project, stages = open_for_command(console, args, most_stages=most)
     if not stages:
-        raise UsageError(Diagnostic("E641", "name a stage", hint="`orch23 status` lists the stages"))
+        hint = f"`{project.pipeline.command_line('graph')}` lists the stages"
+        raise UsageError(Diagnostic("E641", "name a stage", hint=hint))
     return project, stages
 
 

@@ -33,6 +33,9 @@ def usage_hint(error: click.ClickException, here: Path, argv: Sequence[str]) -> 
         words = f"did you mean `{near[0]}`? " if near else ""
     elif isinstance(error, click.NoSuchOption) and context is not None and context.parent is None:
         words = _meant_option(context, error.option_name, argv)
+    elif isinstance(error, click.BadOptionUsage) and context is not None:
+        option = next(one for one in context.command.params if error.option_name in one.opts)
+        words = f"write `{(option.get_help_record(context) or (error.option_name,))[0]}`; "
     what = "commands" if isinstance(error, NoSuchCommandError) else "options and arguments"
     return f"{words}`{command} --help` lists {what}"
 

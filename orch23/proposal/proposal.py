@@ -195,11 +195,14 @@ def _judge_files(envelope: FilesEnvelope, scope: ProposalScope, edits: EditedFil
     if not any((envelope.files, envelope.deletes, envelope.errors)):
         empty = Diagnostic(codes.EMPTY, "the response proposes no file", hint=_SOMETHING["files"])
         return RefusedResponse("llm_output_invalid", "empty", (empty,))
-    found += path_errors(tuple(file.path for file in envelope.files), envelope.deletes, scope)
+    of_paths = path_errors(tuple(file.path for file in envelope.files), envelope.deletes, scope)
+    # A hint how to write a file would contradict that of its path.
+    refused = {one.subject: one.hint for one in of_paths if one.code in _SCOPE}
     safe = tuple(file for file in envelope.files if unsafe_reason(file.path) is None)
-    found += size_errors(envelope.files if edits is None else edits.written)
-    found += [error for file in safe for error in base_errors(file, scope)]
-    found += content_errors(safe, scope, frozenset() if edits is None else edits.edited)
+    of_files = [*size_errors(envelope.files if edits is None else edits.written)]
+    of_files += [error for file in safe for error in base_errors(file, scope)]
+    of_files += content_errors(safe, scope, frozenset() if edits is None else edits.edited)
+    found += of_paths + [replace(one, hint=refused.get(one.subject, one.hint)) for one in of_files]
     writes = (ProposedWrite(scope.project_path(file.path), file.content, file.base) for file in envelope.files)
     proposal = Proposal(
         envelope.summary,

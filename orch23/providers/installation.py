@@ -3,8 +3,10 @@
 import importlib.util
 import re
 import shlex
+import shutil
 import sys
 import tomllib
+from collections.abc import Mapping
 from importlib.metadata import Distribution, PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Any
@@ -31,6 +33,13 @@ def install_command(library: str, *, prefix: str = sys.prefix, found: Distributi
     if (installed.read_text("INSTALLER") or "").strip() == "uv":
         return shlex.join(["uv", "pip", "install", "--python", sys.executable, requirement])
     return _pip(requirement)
+
+
+def orch23_command(environ: Mapping[str, str]) -> str:
+    """Return how a shell runs orch23: by its name, or by its path if PATH does not have it."""
+    script = Path(sys.prefix, "bin", "orch23")
+    is_found = shutil.which("orch23", path=environ.get("PATH", "")) is not None or not script.is_file()
+    return "orch23" if is_found else shlex.quote(str(script))
 
 
 def _pip(requirement: str) -> str:

@@ -34,7 +34,7 @@ _MAX_REASON = 200
 _EXPLAINED = frozenset({"E309", "E325"})
 _EXITED = lazy_pattern(r"^(?:verify: )?exited with \d+(?: \(\w+\))?")
 _VERIFIES = "verify: "
-_NOT_RETRYABLE = "; not retryable"
+_LIMIT = lazy_pattern(r"; (?:not retryable|retries exhausted)$")
 
 
 # ---- one line ---------------------------------------------------------------------------------
@@ -241,7 +241,7 @@ def _related(pipeline: Pipeline, end: FinishedStage, problem: EventProblem, sour
 def _result(end: FinishedStage, excerpt: str) -> list[str]:
     """Return how the command ended and why the stage failed; the excerpt often contains the reason already."""
     reason, data = end.message.partition("\n")[0], end.data
-    is_in_excerpt = reason.removesuffix(_NOT_RETRYABLE) in excerpt or (excerpt and _has_failed_tests(data))
+    is_in_excerpt = _LIMIT.sub("", reason.removeprefix(_VERIFIES)) in excerpt or (excerpt and _has_failed_tests(data))
     reasons = [] if is_in_excerpt else [f"  {visible(reason)}"]
     if data.exit_code is UNSET:
         return reasons

@@ -66,7 +66,7 @@ def build_command() -> None:
 @option("-v", "--verbose", is_flag=True, help="Show every reason, not only the first.")
 @json_option
 @exit_code_option
-@option("--out", metavar="FILE", type=click.Path(), help="Write the plan to FILE for `build --plan`.")
+@option("-o", "--out", metavar="FILE", type=click.Path(), help="Write the plan to FILE for `build --plan`.")
 def plan_command() -> None:
     """Show what a build would do, and why.
 

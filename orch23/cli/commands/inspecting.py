@@ -59,7 +59,7 @@ def vars_command() -> None:
 
 @declare_command("schema", "pipeline.write_schema")
 @pipeline_argument
-@option("--out", metavar="FILE", help="Write to this file instead of stdout.")
+@option("-o", "--out", metavar="FILE", help="Write to this file instead of stdout.")
 def schema_command() -> None:
     """Write the JSON schema of pipelines.
 

@@ -79,7 +79,7 @@ class GitHubScreen(Struct, Sink, kw_only=True):
 
 
 def _description(end: FinishedStage) -> str:
-    hints = dict.fromkeys(one.hint for one in end.data.problems if one.hint)
+    hints = dict.fromkeys(one.hint for one in end.data.problems if one.hint and one.hint not in end.data.failure)
     parts = (command_line(end.data), end.data.failure.strip() or end.message, *hints)
     return truncate("\n".join(filter(None, parts)), _MAX_TEXT)
 

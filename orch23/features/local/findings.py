@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from orch23.cli.doctor_finding import DoctorFinding
 from orch23.features.local.local_model import installed_weights, known_models, user_data_dir
 from orch23.features.local.provider import missing_server
+from orch23.providers.installation import orch23_command
 
 
 def local_findings(environ: Mapping[str, str]) -> list[DoctorFinding]:
@@ -14,6 +15,7 @@ def local_findings(environ: Mapping[str, str]) -> list[DoctorFinding]:
         found = [DoctorFinding("provider local", "its server is not installed", ok=False, hint=command)]
     for model in known_models():
         path = installed_weights(model.name, user_data_dir(environ))
-        hint = "" if path else f"orch23 model install {model.name}; recorded responses work without it"
+        install = f"{orch23_command(environ)} model install {model.name}"
+        hint = "" if path else f"{install}; recorded responses work without it"
         found.append(DoctorFinding(f"model {model.name}", str(path or "not installed"), ok=not hint, hint=hint))
     return found

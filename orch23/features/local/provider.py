@@ -262,8 +262,10 @@ def _missing(model: str, environ: Mapping[str, str]) -> tuple[Diagnostic, ...]:
         missing.append("llama.cpp (xllamacpp) is not installed")
         ways.append(f"`{command}`")
     if local_model.installed_weights(model, local_model.user_data_dir(environ)) is None:
+        from orch23.providers.installation import orch23_command  # noqa: PLC0415 - only if they are missing
+
         missing.append(f"the weights of {model} are not installed")
-        ways.append(f"`orch23 model install {model}`")
+        ways.append(f"`{orch23_command(environ)} model install {model}`")
     if not missing:
         return ()
     message = f"the local model cannot run: {' and '.join(missing)}"
