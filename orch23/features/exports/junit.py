@@ -7,8 +7,8 @@ from xml.etree import ElementTree as ET
 from orch23.features.exports.document_sink import document
 from orch23.model.event import FinishedStage
 from orch23.model.ports import EndedRun
-from orch23.report.cause_text import cause_name, cause_summary
 from orch23.report.diagnostics import visible
+from orch23.report.failures import cause_name, cause_summary
 from orch23.report.formats import Format
 from orch23.report.live import PLAIN
 from orch23.report.observers import Fanout, sink_observer

@@ -37,7 +37,7 @@ PASS_ALL = {
 
 # Folds outside of these classes that read some types of events alone, and why none is missed.
 PARTIAL = {
-    "report.attempts.failed_attempts": "a screen passes it those of attempts and their calls",
+    "report.failures.failed_attempts": "a screen passes it those of attempts and their calls",
     "features.inspecting.runs._facts": "the message of each event is shown beside",
 }
 
