@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from orch23.cli.found_project import FoundProject
     from orch23.cli.watched_build import WatchedBuild
     from orch23.model.diagnostic import Diagnostic
-    from orch23.report.area import TerminalArea
     from orch23.report.progress import ProgressLine
+    from orch23.report.terminal import TerminalArea
     from orch23.text.secrets import Secrets
 
 
@@ -71,7 +71,7 @@ class Console(Struct, frozen=True, kw_only=True, dict=True):
         """The bottom of the terminal that stderr is, to be painted again and again; None if it is none, or in CI."""
         if not self._can_overwrite or self.environ.get("CI"):
             return None
-        from orch23.report.area import TerminalArea  # noqa: PLC0415 - only on a terminal
+        from orch23.report.terminal import TerminalArea  # noqa: PLC0415 - only on a terminal
 
         return TerminalArea(write=_write_err, size=_terminal_size)
 
@@ -94,7 +94,7 @@ class Console(Struct, frozen=True, kw_only=True, dict=True):
     def _fitted(self, text: str) -> str:
         if not self._can_overwrite or max(map(len, text.split("\n"))) <= (columns := _terminal_size().columns):
             return text
-        from orch23.report.fitting import fit_lines  # noqa: PLC0415 - few lines are that long
+        from orch23.report.terminal import fit_lines  # noqa: PLC0415 - few lines are that long
 
         return fit_lines(text, columns)
 

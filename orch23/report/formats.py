@@ -13,7 +13,7 @@ from orch23.report.marks import Style
 from orch23.report.observers import sink_observer
 
 if TYPE_CHECKING:
-    from orch23.report.area import TerminalArea
+    from orch23.report.terminal import TerminalArea
 
 
 ReadSource: TypeAlias = Callable[[str], str]
