@@ -14,8 +14,7 @@ from orch23.model.errors import UsageError
 from orch23.model.event import Observer
 from orch23.model.features import DOCUMENTS, SPANS, load_feature
 from orch23.model.ports import Sink
-from orch23.report.formats import Document, View
-from orch23.report.observers import Fanout, Guarded, sink_observer
+from orch23.report.formats import Document, Fanout, Guarded, View, sink_observer
 
 _MAX_SUMMARY_BYTES = 1_048_576
 
