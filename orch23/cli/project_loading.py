@@ -56,7 +56,7 @@ def unknown_exit_code_prefixes(pipeline: Pipeline) -> tuple[Diagnostic, ...]:
     """Return a warning for each prefix in `exit_codes` that no diagnostic code has."""
     if not pipeline.exit_codes:
         return ()
-    from orch23.cli.catalogue import diagnostic_codes  # noqa: PLC0415 - only for this key
+    from orch23.cli.pages import diagnostic_codes  # noqa: PLC0415 - only for this key
 
     known = diagnostic_codes()
     return tuple(

@@ -46,7 +46,7 @@ OF_CHECKS = frozenset({"orch23_checks.work_orders", "orch23.checks.json_schema",
 OF_OTHERS = frozenset(
     f"orch23.{name}"
     for name in (
-        *("cli.catalogue", "cli.actions.pipeline"),
+        *("cli.pages", "cli.actions.pipeline"),
         *(f"cli.commands.{module}" for module in ("inspecting", "setup")),
         *(f"features.{module}" for module in ("metrics.affected", "doctor.checks", "inspecting.explain")),
         "features.upkeep.outputs",
