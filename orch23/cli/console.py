@@ -16,7 +16,7 @@ from orch23.report.marks import Style, marks_for
 from orch23.snapshot.fast_path import StaleSnapshot, color_by_environment
 
 if TYPE_CHECKING:
-    from orch23.cli.found_project import FoundProject
+    from orch23.cli.discovery import FoundProject
     from orch23.cli.watched_build import WatchedBuild
     from orch23.model.diagnostic import Diagnostic
     from orch23.report.progress import ProgressLine

@@ -9,7 +9,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from orch23.cli.console import Console
-from orch23.cli.found_project import MARKER, FoundProject
+from orch23.cli.discovery import MARKER, FoundProject
 from orch23.model.diagnostic import Diagnostic, Location, Related, Severity
 from orch23.model.text import join_first
 from orch23.report.diagnostics import visible

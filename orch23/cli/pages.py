@@ -1,4 +1,4 @@
-"""The pages of the documentation for users, installed with orch23 or in its repository, and the codes that one explains."""
+"""The pages of the documentation for users: installed with orch23, or in its repository; and the codes in one."""
 
 import re
 import tomllib
