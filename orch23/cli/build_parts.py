@@ -54,7 +54,7 @@ from orch23.text.secrets import Secrets
 if TYPE_CHECKING:
     from orch23.attempt.later_batches import LaterBatches
     from orch23.cli.placement import Placement
-    from orch23.cli.shared_budget import SharedBudget
+    from orch23.cli.watched_build import SharedBudget
     from orch23.decide.approval import Approval
 
 
