@@ -110,7 +110,7 @@ class Bench:
 
 def test_the_others_wait_for_the_first_event_and_not_for_the_end() -> None:
     bench = Bench()
-    first, others = bench.call(item_request("a")), [bench.call(request(name)) for name in ("b", "c")]
+    first, others = bench.call(item_request("a")), [bench.call(item_request(name)) for name in ("b", "c")]
     assert bench.called == ["a"]
     bench.begins.set()
     assert [one.result(LONG).text for one in others] == ["b", "c"]
@@ -124,7 +124,7 @@ def test_the_others_wait_for_the_first_event_and_not_for_the_end() -> None:
 def test_after_a_first_call_that_failed_another_goes_first() -> None:
     bench = Bench()
     bench.fault = TransportError(timeout_error().diagnostic, transient=True)
-    first, other = bench.call(item_request("a")), bench.call(request("b"))
+    first, other = bench.call(item_request("a")), bench.call(item_request("b"))
     bench.begins.set()
     assert other.result(LONG).text == "b"
     with pytest.raises(TransportError):
@@ -136,7 +136,7 @@ def test_after_a_first_call_that_failed_another_goes_first() -> None:
 
 def test_a_wait_ends_with_the_build() -> None:
     bench = Bench()
-    first, other = bench.call(item_request("a")), bench.call(request("b"))
+    first, other = bench.call(item_request("a")), bench.call(item_request("b"))
     bench.prefixes.close()
     with pytest.raises(ProviderError, match="the build ended"):
         other.result(LONG)
@@ -157,7 +157,7 @@ def test_a_call_without_time_to_wait_does_not_wait() -> None:
 def test_a_wait_takes_half_of_the_time_at_most_and_the_call_gets_the_rest() -> None:
     now = 100.0
     bench = Bench(clock=lambda: now)
-    first, other = bench.call(item_request("a"), 10.0), bench.call(request("b"), 10.0)
+    first, other = bench.call(item_request("a"), 10.0), bench.call(item_request("b"), 10.0)
     now = 105.0
     with bench.prefixes._changed:
         bench.prefixes._changed.notify_all()
