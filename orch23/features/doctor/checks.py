@@ -20,7 +20,7 @@ from orch23.cli.project_loading import Project
 from orch23.cli.shared_cache import SharedSetup
 from orch23.execute.interpreters import find_interpreter, interpreter_facts
 from orch23.execute.sandbox.bubblewrap import BubblewrapLauncher, NamespacesLauncher
-from orch23.execute.sandbox.restricted import LandlockLauncher
+from orch23.execute.sandbox.landlock import LandlockLauncher
 from orch23.execute.sandbox.tier_selection import NAMESPACES_HINT, TierChoice, best_tier_once
 from orch23.language.llm_steps import fallbacks_of, llm_steps_of
 from orch23.language.stages import render_foreach

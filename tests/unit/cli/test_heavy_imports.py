@@ -54,7 +54,7 @@ OF_OTHERS = frozenset(
 OF_SANDBOXES = frozenset({"socket", "tempfile", "secrets", "shutil"}) | frozenset(
     f"orch23.execute.{name}"
     for name in (
-        *("sandbox.bubblewrap", "sandbox.landlock", "sandbox.restricted", "sandbox.seccomp", "sandbox.visible_paths"),
+        *("sandbox.bubblewrap", "sandbox.landlock", "sandbox.seccomp", "sandbox.visible_paths"),
         "pytest_report",
     )
 )
