@@ -9,7 +9,6 @@ from typing import Final
 
 from msgspec import Struct
 
-from orch23.cli.parameters import plain_names
 from orch23.model.diagnostic import Diagnostic, Severity
 from orch23.model.errors import NotFoundError
 from orch23.model.pipeline import DEFAULT_PIPELINE
@@ -129,7 +128,7 @@ def find_project(here: Path, arguments: tuple[str, ...] = ()) -> FoundProject:
         root=folder if root is None else root,
         pipeline=None if refused is not None else pipeline,
         searched=searched,
-        stages=plain_names(stages),
+        stages=tuple(name.removesuffix("[*]") for name in stages),
         passed_over=tuple(passed_over),
         refused=refused,
     )
