@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from orch23.cli.discovery import FoundProject
     from orch23.cli.watched_build import WatchedBuild
     from orch23.model.diagnostic import Diagnostic
-    from orch23.report.progress import ProgressLine
-    from orch23.report.terminal import TerminalArea
+    from orch23.report.terminal import ProgressLine, TerminalArea
     from orch23.text.secrets import Secrets
 
 
@@ -57,7 +56,7 @@ class Console(Struct, frozen=True, kw_only=True, dict=True):
     @cached_property
     def progress(self) -> "ProgressLine":
         """The line on stderr that shows that files are hashed or copied. Every other write clears it."""
-        from orch23.report.progress import ProgressLine  # noqa: PLC0415 - for commands that read or copy files
+        from orch23.report.terminal import ProgressLine  # noqa: PLC0415 - for commands that read or copy files
 
         write = lambda text: _write_err(self.redact(text))  # noqa: E731
         return ProgressLine(write=write, clock=monotonic, is_terminal=self._can_overwrite)

@@ -15,8 +15,8 @@ from orch23.model.event import Event, HttpRetry, RateLimitWait
 from orch23.model.llm import Provider, Request, Response
 from orch23.model.text import format_duration
 from orch23.providers.faults import TransportError
-from orch23.providers.rate_headers import replies_heard_by
 from orch23.providers.rate_limiter import Permit, RateLimiter
+from orch23.providers.rate_limits import replies_heard_by
 
 MAX_IDLE_S = 600.0
 """How long a request waits while the model sends no response, unless `max_wall` limits the stage or the run."""
