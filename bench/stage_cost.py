@@ -16,7 +16,7 @@ from pathlib import Path
 from orch23.execute.launch import Launcher, PlainLauncher
 from orch23.execute.local_executor import LocalExecutor
 from orch23.execute.sandbox.bubblewrap import BWRAP_PATHS, BubblewrapLauncher, NamespacesLauncher
-from orch23.execute.sandbox.restricted import LandlockLauncher
+from orch23.execute.sandbox.landlock import LandlockLauncher
 from orch23.execute.sandbox.tier_selection import tier_fault
 from orch23.execute.sandbox_dir import SandboxDirs
 from orch23.model.action import Action, Completed

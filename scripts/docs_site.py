@@ -19,7 +19,7 @@ from urllib.parse import unquote, urlsplit
 # Run as a file, so that `make` needs no package for it.
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from orch23.cli.catalogue import code_sections
+from orch23.cli.pages import code_sections
 from scripts.docs_pages import errors, expand, links, read_groups, title_of
 
 ROOT = Path(__file__).parents[1]

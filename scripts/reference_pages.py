@@ -10,8 +10,8 @@ import click
 from msgspec import NODEFAULT, UNSET, Struct, inspect, to_builtins
 
 from orch23.checks.registry import CHECKS
-from orch23.cli.catalogue import diagnostic_codes
 from orch23.cli.group import PROGRAM_NAME, orch23
+from orch23.cli.pages import diagnostic_codes
 from orch23.model.event import EVENT_KINDS
 from scripts.filter_reference import BLOCK_FILTERS, FILTERS, FUNCTIONS
 

@@ -20,7 +20,7 @@ from orch23.load.pipeline import load_pipeline
 from orch23.model.digest import FileEntry
 from orch23.model.errors import ExitCode
 from orch23.model.event import Event
-from orch23.report.observers import Fanout
+from orch23.report.formats import Fanout
 from orch23.snapshot.stat_snapshot import StatSnapshot
 from orch23.store.listing import DeclaredOutputs
 from orch23.store.safe_files import open_file

@@ -494,7 +494,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     ),
     "S2-23": (
         M(
-            "orch23/runners/llm_shown.py",
+            "orch23/runners/llm.py",
             "    return (*declared, *own)\n",
             "    return own\n",
         ),

@@ -26,7 +26,7 @@ from orch23.model.pipeline import BriefLimits, Stage, WriteScope
 from orch23.proposal.omissions import find_placeholders, is_diff
 from orch23.proposal.proposal import judge_response
 from orch23.proposal.proposal_files import ProposalScope
-from orch23.providers.rate_headers import stated_limits
+from orch23.providers.rate_limits import stated_limits
 from orch23.resolve.slices import take_slice
 from orch23.resolve.templates import render_prompt
 from orch23.steps.llm.spec import LLMStep

@@ -407,7 +407,7 @@ class Conversations(Struct, frozen=True, kw_only=True):
             )
         tried = metered
         if call.step.cache is not None and call.step.cache.share and adapter_for(call.step).streams:
-            from orch23.providers.warming import CachedPrefixes, WarmingProvider  # noqa: PLC0415 - as above
+            from orch23.providers.cache_marks import CachedPrefixes, WarmingProvider  # noqa: PLC0415 - as above
 
             # Outside of the meter, so that a call that waits reserves nothing; inside of the retries, so that another
             # call goes first while a failed one waits.

@@ -54,7 +54,7 @@ from orch23.text.secrets import Secrets
 if TYPE_CHECKING:
     from orch23.attempt.later_batches import LaterBatches
     from orch23.cli.placement import Placement
-    from orch23.cli.shared_budget import SharedBudget
+    from orch23.cli.watched_build import SharedBudget
     from orch23.decide.approval import Approval
 
 
@@ -126,7 +126,7 @@ class BuildParts(Struct, frozen=True, kw_only=True):
         request, opened, sources = self.request, self.opened, self.project.tools.sources
         pipeline = self.project.pipeline
         if pipeline.run_log is not None:
-            from orch23.cli.run_log import write_run_log  # noqa: PLC0415 - few pipelines have one
+            from orch23.cli.documents import write_run_log  # noqa: PLC0415 - few pipelines have one
 
             # First without any event: an error of the template must not be found after the build.
             write_run_log(self.project, pipeline.run_log, self.folder)

@@ -51,7 +51,7 @@ from orch23.model.pipeline import LOCAL_EXECUTOR, ForeachStage, PathInput, Slice
 from orch23.model.plan import Plan
 from orch23.plan.planner import Selection
 from orch23.providers.prices import decimal_text
-from orch23.report.observers import Fanout, RedactingObserver
+from orch23.report.formats import Fanout, RedactingObserver
 from orch23.steps.registry import is_llm
 from orch23.store.access import check_kept
 from orch23.store.lock_file import lock_digest, lock_path

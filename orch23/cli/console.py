@@ -16,11 +16,10 @@ from orch23.report.marks import Style, marks_for
 from orch23.snapshot.fast_path import StaleSnapshot, color_by_environment
 
 if TYPE_CHECKING:
-    from orch23.cli.found_project import FoundProject
+    from orch23.cli.discovery import FoundProject
     from orch23.cli.watched_build import WatchedBuild
     from orch23.model.diagnostic import Diagnostic
-    from orch23.report.area import TerminalArea
-    from orch23.report.progress import ProgressLine
+    from orch23.report.terminal import ProgressLine, TerminalArea
     from orch23.text.secrets import Secrets
 
 
@@ -57,7 +56,7 @@ class Console(Struct, frozen=True, kw_only=True, dict=True):
     @cached_property
     def progress(self) -> "ProgressLine":
         """The line on stderr that shows that files are hashed or copied. Every other write clears it."""
-        from orch23.report.progress import ProgressLine  # noqa: PLC0415 - for commands that read or copy files
+        from orch23.report.terminal import ProgressLine  # noqa: PLC0415 - for commands that read or copy files
 
         write = lambda text: _write_err(self.redact(text))  # noqa: E731
         return ProgressLine(write=write, clock=monotonic, is_terminal=self._can_overwrite)
@@ -71,7 +70,7 @@ class Console(Struct, frozen=True, kw_only=True, dict=True):
         """The bottom of the terminal that stderr is, to be painted again and again; None if it is none, or in CI."""
         if not self._can_overwrite or self.environ.get("CI"):
             return None
-        from orch23.report.area import TerminalArea  # noqa: PLC0415 - only on a terminal
+        from orch23.report.terminal import TerminalArea  # noqa: PLC0415 - only on a terminal
 
         return TerminalArea(write=_write_err, size=_terminal_size)
 
@@ -94,7 +93,7 @@ class Console(Struct, frozen=True, kw_only=True, dict=True):
     def _fitted(self, text: str) -> str:
         if not self._can_overwrite or max(map(len, text.split("\n"))) <= (columns := _terminal_size().columns):
             return text
-        from orch23.report.fitting import fit_lines  # noqa: PLC0415 - few lines are that long
+        from orch23.report.terminal import fit_lines  # noqa: PLC0415 - few lines are that long
 
         return fit_lines(text, columns)
 

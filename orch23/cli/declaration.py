@@ -11,7 +11,7 @@ import click
 from click.core import ParameterSource
 
 from orch23.cli.console import Console
-from orch23.cli.parameters import EXECUTORS, load_action, plain_names, run_action
+from orch23.cli.parameters import EXECUTORS, load_action, run_action
 from orch23.model.errors import ExitCode
 
 # A function that only carries options, arguments and the help text of a command.
@@ -199,7 +199,7 @@ repeatable_stage_option = partial(
     option,
     metavar="STAGE",
     multiple=True,
-    callback=lambda _context, _parameter, names: plain_names(names),
+    callback=lambda _context, _parameter, names: tuple(name.removesuffix("[*]") for name in names),  # as in `needs`
     shell_complete=complete_stage,
 )
 selection_options = _options(

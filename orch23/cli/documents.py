@@ -1,21 +1,26 @@
-"""What `build` gives about itself: files (`--junit FILE`, `--trace FILE`), the summary of a CI job, and spans."""
+"""What `build` gives about itself: files (`--junit FILE`, `--trace FILE`), the log by a template, spans."""
 
+import json
 import os
 from collections.abc import Mapping
 from functools import partial
+from pathlib import Path, PurePosixPath
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from orch23.cli.console import Console
 from orch23.cli.named_files import NamedFile, named_file
+from orch23.cli.project_loading import Project
 from orch23.model.diagnostic import Diagnostic
-from orch23.model.errors import UsageError
+from orch23.model.errors import InvalidInputError, UsageError
 from orch23.model.event import Observer
 from orch23.model.features import DOCUMENTS, SPANS, load_feature
 from orch23.model.ports import Sink
-from orch23.report.formats import Document, View
-from orch23.report.observers import Fanout, Guarded, sink_observer
+from orch23.report.formats import Document, Fanout, Guarded, View, sink_observer
+from orch23.resolve.prompt_files import render_file
+from orch23.store.run_logs import AttemptFiles
+from orch23.store.safe_files import PRIVATE_FILE_MODE, read_regular, write_atomic
 
 _MAX_SUMMARY_BYTES = 1_048_576
 
@@ -92,3 +97,21 @@ def _append(named: NamedFile, text: str) -> None:
         # The last lines are left out as a whole.
         data = text.encode("utf-8", "backslashreplace")
         file.write(data if len(data) <= left else data[: data.rfind(b"\n", 0, max(left, 0)) + 1])
+
+
+def write_run_log(project: Project, template: str, folder: Path) -> None:
+    """Write the template into the folder of a run, rendered with its events and the `text` that each is about.
+
+    Raises:
+        InvalidInputError: the template cannot be rendered.
+    """
+    events = [json.loads(line) for line in (read_regular(folder.with_suffix(".jsonl")) or b"").splitlines()]
+    for event in events:
+        name = event["data"].get("printed") or ("response.txt" if event["type"] == "attempt_finished" else "")
+        kept = AttemptFiles(folder).read(event["role"], event["data"]["attempt"], name) if name else None
+        event["text"] = kept[0].decode(errors="replace") if kept else ""
+    text, problems = render_file(template, {"vars": project.pipeline.vars, "events": events}, project.tools.sources)
+    if text is None:
+        raise InvalidInputError(*problems)
+    if text.strip():
+        write_atomic(folder / PurePosixPath(template).stem, text.encode(), mode=PRIVATE_FILE_MODE)

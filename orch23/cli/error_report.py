@@ -1,11 +1,12 @@
-"""Report what stopped a command: usage errors, diagnostics, errors of the system, bugs."""
+"""Report what stopped a command: usage errors with what is meant, diagnostics with notes, system errors, bugs."""
 
 import errno
 import os
+import re
 import shlex
 import sys
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -13,13 +14,14 @@ import click
 from msgspec.structs import replace
 
 from orch23.cli.console import Console, redirect_to_devnull
-from orch23.cli.discovery import find_project
-from orch23.cli.group import PROGRAM_NAME
-from orch23.cli.usage_hints import usage_hint
-from orch23.model.diagnostic import Diagnostic
+from orch23.cli.declaration import NoSuchCommandError
+from orch23.cli.discovery import MARKER, PIPELINE_SUFFIXES, FoundProject, find_project
+from orch23.cli.group import COMMAND_NAMES, PROGRAM_NAME, orch23
+from orch23.model.diagnostic import Diagnostic, Location, Related, Severity, nearest_names
 from orch23.model.errors import OS_ERROR_HINTS, ExitCode, Orch23Error, SafetyError
 from orch23.model.paths import LOGS_FOLDER
 from orch23.model.plugins import plugin_error_of, used_plugins
+from orch23.model.text import join_first
 from orch23.report.diagnostics import render_diagnostics, visible
 from orch23.store.access import ForeignStoreError, move_store_aside
 from orch23.store.project_store import STORE_NAME
@@ -83,7 +85,7 @@ def _os_error(error: OSError, console: Console) -> int:
 def _usage(error: click.ClickException, console: Console, argv: Sequence[str]) -> ExitCode:
     context = error.ctx if isinstance(error, click.UsageError) else None
     usage = f"{context.get_usage()}\n" if context is not None else ""
-    hint = usage_hint(error, console.here, argv)
+    hint = _usage_hint(error, console.here, argv)
     Console().write_err(f"{usage}error: {visible(error.format_message())}\n  = help: {hint}\n")
     return ExitCode.USAGE
 
@@ -93,7 +95,6 @@ def _report(error: Orch23Error, console: Console, argv: Sequence[str] = ()) -> i
     if not isinstance(sources, Mapping):
         sources = _sources(error, _root(console))
     diagnostics = tuple(_with_command(one, console.here, argv) for one in error.diagnostics)
-    from orch23.cli.error_notes import with_root_note  # noqa: PLC0415 - only for errors
 
     console.write_diagnostics(with_root_note(diagnostics, console), sources)
     if console.is_in_github_actions:
@@ -168,3 +169,154 @@ def _bug(error: Exception | SystemExit, console: Console) -> int:
     origin = f"orch23 or in a plugin that it uses, {plugins}" if plugins else "orch23"
     console.write_err(f"error: this is a bug in {origin} ({first_line}); {where}\n")
     return ExitCode.BUG
+
+
+# Words of other tools, which the commands here do not resemble, or of which the nearest command does something else.
+_SAME_AS = {
+    **dict.fromkeys(("run", "make", "start", "exec", "execute", "repro", "apply", "up"), "build"),
+    **dict.fromkeys(("check", "lint"), "validate"),
+    **dict.fromkeys(("new", "create"), "init"),
+    **dict.fromkeys(("ls", "list", "stages"), "graph"),
+    **dict.fromkeys(("dry-run", "status"), "plan"),
+    "clean": "gc",
+    "logs": "log",
+}
+
+
+def _usage_hint(error: click.ClickException, here: Path, argv: Sequence[str]) -> str:
+    """Return the hint of a usage error, with what is probably meant."""
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    command = context.command_path if context is not None else PROGRAM_NAME
+    words = ""
+    if isinstance(error, NoSuchCommandError):
+        near = _near_commands(error.name, context, here)
+        words = f"did you mean `{near[0]}`? " if near else ""
+    elif isinstance(error, click.NoSuchOption) and context is not None and context.parent is None:
+        words = _meant_option(context, error.option_name, argv)
+    elif isinstance(error, click.BadOptionUsage) and context is not None:
+        option = next(one for one in context.command.params if error.option_name in one.opts)
+        words = f"write `{(option.get_help_record(context) or (error.option_name,))[0]}`; "
+    what = "commands" if isinstance(error, NoSuchCommandError) else "options and arguments"
+    return f"{words}`{command} --help` lists {what}"
+
+
+def _near_commands(word: str, context: click.Context | None, here: Path) -> list[str]:
+    group = None if context is None else context.command
+    if isinstance(group, click.Group) and group is not orch23:
+        return nearest_names(word, sorted(group.commands))
+    if _is_target(word, here):
+        return [f"{PROGRAM_NAME} build {word}"]
+    known = _SAME_AS.get(word)
+    return [known] if known in COMMAND_NAMES else nearest_names(word, COMMAND_NAMES)
+
+
+def _is_target(word: str, here: Path) -> bool:
+    """Return whether a word is what `build` takes: a pipeline file, or a stage of the default pipeline."""
+    if word.endswith(PIPELINE_SUFFIXES):
+        return (here / word).is_file()
+    try:
+        from orch23.load.pipeline import load_pipeline  # noqa: PLC0415 - only for this error
+
+        found = find_project(here)
+        pipeline = None if found.pipeline is None else load_pipeline(found.pipeline, found.root).pipeline
+    except (Orch23Error, OSError):
+        return False  # the command is wrong in any case
+    return pipeline is not None and any(stage.name == word for stage in pipeline.stages)
+
+
+def _meant_option(context: click.Context, name: str, argv: Sequence[str]) -> str:
+    """Return the command line with an option after the command that has it; empty if the command does not."""
+    words = argv[argv.index(name) + 1 :] if name in argv else ()
+    command = orch23.get_command(context, words[0]) if words else None
+    if command is None or not any(name in one.opts for one in command.params):
+        return ""
+    instead = _SAME_AS.get(name.lstrip("-"))
+    other = f", or `{PROGRAM_NAME} {instead}`" if instead else ""
+    return f"options of a command come after it: did you mean `{PROGRAM_NAME} {words[0]} {name}`{other}? "
+
+
+# Missing inputs, prompts, and files of responses. The first name in their messages is the path.
+_MISSING = ("E822", "E831", "E404")
+_PATH = re.compile(r"`([^`]+)`")
+_MOST_PATHS = 3
+
+
+def with_root_note(diagnostics: Sequence[Diagnostic], console: Console) -> tuple[Diagnostic, ...]:
+    """Return diagnostics that name the files beside the pipeline that are meant, with one note on how to set the root.
+
+    Without a project that the command found, or without such files, they stay as they are.
+    """
+    found = console.found[0] if console.found else None
+    if found is None or found.pipeline is None or not any(one.code in _MISSING for one in diagnostics):
+        return tuple(diagnostics)
+    folder = found.pipeline.resolve().parent
+    if folder == found.root or not folder.is_relative_to(found.root):
+        return tuple(diagnostics)
+    below = folder.relative_to(found.root).as_posix()
+    meant = {n: path for n, one in enumerate(diagnostics) if (path := _path_beside(one, found.root, folder))}
+    if not meant:
+        return tuple(diagnostics)
+    explained = [
+        replace(one, hint=f"paths are relative to the root: did you mean `{below}/{meant[n]}`?", fix=None)
+        if n in meant
+        else one
+        for n, one in enumerate(diagnostics)
+    ]
+    return (
+        *explained,
+        _note(list(dict.fromkeys(meant.values())), found, below, os.path.relpath(folder, console.here.resolve())),
+    )
+
+
+def _path_beside(one: Diagnostic, root: Path, folder: Path) -> str | None:
+    """Return the path that a diagnostic misses below the root and that is below the directory of the pipeline."""
+    name = _PATH.search(one.message) if one.code in _MISSING and one.location is not None else None
+    if name is None or Path(name[1]).is_absolute() or ".." in Path(name[1]).parts:
+        return None
+    return name[1] if os.path.lexists(folder / name[1]) and not os.path.lexists(root / name[1]) else None
+
+
+def _note(paths: list[str], found: FoundProject, below: str, folder: str) -> Diagnostic:
+    names = join_first([f"`{path}`" for path in paths], _MOST_PATHS)
+    verb = "is" if len(paths) == 1 else "are"
+    root = visible(str(found.root))
+    message = f"{names} {verb} in `{below}/`, but paths are relative to the root of the project, {root}"
+    marker = shlex.quote(os.path.normpath(f"{folder}/{MARKER}"))
+    where = "" if folder == "." else f" and work there: `orch23 -C {shlex.quote(folder)}`"
+    hint = f"to make `{below}/` the root, `touch {marker}`{where}"
+    return Diagnostic("W661", message, hint=hint, severity=Severity.NOTE)
+
+
+def with_var_notes(
+    diagnostics: Sequence[Diagnostic], origins: Mapping[str, str], sources: Mapping[str, str], file: str
+) -> tuple[Diagnostic, ...]:
+    """Return diagnostics about a pipeline file, with a note for each var that `--set` or a file of vars has set.
+
+    `origins` are those of the vars, `sources` the texts by file. A diagnostic with related places stays as it is.
+    """
+    outside = {name: origin for name, origin in origins.items() if not origin.startswith(f"{file}:")}
+    if not outside:
+        return tuple(diagnostics)
+    lines = sources.get(file, "").split("\n")
+    return tuple(
+        replace(one, related=tuple(_notes(one.location, lines, outside)))
+        if one.location is not None and one.location.file == file and not one.related
+        else one
+        for one in diagnostics
+    )
+
+
+def _notes(place: Location, lines: Sequence[str], outside: Mapping[str, str]) -> Iterator[Related]:
+    from orch23.language.expressions import members_used  # noqa: PLC0415 - as above
+    from orch23.load.overrides import set_note  # noqa: PLC0415 - only for errors
+
+    line = lines[place.line - 1] if 0 < place.line <= len(lines) else ""
+    text = line[place.column - 1 : place.column - 1 + place.length]
+    for name in sorted(members_used(text, "vars") & outside.keys()):
+        yield set_note(name, _location(outside[name]))
+
+
+def _location(origin: str) -> Location | None:
+    """Return the place that an origin such as `vars.yaml:3` names; None for an option of the command line."""
+    file, _, line = origin.rpartition(":")
+    return Location(file, int(line), 1) if file and line.isdecimal() else None

@@ -24,8 +24,7 @@ COMMAND_NAMES = (
 )
 _DECLARED_IN = {
     "building": ("build", "plan", "status", "accept"),
-    "inspecting": ("validate", "graph", "vars", "schema"),
-    "setup": ("trust", "help"),
+    "inspecting": ("validate", "graph", "vars", "schema", "trust", "help"),
 }
 _MODULES = {name: module for module, names in _DECLARED_IN.items() for name in names}
 

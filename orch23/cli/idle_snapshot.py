@@ -13,7 +13,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from orch23.cli.console import Console
-from orch23.cli.found_project import PIPELINES
+from orch23.cli.discovery import PIPELINES
 from orch23.cli.parameters import fact_of
 from orch23.cli.partial_build import PAIR, TABLE, can_split, table_name
 from orch23.cli.project_loading import Project

@@ -8,8 +8,7 @@ from decimal import Decimal
 from pathlib import Path
 
 from orch23.cli.console import Console
-from orch23.cli.discovery import find_project, required_pipeline
-from orch23.cli.found_project import FoundProject
+from orch23.cli.discovery import FoundProject, find_project, required_pipeline
 from orch23.cli.parameters import PipelineArguments
 from orch23.cli.project_loading import Project, ProjectSettings, open_partial, open_project
 from orch23.load.loaded import InvalidPipelineError

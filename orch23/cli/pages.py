@@ -1,6 +1,8 @@
-"""The pages of the documentation for users: installed with orch23, or in its repository."""
+"""The pages of the documentation for users: installed with orch23, or in its repository; and the codes in one."""
 
+import re
 import tomllib
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Final
@@ -48,3 +50,22 @@ def page_titles() -> tuple[tuple[str, str], ...]:
 
 def _name(page: str) -> str:
     return page.removeprefix(_PREFIX).removesuffix(_SUFFIX).removesuffix("/README")
+
+
+_ENTRY: Final = re.compile(r"^### ([EWN]\d{3}): (.+)\n\n(.+(?:\n.+)*)", re.MULTILINE)
+
+
+@cache
+def code_sections() -> Mapping[str, Mapping[str, tuple[str, str]]]:
+    """Return the sections of the page by heading: title and explanation of each code. None in a broken installation."""
+    sections = (part.partition("\n") for part in (find_page("diagnostics") or "").split("\n## ")[1:])
+    return {
+        heading: {code: (title, text) for code, title, text in _ENTRY.findall(entries)}
+        for heading, _, entries in sections
+    }
+
+
+@cache
+def diagnostic_codes() -> Mapping[str, tuple[str, str]]:
+    """Return title and explanation of every code, sorted by code."""
+    return dict(sorted(entry for codes in code_sections().values() for entry in codes.items()))

@@ -112,8 +112,3 @@ def fact_of(console: Console) -> dict[str, str]:
         return {}
 
     return {PARSED_FACT: json.dumps([console.argv, console.color, console.parameters])}
-
-
-def plain_names(stages: tuple[str, ...]) -> tuple[str, ...]:
-    """Return stage names without `[*]`: on a command line both `name` and `name[*]` mean all items of a foreach."""
-    return tuple(name.removesuffix("[*]") for name in stages)

@@ -56,7 +56,7 @@ def unknown_exit_code_prefixes(pipeline: Pipeline) -> tuple[Diagnostic, ...]:
     """Return a warning for each prefix in `exit_codes` that no diagnostic code has."""
     if not pipeline.exit_codes:
         return ()
-    from orch23.cli.catalogue import diagnostic_codes  # noqa: PLC0415 - only for this key
+    from orch23.cli.pages import diagnostic_codes  # noqa: PLC0415 - only for this key
 
     known = diagnostic_codes()
     return tuple(
@@ -257,7 +257,7 @@ def _with_the_rest(error: InvalidPipelineError, store: ProjectStore, tools: Plan
     more = errors_of_sound_stages(parsed.partial, store, tools, names=names, unread=parsed.unread)
     known = [*error.diagnostics, *more]
     known.sort(key=lambda d: (d.location is None, d.location or Location("", 0, 0)))
-    from orch23.cli.error_notes import with_var_notes  # noqa: PLC0415 - only for errors
+    from orch23.cli.error_report import with_var_notes  # noqa: PLC0415 - only for errors
 
     noted = with_var_notes(known, parsed.origins, error.sources, parsed.partial.file)
     return InvalidPipelineError(*noted, sources=error.sources, parsed=parsed)
@@ -265,7 +265,7 @@ def _with_the_rest(error: InvalidPipelineError, store: ProjectStore, tools: Plan
 
 def noted_errors(project: Project, diagnostics: Sequence[Diagnostic]) -> tuple[Diagnostic, ...]:
     """Return errors of the project's pipeline, with notes about vars that are set outside of it."""
-    from orch23.cli.error_notes import with_var_notes  # noqa: PLC0415 - only for errors
+    from orch23.cli.error_report import with_var_notes  # noqa: PLC0415 - only for errors
 
     return with_var_notes(diagnostics, project.loaded.origins, project.loaded.sources, project.pipeline.file)
 

@@ -3,7 +3,9 @@
 import threading
 from collections.abc import Mapping
 from functools import partial
+from pathlib import Path
 from time import monotonic
+from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -210,3 +212,34 @@ def finish_uploads(shared: SharedResults, observer: Observer) -> None:
     used = shared.report(unsent)
     if used is not None:
         observer.notice(Event(used, f"shared cache: {shared_cache_text(used, names)}{lesser}"))
+
+
+# Variables of options of `orch23 build`.
+CACHE_OPTION: Final = "ORCH23_BUILD_CACHE"
+WRITE_OPTION: Final = "ORCH23_BUILD_CACHE_WRITE"
+_YES: Final = frozenset({"1", "true", "t", "yes", "y", "on"})
+
+
+class SharedSetup(Struct, frozen=True, kw_only=True):
+    """What a build would share, as `doctor` is asked for it.
+
+    `here` is the folder of a relative path in the environment. With `online`, each server gets one request.
+    """
+
+    here: Path
+    root: Path
+    pipeline: Pipeline | None
+    environ: Mapping[str, str]
+    trust_command: str
+    online: bool
+
+    @property
+    def options(self) -> CacheOptions:
+        """The options of a build, by their variables."""
+        url = cache_address(self.here, self.environ.get(CACHE_OPTION))
+        return CacheOptions(url=url, write=self.environ.get(WRITE_OPTION, "").lower() in _YES)
+
+    def settings(self) -> tuple[CacheSettings, Grant | None]:
+        """Return the settings of the cache, and the grant that the user has not given, as `granted_settings`."""
+        declared = {} if self.pipeline is None else self.pipeline.cache
+        return granted_settings(declared, self.environ, self.options, Consent.of(self.root, self.environ))

@@ -3,56 +3,44 @@
 import math
 import queue
 import threading
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, TypeAlias, assert_never
+from typing import TYPE_CHECKING
 
-from msgspec import UNSET, Struct, field
+from msgspec import Struct, field
 from msgspec.structs import replace
 
-from orch23.attempt.attempt import StageResult
 from orch23.attempt.ledger import Ledger, StageLimitError, wall_time_error
 from orch23.attempt.outcomes import (
     BuildResult,
-    Failure,
     RunStop,
     StageOutcome,
     blocked_by,
-    edited_outcome,
-    held_outcome,
-    missing_bytes_outcome,
     run_outcome,
-    stopped_by,
 )
 from orch23.attempt.process_runner import CancelledBuildError
 from orch23.attempt.run_events import RunEvents
-from orch23.attempt.stage_work import InputsChangedError, Worker
-from orch23.decide.decisions import DecidedStage
+from orch23.attempt.stage_work import Worker
 from orch23.decide.dry_run import walk_through
 from orch23.decide.open_pipeline import OpenPipeline
-from orch23.decide.plan_walk import HeldBack, ItemsAdded, Kept, NextStep, NotExpanded, PassedOver, PlanWalk, Undecided
-from orch23.decide.stage_view import files_at_stake
+from orch23.decide.plan_walk import PlanWalk
 from orch23.engine.commit import Committer
-from orch23.engine.foreseen_failures import place_errors
 from orch23.engine.promotions import Promotions
+from orch23.engine.settling import NOT_RUN, Settling, WorkOutcome
 from orch23.engine.worker_threads import StagePools, WorkerThreads
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import (
     AwaitsResponseError,
     ExitCode,
     LimitError,
-    MissingBytesError,
-    Orch23Error,
     ProviderError,
     custom_exit_code,
 )
-from orch23.model.event import Event, Observer, StageAwaiting, StagesAdded, Warned
+from orch23.model.event import Event, Observer, StageAwaiting, Warned
 from orch23.model.event_data import EventLevel
-from orch23.model.pipeline import ForeachStage, Stage
-from orch23.model.plan import Edited, Fresh, Restore, Run, Skipped, VerifyOnly
-from orch23.model.plugins import plugin_error_of
-from orch23.model.record import Reason, Record
+from orch23.model.pipeline import Stage
+from orch23.model.plan import Run, VerifyOnly
 from orch23.model.stage_status import StageStatus
 from orch23.plan.planner import ALL_STAGES, Selection
 from orch23.resolve.resolution import ResolvedStage
@@ -62,14 +50,10 @@ if TYPE_CHECKING:
     from orch23.attempt.later_batches import LaterBatches
     from orch23.decide.approval import Approval
     from orch23.engine.deferred_stages import DeferredStages
-    from orch23.engine.group_checks import GroupChecks
 
-# An input that changes while a stage is prepared makes the build decide the stage again, at most so often (ADR 4).
-_MAX_RESTARTS = 5
 # A response that arrives after Ctrl-C is paid for: the build waits this long for it.
 _INTERRUPT_GRACE_S = 0.7
 _SIGNAL_EXIT_BASE = 128  # the exit code is 128 + the number of the signal, as in a shell
-_NOT_RUN = StageOutcome(status=StageStatus.BLOCKED, text="not run: another stage failed")
 
 
 class BuildOptions(Struct, frozen=True, kw_only=True):
@@ -89,7 +73,7 @@ class BuildOptions(Struct, frozen=True, kw_only=True):
 class _Finished(Struct, frozen=True):
     resolved: ResolvedStage
     decision: Run | VerifyOnly
-    outcome: "WorkOutcome"
+    outcome: WorkOutcome
 
 
 class _Looked(Struct, frozen=True):
@@ -104,9 +88,6 @@ class _LookedUp(Struct, frozen=True):
 
 class _Stop(Struct, frozen=True):
     signum: int
-
-
-WorkOutcome: TypeAlias = StageResult | Exception | SystemExit
 
 
 class Build(Struct, kw_only=True, dict=True):
@@ -135,8 +116,6 @@ class Build(Struct, kw_only=True, dict=True):
     _running: set[str] = field(default_factory=set)
     _messages: "queue.SimpleQueue[_Finished | _Looked | _LookedUp | _Stop]" = field(default_factory=queue.SimpleQueue)
     _stopped: RunStop | None = None
-    # A file that changes again and again would otherwise restart its stage for ever.
-    _restarts: dict[str, int] = field(default_factory=dict)
     _threads: WorkerThreads = field(default_factory=WorkerThreads)
     _is_prepared: bool = False
 
@@ -173,14 +152,6 @@ class Build(Struct, kw_only=True, dict=True):
 
         return DeferredStages(later=self.later, waits=self.options.waits, clock=self.clock)
 
-    @cached_property
-    def _checks(self) -> "GroupChecks | None":
-        if not self.opened.state.plan.groups:
-            return None
-        from orch23.engine.group_checks import GroupChecks  # noqa: PLC0415 - few pipelines have groups
-
-        return GroupChecks(results=self._results, resample=self.worker.models.conversations.resample)
-
     @property
     def _is_looking(self) -> bool:
         return self._deferred is not None and self._deferred.is_looking
@@ -197,6 +168,20 @@ class Build(Struct, kw_only=True, dict=True):
     @cached_property
     def _events(self) -> RunEvents:
         return RunEvents(self.observer, self.clock)
+
+    @cached_property
+    def _settling(self) -> Settling:
+        return Settling(
+            opened=self.opened,
+            selection=self.options.selection,
+            walk=self._walk,
+            events=self._events,
+            results=self._results,
+            enqueue=self._enqueue,
+            stop_at_limit=self._stop_at_limit,
+            resample=self.worker.models.conversations.resample,
+            approval=self.approval,
+        )
 
     @cached_property
     def _results(self) -> Promotions:
@@ -221,14 +206,14 @@ class Build(Struct, kw_only=True, dict=True):
         given_s = self.opened.pipeline.stop.max_wall_s
         limit_s = math.inf if given_s is None else given_s
         until = self.clock() + limit_s
-        self._skip()
+        self._settling.skip()
         while True:
             # Ready stages start before results are promoted, so they run while the disk writes (ADR 16).
             with TURN:
                 self._start_ready()
                 settled = self._results.settle(idle=not (self._running or self._awaits_lookups))
             is_over = self._is_busy or self._stopped is not None or self._over_failure_limit()
-            if settled or (self._checks is not None and not is_over and self._checks.settle()):
+            if settled or (self._settling.checks is not None and not is_over and self._settling.checks.settle()):
                 continue
             if self._is_busy:
                 # While stages are looked up, it is not known whether a model is called at all.
@@ -329,68 +314,7 @@ class Build(Struct, kw_only=True, dict=True):
                 continue
             if (step := self._walk.step()) is None:
                 return
-            self._carry_out(step)
-
-    def _carry_out(self, step: NextStep) -> None:
-        match step:
-            case Kept(name=name):
-                self._results.skip(name, StageStatus.FRESH)
-            case PassedOver(name=name, record=record):
-                self._results.skip(name, StageStatus.NOT_BUILT if record is None else StageStatus.NOT_SELECTED)
-            case HeldBack(name=name, by=by):
-                self._results.end(name, blocked_by(by) if by else _NOT_RUN)
-            case Undecided(name=name, error=error):
-                self._results.end(name, stopped_by("", *error.diagnostics, code=error.exit_code))
-            case ItemsAdded(node=node, items=items, unaffected=unaffected):
-                self._report_items(node, items, unaffected)
-            case NotExpanded(node=node, problems=problems):
-                text = "\n".join(str(d) for d in problems) or "the bytes of its list are lost"
-                failed, invalid = StageStatus.FAILED, ExitCode.INVALID
-                end = StageOutcome(status=failed, text=text, code=invalid, failure=text, problems=problems)
-                self._results.end(node.name, end)
-            case DecidedStage():
-                self._carry_out_decision(step)
-            case never:
-                assert_never(never)
-
-    def _report_items(self, node: ForeachStage, items: tuple[Stage, ...], unaffected: Collection[str]) -> None:
-        names = tuple(stage.name for stage in items if stage.name not in unaffected)
-        added = StagesAdded(items=names, at_rest={"fresh": len(unaffected)} if unaffected else UNSET)
-        self._events.emit(added, f"{node.name} has {len(items)} items", node.name)
-        if files := files_at_stake(self.opened.state, node, items):
-            way = f"stop this build and run `{self.opened.pipeline.command_line('release', node.name)}`"
-            self._events.warn(f"its new list replaces or removes {', '.join(files)}; to keep them, {way}", node.name)
-        self._skip()
-        self._results.extended()
-
-    def _carry_out_decision(self, decided: DecidedStage) -> None:
-        """Start or settle a stage by the decision on it."""
-        decided = decided if self.approval is None else self.approval.limit(decided)
-        name = decided.resolved.stage.name
-        decision, resolved = decided.decision, decided.resolved
-        if self._checks is not None and name in self._checks.refused and not isinstance(decision, Edited):
-            decision = Run((Reason("previous_failed"),))
-        self._events.decided(name, decision, resolved.key)
-        match decision:
-            case Fresh(record=record):
-                self._results.fresh(resolved, record)
-            case Restore(record=record):
-                self._restore(name, resolved, record)
-            case Edited():
-                self._results.end(name, edited_outcome(decision))
-            # The items of a list that a stage has made were not known at the start.
-            case Run() if resolved.stage.step.asks_model and (
-                errors := [*place_errors(self.opened.state, resolved.stage)]
-            ):
-                self._results.end(name, replace(stopped_by(resolved.key, *errors), kind="preflight"))
-            case Run() | VerifyOnly():
-                self._enqueue(resolved, decision)
-
-    # ---- helpers --------------------------------------------------------------------------
-
-    def _decide(self, name: str) -> None:
-        if (step := self._walk.decide(name)) is not None:
-            self._carry_out(step)
+            self._settling.carry_out(step)
 
     def _enqueue(self, resolved: ResolvedStage, decision: Run | VerifyOnly) -> None:
         self._results.set_status(resolved.stage.name, StageStatus.READY)
@@ -401,24 +325,6 @@ class Build(Struct, kw_only=True, dict=True):
         limit = self.opened.pipeline.stop.max_failed_stages
         return not self.options.keep_going and limit is not None and self._results.failed >= limit
 
-    def _skip(self) -> None:
-        """Report the stages and items that are switched off, and empty lists; no stage waits for them."""
-        plan = self.opened.state.plan
-        for name in self.options.selection.skipped(plan):
-            if name not in self._results.outcomes:
-                text = str(Skipped(plan.idle[name].condition))
-                self._results.end(name, StageOutcome(status=StageStatus.SKIPPED, text=text))
-
-    def _restore(self, name: str, resolved: ResolvedStage, record: Record) -> None:
-        """Restore a result. If bytes turn out to be damaged, the store drops them and the stage is decided again."""
-        try:
-            self._results.restore(resolved, record)
-        except MissingBytesError as lost:
-            self._events.warn(f"{lost.sha256} was damaged in the store and is dropped", name)
-            self.opened.state.unsettle(name)
-            self.opened.store.workspace.invalidate((*record.outputs, *record.deleted))
-            self._decide(name)
-
     def _launch(self, resolved: ResolvedStage, decision: Run | VerifyOnly) -> None:
         name = resolved.stage.name
         # Other stages may have failed since this one was queued.
@@ -426,12 +332,12 @@ class Build(Struct, kw_only=True, dict=True):
         stuck = () if failed else self._results.before(resolved.stage)
         if failed or stuck:
             self._pools.release(name)
-            self._results.end(name, blocked_by(stuck) if stuck else _NOT_RUN)
+            self._results.end(name, blocked_by(stuck) if stuck else NOT_RUN)
             return
         self._events.started(name, resolved.key)
         self._results.set_status(name, StageStatus.RUNNING)
         self._running.add(name)
-        refused = self._checks.take(resolved) if self._checks is not None else None
+        refused = self._settling.checks.take(resolved) if self._settling.checks is not None else None
         verify = decision if isinstance(decision, VerifyOnly) else refused
 
         def work() -> Callable[[], None]:
@@ -477,67 +383,9 @@ class Build(Struct, kw_only=True, dict=True):
         self._threads.finished()
         self._pools.release(name)
 
-    def _finish(self, message: _Finished) -> None:  # noqa: C901 - one case for each way to end
-        resolved, outcome = message.resolved, message.outcome
-        name = resolved.stage.name
-        self._stopped_running(name)
-        edits = message.decision.edits if isinstance(message.decision, Run) else None
-        match outcome:
-            case StageResult(failure=Failure() as failure):
-                # No file of a failed run replaces the bytes of a user.
-                failed = outcome if edits is None else replace(outcome, outputs={})
-                (self._checks or self._results).fail(resolved, failed, failure)
-            case StageResult() if edits is not None and (differing := self._differing(edits, outcome)):
-                self._results.end(name, edited_outcome(edits.only(differing), resolved.key))
-            case StageResult():
-                (self._checks or self._results).finish(resolved, outcome)
-            case InputsChangedError(paths=paths):
-                self._decide_again(name, resolved, paths)
-            case MissingBytesError():
-                self._results.end(name, missing_bytes_outcome(name, resolved.key, outcome))
-            # No batch has its request: the build may not call models.
-            case AwaitsResponseError():
-                self._results.end(name, held_outcome(resolved.key))
-            case CancelledBuildError():
-                self._results.end(name, StageOutcome(status=StageStatus.CANCELLED, text="cancelled", key=resolved.key))
-            # A limit of the run: this stage did not fail, and the build stops.
-            case LimitError() if not isinstance(outcome, StageLimitError):
-                text = "a stop condition was reached"
-                self._results.end(name, StageOutcome(status=StageStatus.CANCELLED, text=text, key=resolved.key))
-                self._stop_at_limit(outcome.diagnostics)
-            # Also a missing consent that only the results before this stage showed: the run ends with its exit code.
-            case Orch23Error():
-                end = stopped_by(resolved.key, *outcome.diagnostics, code=outcome.exit_code)
-                if isinstance(outcome, ProviderError):
-                    from orch23.attempt.stage_errors import provider_errors  # noqa: PLC0415 - only for failures
-
-                    end = replace(end, problems=provider_errors(self.opened.pipeline, name, end.problems))
-                self._results.end(name, end)
-            case Exception() | SystemExit():
-                fault = plugin_error_of(outcome)
-                # A defect of orch23 must end the build with its traceback, and not look like a failed stage.
-                if fault is None:
-                    raise outcome
-                self._results.end(name, stopped_by(resolved.key, *fault.diagnostics, code=fault.exit_code))
-
-    def _differing(self, edits: Edited, done: StageResult) -> list[str]:
-        """Return the edited paths where a result has other bytes than the disk."""
-        workspace = self.opened.store.workspace
-        workspace.invalidate(edits.paths)
-        return [path for path in edits.paths if workspace.entry(path) not in (None, done.outputs.get(path))]
-
-    def _decide_again(self, name: str, resolved: ResolvedStage, paths: tuple[str, ...]) -> None:
-        """Decide a stage again whose inputs changed before it started, at most `_MAX_RESTARTS` times."""
-        self.opened.store.workspace.invalidate(paths)
-        self._events.warn(f"inputs changed while the stage was prepared: {', '.join(paths)}", name)
-        self._restarts[name] = self._restarts.get(name, 0) + 1
-        if self._restarts[name] <= _MAX_RESTARTS:
-            self._results.set_status(name, StageStatus.WAITING)
-            self._decide(name)
-            return
-        text = f"{', '.join(paths)} changed {self._restarts[name]} times while the stage was prepared"
-        unstable = Diagnostic("E711", text, hint="stop the program that writes there, and build again")
-        self._results.end(name, stopped_by(resolved.key, unstable))
+    def _finish(self, message: _Finished) -> None:
+        self._stopped_running(message.resolved.stage.name)
+        self._settling.finish(message.resolved, message.decision, message.outcome)
 
     def _stop_at_limit(self, reached: tuple[Diagnostic, ...]) -> None:
         self._stop(ExitCode.LIMIT, "; ".join(f"[{d.code}] {d.message} ({d.hint})" for d in reached), reached)
@@ -556,8 +404,8 @@ class Build(Struct, kw_only=True, dict=True):
     def _result(self) -> BuildResult:
         """Close the build: end the remaining stages, write the lock file and choose the exit code."""
         state, everything = self.opened.state, self.options.selection.selects_all
-        if self._checks is not None:
-            self._checks.end()
+        if self._settling.checks is not None:
+            self._settling.checks.end()
         rest = StageStatus.BLOCKED if self._stopped is None else StageStatus.CANCELLED
         if self._deferred is not None:
             for name, awaiting in self._deferred.outcomes().items():

@@ -18,7 +18,8 @@ def executors_of(plugins: tuple[str, ...]) -> Registry[MakeExecutor]:
     from orch23.model.features import EXECUTORS, load_feature  # noqa: PLC0415 - few builds run elsewhere
 
     own: LazyMapping[MakeExecutor] = LazyMapping(EXECUTORS, lambda name: load_feature(EXECUTORS[name]))
-    return Registry(own, EXECUTOR_GROUP, plugins, _fault)
+    fault = "it must be a function of `Surroundings`, but is {!r}"
+    return Registry(own, EXECUTOR_GROUP, plugins, lambda found, _: "" if callable(found) else fault.format(found))
 
 
 def missing_executor(name: str) -> Diagnostic | None:
@@ -26,7 +27,3 @@ def missing_executor(name: str) -> Diagnostic | None:
     from orch23.model.features import EXECUTORS, has_feature, missing_feature  # noqa: PLC0415 - likewise
 
     return None if has_feature(EXECUTORS, name) else missing_feature(EXECUTORS[name])
-
-
-def _fault(found: object, _name: str) -> str:
-    return "" if callable(found) else f"it must be a function of `Surroundings`, but is {found!r}"

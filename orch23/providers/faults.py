@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ProviderError
 from orch23.model.llm import Request, Usage
-from orch23.providers.rate_headers import http_date, wait_in_text_s
+from orch23.providers.rate_limits import http_date, wait_in_text_s
 
 _BUSY = frozenset({408, 409})
 _KEY = frozenset({401, 403})

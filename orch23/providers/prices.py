@@ -224,7 +224,8 @@ def _tabled(vendor: str, model: str, pace: Pace) -> Tariff | None:
         # Cached input without a price costs as much as other input.
         cache_read=_rate(found.cache_read_mtok) or sent,
         cache_write=_rate(found.cache_write_mtok) or sent,
-        cache_write_1h=_rate(getattr(found, "cache_write_1h_mtok", None)) or _times(sent, _hour_factor(vendor, model)),
+        cache_write_1h=_rate(getattr(found, "cache_write_1h_mtok", None))
+        or tuple((above, price * _hour_factor(vendor, model)) for above, price in sent),
         source=_source(f"genai-prices {genai_prices.__version__}", pace),
     )
 
@@ -245,10 +246,6 @@ def _hour_factor(provider: str, model: str) -> Decimal:
     from orch23.providers.model_facts import facts_of  # noqa: PLC0415 - an edit without a model call does not need it
 
     return facts_of(provider, model).write_1h
-
-
-def _times(rate: Rate, factor: Decimal) -> Rate:
-    return tuple((above, price * factor) for above, price in rate)
 
 
 def _at(rate: Rate, input_tokens: int) -> Decimal:

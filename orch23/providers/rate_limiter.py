@@ -17,8 +17,7 @@ from orch23.model.diagnostic import Diagnostic
 from orch23.model.llm import Request, Usage
 from orch23.model.pipeline import RateLimits
 from orch23.providers.faults import build_ended_error
-from orch23.providers.rate_headers import StatedLimit, stated_limits
-from orch23.providers.token_buckets import AdaptivePace, TokenBucket, TokenEstimate
+from orch23.providers.rate_limits import AdaptivePace, StatedLimit, TokenBucket, TokenEstimate, stated_limits
 
 # A server refuses at once. Without a reply after this time, a request counts as accepted.
 _ACCEPTED_AFTER_S = 2.0

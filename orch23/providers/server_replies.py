@@ -20,7 +20,7 @@ from orch23.providers.faults import (
     status_error,
     too_long_error,
 )
-from orch23.providers.rate_headers import report_reply
+from orch23.providers.rate_limits import report_reply
 
 # Far more than any request has: a larger number is not a count.
 _MOST_TOKENS = 10**12

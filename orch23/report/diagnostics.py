@@ -1,16 +1,17 @@
-"""Write diagnostics for people (source excerpt, one line) and programs (JSON, GitHub, SARIF)."""
+"""Write diagnostics for people (source excerpt, one line) and programs (JSON, GitHub, SARIF); quote texts for these."""
 
 import json
 import re
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from msgspec.structs import asdict
 
 from orch23.model.diagnostic import Diagnostic, Fix, Location, Severity
 from orch23.model.digest import Json
+from orch23.model.patterns import lazy_pattern
 from orch23.model.text import replace_hidden
 from orch23.report.marks import Style, Tone
 from orch23.report.values import pluralize, truncate
@@ -219,7 +220,6 @@ def _github(diagnostics: Sequence[Diagnostic]) -> str:
 
 
 def _workflow_command(one: Diagnostic) -> str:
-    from orch23.report.workflow_commands import workflow_command  # noqa: PLC0415 - for this style alone
 
     commands = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.NOTE: "notice"}
     properties = {"title": one.code}
@@ -268,3 +268,30 @@ def _sarif_place(place: Location) -> dict[str, Json]:
         "endColumn": place.column + place.length,
     }
     return {"physicalLocation": {"artifactLocation": {"uri": place.file}, "region": region}}
+
+
+def workflow_command(name: str, text: str = "", properties: Mapping[str, str] | None = None) -> str:
+    """Return a command as a line. No line break in the text or a property ends it.
+
+    https://docs.github.com/actions/reference/workflows-and-actions/workflow-commands
+    """
+    listed = ",".join(
+        f"{key}={_escape_command(value).replace(':', '%3A').replace(',', '%2C')}"
+        for key, value in (properties or {}).items()
+    )
+    return f"::{name}{f' {listed}' if listed else ''}::{_escape_command(text)}\n"
+
+
+def _escape_command(text: str) -> str:
+    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+_MAX_CELL: Final = 200
+# Characters that Markdown or HTML may give a meaning, and those that would end a cell or make a mention.
+_SPECIAL: Final = lazy_pattern(r"[^A-Za-z0-9 .,/()+-]")
+
+
+def markdown_text(text: str) -> str:
+    """Return Markdown that shows a text as it is."""
+    shown = truncate(visible(text).replace("\n", " "), _MAX_CELL)
+    return _SPECIAL.sub(lambda found: f"&#{ord(found.group())};", shown)

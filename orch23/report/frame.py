@@ -7,11 +7,10 @@ from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
 from orch23.model.text import format_duration, format_money
-from orch23.report.area import TerminalLine
 from orch23.report.diagnostics import visible
-from orch23.report.fitting import fit_lines
 from orch23.report.marks import ASCII, Style, Tone
 from orch23.report.running import RunningStage, RunningStages
+from orch23.report.terminal import TerminalLine, fit_lines
 from orch23.report.values import pluralize
 from orch23.resolve.commands import typed_command
 

@@ -138,7 +138,7 @@ class LiveScreen(Struct, Sink, kw_only=True):
     def _beat_on(self) -> None:
         if self._ended.wait(_BEAT_S):
             return
-        from orch23.report.heartbeat import Heartbeat  # noqa: PLC0415 - for builds that take long
+        from orch23.report.running import Heartbeat  # noqa: PLC0415 - for builds that take long
 
         running, heartbeat = self._catch_up(), Heartbeat()
         while not self._ended.wait(_BEAT_S):

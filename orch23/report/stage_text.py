@@ -169,6 +169,8 @@ def _heading(pipeline: Pipeline, end: FinishedStage, style: Style) -> str:
 def _failed(
     pipeline: Pipeline, end: FinishedStage, style: Style, source: ReadSource, kind: str, *, has_files: bool
 ) -> str:
+    from orch23.report.failures import cause_lines, next_step, start_of_pytest  # noqa: PLC0415 - only for failures
+
     command, attempts = end.data.command, end.data.attempts
     tried = f" (attempt {attempts})" if attempts > 1 else ""
     excerpt = end.data.failure.strip("\n")
@@ -185,13 +187,9 @@ def _failed(
     lines += [f"  {line}" for line in end.earlier]
     lines += _recorded(pipeline, end)
     if end.data.cause:
-        from orch23.report.cause_text import cause_lines  # noqa: PLC0415 - only for failures
-
         explained = next((one.code for one in end.data.problems if one.code in _EXPLAINED), "")
         lines += cause_lines(pipeline, end.name, end.data.cause, style, explained)
     if attempts or end.data.paths:
-        from orch23.report.next_steps import next_step, start_of_pytest  # noqa: PLC0415 - only for failures
-
         # The files that it tested may be in the store alone.
         start = start_of_pytest(pipeline, end.name) if kind == "pytest" and has_files else ""
         step = next_step(end.name, end.data, kind, partial(_command, pipeline), start, is_whole=shown == printed)
@@ -233,7 +231,7 @@ def _problems(pipeline: Pipeline, end: FinishedStage, source: ReadSource) -> lis
 def _related(pipeline: Pipeline, end: FinishedStage, problem: EventProblem, source: ReadSource) -> tuple[Related, ...]:
     if problem.code != "E415" or not problem.location or problem.location.file != pipeline.file:
         return ()
-    from orch23.report.value_places import model_places  # noqa: PLC0415 - only for failures
+    from orch23.report.failures import model_places  # noqa: PLC0415 - only for failures
 
     return model_places(pipeline, end.name, problem.location, source(pipeline.file))
 
@@ -279,7 +277,7 @@ def first_cause(pipeline: Pipeline, ends: Sequence[FinishedStage]) -> str:
     reason = truncate(visible(message.partition("\n")[0]), _MAX_REASON)
     reason += " and printed nothing" if first.data.exit_code is not UNSET and not first.data.failure.strip() else ""
     if first.data.cause:
-        from orch23.report.cause_text import is_possible  # noqa: PLC0415 - only for failures
+        from orch23.report.failures import is_possible  # noqa: PLC0415 - only for failures
 
         cause = f"{'possible cause: ' if is_possible(first.data.cause) else ''}{visible(first.data.cause.text)}"
         # The cause replaces the exit status, which only follows from it.
@@ -319,7 +317,7 @@ def _hints(pipeline: Pipeline, end: FinishedStage, excerpt: str, *, is_shell: bo
             hints.setdefault(one.code, one.hint)
     lines = [f"  = {visible(f'{code}: {hint}')}" for code, hint in hints.items()]
     if is_shell and not excerpt and not end.data.cause and end.data.exit_code is not UNSET:
-        from orch23.report.next_steps import place_of_verification, trace_hint  # noqa: PLC0415 - only for failures
+        from orch23.report.failures import place_of_verification, trace_hint  # noqa: PLC0415 - only for failures
 
         verifies = end.message.startswith(_VERIFIES)
         place = place_of_verification(pipeline, end.name, end.data.command) if verifies else None

@@ -220,7 +220,7 @@ class TextScreen(Struct, Sink, kw_only=True):
         events = self._attempts.get(stage, [])
         ended = [event.data for _, event in events if isinstance(event.data, AttemptFinished)]
         if ended and ended[-1].attempt == number and family_of(stage) not in self._folded:
-            from orch23.report.attempts import failed_attempts  # noqa: PLC0415 - only for failures
+            from orch23.report.failures import failed_attempts  # noqa: PLC0415 - only for failures
 
             self._stage_line(stage, failed_attempts(events)[-1])
 
@@ -247,7 +247,7 @@ class TextScreen(Struct, Sink, kw_only=True):
         self._failures.pop(ended.name, None)
         attempts = self._attempts.pop(ended.name, [])
         if ended.status in _IN_FAILURES:
-            from orch23.report.attempts import failed_attempts, hidden_reasons  # noqa: PLC0415 - only for failures
+            from orch23.report.failures import failed_attempts, hidden_reasons  # noqa: PLC0415 - only for failures
 
             reasons = hidden_reasons(event for _, event in attempts)
             self._failures[ended.name] = replace(ended, earlier=failed_attempts(attempts)[:-1], reasons=reasons)

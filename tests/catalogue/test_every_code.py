@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from orch23.cli.catalogue import diagnostic_codes
+from orch23.cli.pages import diagnostic_codes
 from orch23.model.diagnostic import Severity
 from tests.catalogue import commands, pipeline, proposals, providers, running, shared_cache, store, templates
 from tests.catalogue.provoking import Triggers

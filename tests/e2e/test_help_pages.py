@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from orch23.cli.catalogue import diagnostic_codes
 from orch23.cli.group import COMMAND_NAMES
-from orch23.cli.pages import find_page, page_names
+from orch23.cli.pages import diagnostic_codes, find_page, page_names
 from scripts.docs_pages import expand, read_groups
 from tests.project import Project
 

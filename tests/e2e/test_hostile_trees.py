@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from orch23.execute.sandbox.bubblewrap import BubblewrapLauncher, NamespacesLauncher
-from orch23.execute.sandbox.restricted import LandlockLauncher
+from orch23.execute.sandbox.landlock import LandlockLauncher
 from orch23.execute.sandbox.tier_selection import TierChoice
 from tests.project import Project, scripted
 from tests.sandbox.probe import launcher

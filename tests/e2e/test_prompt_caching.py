@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from orch23.providers.warming import CachedPrefixes
+from orch23.providers.cache_marks import CachedPrefixes
 from tests.loopback import loopback
 from tests.project import Project
 from tests.simulated_cache import CachedServer, text_of

@@ -17,7 +17,7 @@ from unittest.mock import patch
 import pytest
 
 from orch23.execute.sandbox.bubblewrap import BubblewrapLauncher, NamespacesLauncher
-from orch23.execute.sandbox.restricted import LandlockLauncher
+from orch23.execute.sandbox.landlock import LandlockLauncher
 from orch23.execute.sandbox.tier_selection import TierChoice, best_tier_once
 from tests.project import Project, scripted
 from tests.sandbox.users import need

@@ -11,7 +11,7 @@ from unittest.mock import patch
 import pytest
 
 from orch23.execute.sandbox.bubblewrap import BubblewrapLauncher, NamespacesLauncher
-from orch23.execute.sandbox.restricted import LandlockLauncher
+from orch23.execute.sandbox.landlock import LandlockLauncher
 from orch23.execute.sandbox.tier_selection import TierChoice
 from tests.project import Project
 from tests.sandbox.users import need

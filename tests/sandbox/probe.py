@@ -26,7 +26,7 @@ from typing import Any
 from orch23.execute.launch import PlainLauncher
 from orch23.execute.local_executor import LocalExecutor
 from orch23.execute.sandbox.bubblewrap import BWRAP_PATHS, BubblewrapLauncher, NamespacesLauncher
-from orch23.execute.sandbox.restricted import LandlockLauncher
+from orch23.execute.sandbox.landlock import LandlockLauncher
 from orch23.execute.sandbox_dir import SandboxDirs
 from orch23.execute.sandbox_tree import SandboxDir
 from orch23.model.action import Action, Completed

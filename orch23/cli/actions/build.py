@@ -33,9 +33,8 @@ from orch23.model.event_data import RunStatus
 from orch23.model.paths import LOGS_FOLDER
 from orch23.model.pipeline import LOCAL_EXECUTOR, NO_CACHE
 from orch23.plan.planner import unordered_plan
-from orch23.report.formats import Format, View
+from orch23.report.formats import Format, Guarded, View
 from orch23.report.live import LiveScreen
-from orch23.report.observers import Guarded
 from orch23.report.registry import FORMATS, format_of, installed_formats, own_format
 from orch23.snapshot.fast_path import StaleSnapshot
 from orch23.store.safe_files import read_file

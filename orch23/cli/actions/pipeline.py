@@ -48,7 +48,7 @@ def validate(console: Console, *, args: PipelineArguments, style: DiagnosticStyl
     try:
         count, warnings, sources = _validated(console, args)
     except InvalidInputError as invalid:
-        from orch23.cli.error_notes import with_root_note  # noqa: PLC0415 - only for errors
+        from orch23.cli.error_report import with_root_note  # noqa: PLC0415 - only for errors
 
         sources = getattr(invalid, "sources", {})
         _write_errors(console, with_root_note(invalid.diagnostics, console), sources, style)

@@ -26,7 +26,7 @@ from orch23.model.diagnostic import Diagnostic
 
 if TYPE_CHECKING:
     from orch23.execute.sandbox.bubblewrap import BubblewrapLauncher, NamespacesLauncher
-    from orch23.execute.sandbox.restricted import LandlockLauncher
+    from orch23.execute.sandbox.landlock import LandlockLauncher
 
 _TIMEOUT_S = 20.0
 # Errors that say nothing about a tier: the machine lacks what the test needs.
@@ -156,7 +156,6 @@ def best_tier() -> TierChoice:
     # These load tables of system calls: a build whose stages say `sandbox: off` needs none.
     from orch23.execute.sandbox import landlock  # noqa: PLC0415
     from orch23.execute.sandbox.bubblewrap import BWRAP_PATHS, BubblewrapLauncher, NamespacesLauncher  # noqa: PLC0415
-    from orch23.execute.sandbox.restricted import LandlockLauncher  # noqa: PLC0415
 
     version = landlock.abi()
     too_old = f"its interface has version {version}, and {landlock.MIN_ABI} is needed"
@@ -171,7 +170,7 @@ def best_tier() -> TierChoice:
         ("user namespaces", NamespacesLauncher()),
         *((one, BubblewrapLauncher(Path(one))) for one in present.values()),
         *(() if present else [("bubblewrap", None)]),
-        ("Landlock", LandlockLauncher() if version >= landlock.MIN_ABI else None),
+        ("Landlock", landlock.LandlockLauncher() if version >= landlock.MIN_ABI else None),
     ]
     failed: list[tuple[str, str]] = []
     # No versions are checked: distributions remove features, and containers forbid calls (ADR 14).

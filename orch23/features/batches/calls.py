@@ -36,11 +36,11 @@ from orch23.model.llm import Request
 from orch23.providers.adapter import ProviderContext
 from orch23.providers.faults import TransportError
 from orch23.providers.middleware import MeteredProvider, RedactingProvider
-from orch23.providers.rate_headers import replies_heard_by
 from orch23.providers.rate_limiter import RateLimiter
-from orch23.providers.rate_wait import RateWait, WaitLimit, no_wall, retry_event
+from orch23.providers.rate_limits import replies_heard_by
 from orch23.providers.recordings import RecordingProvider, TranscriptStore
 from orch23.providers.registry import batches_of
+from orch23.providers.retries import RateWait, WaitLimit, no_wall, retry_event
 from orch23.steps.llm.spec import LLMStep
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from orch23.features.batches.pending import BatchServer, PendingBatch, PendingCa
 from orch23.model.batches import Batches
 from orch23.model.llm import Request
 from orch23.providers.rate_limiter import RateLimiter
-from orch23.providers.rate_wait import RateWait
+from orch23.providers.retries import RateWait
 from orch23.steps.llm.spec import LLMStep
 
 _MOST_REQUESTS = 10_000

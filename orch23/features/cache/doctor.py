@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Final
 
 from orch23.cli.doctor_finding import DoctorFinding, caught
-from orch23.cli.doctor_sharing import CACHE_OPTION, WRITE_OPTION, SharedSetup
+from orch23.cli.shared_cache import CACHE_OPTION, WRITE_OPTION, SharedSetup
 from orch23.execute.credential_helper import credential_helper
 from orch23.execute.daemon_threads import DaemonThreads
 from orch23.features.cache.bounds import guarded

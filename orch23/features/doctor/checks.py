@@ -5,7 +5,7 @@ import platform
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, assert_never
+from typing import assert_never
 
 from msgspec.structs import replace
 
@@ -14,24 +14,23 @@ from orch23.cli.consent import Consent, trust_command_line
 from orch23.cli.console import Console
 from orch23.cli.discovery import required_pipeline
 from orch23.cli.doctor_finding import VENDOR_KEYS, DoctorFinding, vendor_finding
-from orch23.cli.doctor_sharing import SharedSetup
 from orch23.cli.opening import found_project, open_for_command, project_root
 from orch23.cli.parameters import PipelineArguments
 from orch23.cli.project_loading import Project
+from orch23.cli.shared_cache import SharedSetup
 from orch23.execute.interpreters import find_interpreter, interpreter_facts
 from orch23.execute.sandbox.bubblewrap import BubblewrapLauncher, NamespacesLauncher
-from orch23.execute.sandbox.restricted import LandlockLauncher
+from orch23.execute.sandbox.landlock import LandlockLauncher
 from orch23.execute.sandbox.tier_selection import NAMESPACES_HINT, TierChoice, best_tier_once
 from orch23.language.llm_steps import fallbacks_of, llm_steps_of
 from orch23.language.stages import render_foreach
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
-from orch23.model.errors import InvalidInputError, NotFoundError, Orch23Error
+from orch23.model.errors import InvalidInputError, NotFoundError, Orch23Error, ProviderError
 from orch23.model.features import CHECKS, SHARING, is_installed, load_feature
 from orch23.model.paths import LOGS_FOLDER
 from orch23.model.pipeline import ForeachStage, Pipeline, Stage
-from orch23.providers.faults import redacted_messages
-from orch23.providers.model_lookup import find_model
+from orch23.providers.faults import TransportError, invalid_reply_diagnostic, redacted_messages
 from orch23.providers.registry import (
     adapter_for,
     adapter_named,
@@ -42,14 +41,13 @@ from orch23.providers.registry import (
 )
 from orch23.report.diagnostics import visible
 from orch23.report.values import format_size, json_document, pluralize
+from orch23.steps.llm.spec import LLMStep
 from orch23.store.project_store import STORE_NAME
 from orch23.store.run_logs import journal_paths
 from orch23.text.secrets import secrets_from
 
-if TYPE_CHECKING:
-    from orch23.steps.llm.spec import LLMStep
-
 _ISOLATED = "own namespaces, no network, only its sandbox directory"
+_LOOKUP_TIMEOUT_S = 20.0
 
 
 def _machine_findings(root: Path, environ: Mapping[str, str]) -> list[DoctorFinding]:
@@ -139,12 +137,12 @@ def _model_findings(project: Project, trust_command: str, *, online: bool) -> It
             if grant is not None:
                 found = _failed_by(found.name, not_granted_error(grant, trust_command))
             elif found.ok and online and adapter_for(step).look_up:
-                error = find_model(step, environ)
+                error = _find_model(step, environ)
                 found = _failed_by(found.name, error) if error else replace(found, value=f"{_address(step)} has it")
         yield replace(found, value=secrets.redact(found.value), hint=secrets.redact(found.hint))
 
 
-def _finding(step: "LLMStep", environ: Mapping[str, str], root: Path) -> DoctorFinding:
+def _finding(step: LLMStep, environ: Mapping[str, str], root: Path) -> DoctorFinding:
     name = f"model {step.provider} {step.model}"
     missing = step_errors(step, root) or readiness_errors(step, environ, root)
     if missing:
@@ -154,7 +152,7 @@ def _finding(step: "LLMStep", environ: Mapping[str, str], root: Path) -> DoctorF
     return DoctorFinding(name, f"called at {_address(step)}")
 
 
-def _address(step: "LLMStep") -> str:
+def _address(step: LLMStep) -> str:
     """Return the address that a step calls; empty if it is not valid, which other checks report."""
     adapter = adapter_of(step)
     try:
@@ -220,3 +218,18 @@ def _sharing_findings(setup: SharedSetup) -> Iterator[DoctorFinding]:
     for place in filter(is_installed, SHARING.values()):
         for found in load_feature(place)(setup):
             yield replace(found, value=redact(found.value), hint=redact(found.hint))
+
+
+def _find_model(step: LLMStep, environ: Mapping[str, str]) -> Diagnostic | None:
+    """Look up the step's model, once, if its provider can. Return the error; None if the provider has the model."""
+    # Not part of a build: a network failure would stop builds that need no call (ADR 11).
+    adapter = adapter_for(step)
+    try:
+        name = adapter.look_up(environ, _LOOKUP_TIMEOUT_S) if adapter.look_up else step.model
+    except TransportError as fault:
+        return fault.diagnostic
+    except ProviderError as ended:
+        return ended.diagnostics[0]
+    # A gateway's page is a text with status 200.
+    is_found = isinstance(name, str) and name
+    return None if is_found else invalid_reply_diagnostic(f"{adapter.endpoint} replied without a model")

@@ -8,12 +8,11 @@ from msgspec import Struct, field
 
 from orch23.model.event import ORCH23_ROLE, Event, FinishedStage, RunFinished, RunStarted, StageStarted, Warned
 from orch23.model.ports import EndedRun, Sink
-from orch23.report.diagnostics import visible
+from orch23.report.diagnostics import visible, workflow_command
 from orch23.report.formats import Format, View
 from orch23.report.live import PLAIN
 from orch23.report.stage_text import command_line
 from orch23.report.values import pluralize, truncate
-from orch23.report.workflow_commands import workflow_command
 
 # GitHub shows so many annotations of each level for a step.
 _MOST: Final = 10

@@ -7,11 +7,10 @@ from xml.etree import ElementTree as ET
 from orch23.features.exports.document_sink import document
 from orch23.model.event import FinishedStage
 from orch23.model.ports import EndedRun
-from orch23.report.cause_text import cause_name, cause_summary
 from orch23.report.diagnostics import visible
-from orch23.report.formats import Format
+from orch23.report.failures import cause_name, cause_summary
+from orch23.report.formats import Fanout, Format, sink_observer
 from orch23.report.live import PLAIN
-from orch23.report.observers import Fanout, sink_observer
 
 # Characters that XML 1.0 forbids, also as an escape: a parser would reject the whole report.
 _ILLEGAL: Final = re.compile("[^\t\n\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")

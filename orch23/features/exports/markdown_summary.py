@@ -9,8 +9,7 @@ from orch23.features.exports.document_sink import document
 from orch23.model.event import FinishedStage
 from orch23.model.ports import EndedRun
 from orch23.model.text import format_duration, parse_amount
-from orch23.report.diagnostics import visible
-from orch23.report.markdown import markdown_text
+from orch23.report.diagnostics import markdown_text, visible
 from orch23.report.stage_text import command_line
 from orch23.report.values import format_counts, money_text, pluralize, truncate
 

@@ -8,8 +8,7 @@ from msgspec.structs import asdict
 
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
-from orch23.report.diagnostics import visible
-from orch23.report.markdown import markdown_text
+from orch23.report.diagnostics import markdown_text, visible
 from orch23.report.marks import Style
 from orch23.report.metric_values import change_texts, metric_text
 from orch23.report.values import json_document, pluralize

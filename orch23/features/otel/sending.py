@@ -16,8 +16,7 @@ from orch23.model.event import Event
 from orch23.model.ports import Sink
 from orch23.model.server_url import without_login
 from orch23.providers.installation import install_command
-from orch23.report.formats import Document, View
-from orch23.report.observers import Guarded
+from orch23.report.formats import Document, Guarded, View
 from orch23.report.values import pluralize
 from orch23.store.run_logs import AttemptFiles, read_journal
 from orch23.text.secrets import redaction_mark

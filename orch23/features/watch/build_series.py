@@ -11,8 +11,7 @@ from msgspec import Struct
 from orch23.cli.console import Console
 from orch23.cli.error_report import report_error
 from orch23.cli.parameters import run_build
-from orch23.cli.shared_budget import SharedBudget
-from orch23.cli.watched_build import WatchedBuild
+from orch23.cli.watched_build import SharedBudget, WatchedBuild
 from orch23.features.watch.stop_signals import StopSignals
 from orch23.model.event import RunFinished, StageFinished
 from orch23.model.paths import LOGS_FOLDER

@@ -13,8 +13,7 @@ from msgspec import Struct
 from orch23.cli.console import Console
 from orch23.cli.opening import parse_budget, settings_of
 from orch23.cli.parameters import PipelineArguments
-from orch23.cli.shared_budget import SharedBudget
-from orch23.cli.watched_build import WatchedBuild
+from orch23.cli.watched_build import SharedBudget, WatchedBuild
 from orch23.features.watch.build_series import BuildSeries
 from orch23.features.watch.file_events import FolderEvents
 from orch23.features.watch.stop_signals import StopSignals

@@ -10,7 +10,7 @@ import pytest
 
 from orch23.decide import shared_entries
 from orch23.execute.sandbox.bubblewrap import NamespacesLauncher
-from orch23.execute.sandbox.restricted import LandlockLauncher
+from orch23.execute.sandbox.landlock import LandlockLauncher
 from orch23.execute.sandbox.tier_selection import TierChoice
 from orch23.model.digest import canonical_json
 from orch23.model.environment import TIERS, tier_of

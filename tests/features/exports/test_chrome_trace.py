@@ -6,7 +6,7 @@ from typing import Any
 from orch23.features.exports.chrome_trace import trace_text
 from orch23.features.exports.document_sink import DocumentSink
 from orch23.model.event import Event, parse_event
-from orch23.report.observers import sink_observer
+from orch23.report.formats import sink_observer
 
 Rows = list[dict[str, Any]]
 

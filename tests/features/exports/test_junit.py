@@ -5,7 +5,7 @@ from xml.etree import ElementTree as ET
 from orch23.features.exports.document_sink import DocumentSink
 from orch23.features.exports.junit import junit_text
 from orch23.model.event import Event, parse_event
-from orch23.report.observers import sink_observer
+from orch23.report.formats import sink_observer
 
 
 def document(*events: Event) -> ET.Element:

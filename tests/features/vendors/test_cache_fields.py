@@ -12,7 +12,7 @@ from orch23.model.prompt_cache import CachePolicy
 from orch23.providers.adapter import CallContext, ProviderContext
 from orch23.steps.llm.spec import LLMStep
 from tests.doubles import CONSENT, made_provider
-from tests.unit.providers.test_cache_key import CACHE, request
+from tests.unit.providers.test_cache_marks import CACHE, request
 
 
 @pytest.mark.parametrize(

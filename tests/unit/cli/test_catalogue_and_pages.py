@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from orch23.cli.catalogue import code_sections, diagnostic_codes
 from orch23.cli.main import main
+from orch23.cli.pages import code_sections, diagnostic_codes
 from orch23.model.errors import ExitCode
 from orch23.model.features import COMMANDS
 from scripts.reference_pages import commands_page, events_page

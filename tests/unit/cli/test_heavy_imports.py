@@ -46,8 +46,7 @@ OF_CHECKS = frozenset({"orch23_checks.work_orders", "orch23.checks.json_schema",
 OF_OTHERS = frozenset(
     f"orch23.{name}"
     for name in (
-        *("cli.catalogue", "cli.actions.pipeline"),
-        *(f"cli.commands.{module}" for module in ("inspecting", "setup")),
+        *("cli.pages", "cli.actions.pipeline", "cli.commands.inspecting"),
         *(f"features.{module}" for module in ("metrics.affected", "doctor.checks", "inspecting.explain")),
         "features.upkeep.outputs",
     )
@@ -55,7 +54,7 @@ OF_OTHERS = frozenset(
 OF_SANDBOXES = frozenset({"socket", "tempfile", "secrets", "shutil"}) | frozenset(
     f"orch23.execute.{name}"
     for name in (
-        *("sandbox.bubblewrap", "sandbox.landlock", "sandbox.restricted", "sandbox.seccomp", "sandbox.visible_paths"),
+        *("sandbox.bubblewrap", "sandbox.landlock", "sandbox.seccomp", "sandbox.visible_paths"),
         "pytest_report",
     )
 )

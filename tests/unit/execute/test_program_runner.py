@@ -14,7 +14,7 @@ import pytest
 from orch23.execute.launch import Launcher, PlainLauncher
 from orch23.execute.program_runner import LocalProgramRunner
 from orch23.execute.sandbox import landlock
-from orch23.execute.sandbox.restricted import LandlockLauncher
+from orch23.execute.sandbox.landlock import LandlockLauncher
 from orch23.execute.sandbox.tier_selection import best_tier_once
 from orch23.execute.sandbox_dir import SandboxDirs
 from orch23.model.diagnostic import Diagnostic

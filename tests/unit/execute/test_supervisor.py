@@ -16,7 +16,7 @@ import pytest
 from orch23.execute import process_tree, supervisor
 from orch23.execute.process import ProcessOutcome, run_process
 from orch23.execute.sandbox import landlock
-from orch23.execute.sandbox.restricted import confinement
+from orch23.execute.sandbox.landlock import confinement
 from orch23.execute.supervisor import ProcessSpec
 from orch23.execute.supervisor_child import receive_message
 from orch23.store import thread_turns
@@ -155,7 +155,7 @@ import sys, threading
 from pathlib import Path
 from orch23.execute.process import run_process
 from orch23.execute.sandbox import landlock
-from orch23.execute.sandbox.restricted import confinement
+from orch23.execute.sandbox.landlock import confinement
 from orch23.execute.supervisor import ProcessSpec
 with landlock.ruleset([("/", landlock.READ_RIGHTS | landlock.WRITE_RIGHTS)]) as rules:
     script = "setsid sleep 600 >/dev/null 2>&1 & echo $PPID $$ $! > pids.new; mv pids.new pids; trap '' TERM; wait"

@@ -33,8 +33,7 @@ from orch23.providers.anthropic_sdk import WarmUp, warm_up_anthropic
 from orch23.providers.connections import ClientPool, OpenCalls
 from orch23.providers.faults import TransportError
 from orch23.providers.middleware import MeteredProvider
-from orch23.providers.rate_wait import no_wall
-from orch23.providers.retries import RetryingProvider
+from orch23.providers.retries import RetryingProvider, no_wall
 from orch23.providers.wire import FILES_SCHEMA
 from orch23.steps.llm.spec import LLMStep
 from tests.doubles import CONSENT, made_provider
@@ -948,7 +947,7 @@ def test_llmock_a_stall_is_not_sat_through(llmock) -> None:
     assert response.requests == 2
 
 
-@pytest.mark.thorough  # five seconds of waiting; test_retrying_provider.py pins these delays with a clock of its own
+@pytest.mark.thorough  # five seconds of waiting; test_retries.py pins these delays with a clock of its own
 def test_llmock_with_the_real_delays(llmock) -> None:
     llmock.disconnect(after_chunks=2, times=2)
     began = time.monotonic()

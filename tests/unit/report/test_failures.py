@@ -1,15 +1,18 @@
-"""The blocks of failed, edited and withheld stages at the end of a build."""
+"""Failures at the end of a build: their blocks, likely causes, next steps, and where a model was set."""
 
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
+from orch23.load.overrides import ModelOverride
+from orch23.load.pipeline import parse_pipeline
 from orch23.model.diagnostic import Location
 from orch23.model.event import AttemptFinished, Event, FinishedStage, StageFinished
+from orch23.model.event_data import LikelyCause
 from orch23.model.parsing import to_struct
 from orch23.model.pipeline import FailureKind, Pipeline, Stage
-from orch23.report.attempts import hidden_reasons
+from orch23.report.failures import hidden_reasons, model_places, next_step, trace_hint, yaml_line
 from orch23.report.marks import Style
 from orch23.report.stage_text import failure_text, first_cause, stage_line
 from orch23.steps.llm.spec import LLMStep
@@ -161,3 +164,123 @@ def test_of_many_failed_stages_the_first_are_shown_and_the_others_counted() -> N
     assert "a@19" in text
     assert "2,980 more stages" in text
     assert len(text) < 2_000
+
+
+def test_a_key_is_written_in_one_line() -> None:
+    def line(key: str, value: str, *, appends: bool = False) -> str:
+        return yaml_line(LikelyCause(kind="path", text="t", key=key, value=value, appends=appends))
+
+    assert line("inputs", "b/c.md", appends=True) == "inputs: [..., b/c.md]"
+    assert line("env/PYTHONPATH", "a:src") == 'env: {PYTHONPATH: "a:src"}'
+    assert line("env/A", 'x "y"') == 'env: {A: "x \\"y\\""}'
+    assert line("verify/inputs", "b", appends=True) == "verify: {inputs: [..., b]}"
+
+
+KEY = {"kind": "limit", "text": "t", "key": "timeout", "value": "9s"}
+
+
+def step_of(kind: str = "shell", start: str = "python -m pytest ", *, is_whole: bool = True, **data: Any) -> str:
+    ended = to_struct({"status": "failed", "attempts": 1, "command": "x", "failure": "red", **data}, StageFinished)
+    return next_step("a", ended, kind, lambda *words: " ".join(("orch23", *words)), start, is_whole=is_whole)
+
+
+@pytest.mark.parametrize(
+    ("cause", "step"),
+    [
+        (KEY, "make this change"),
+        ({**KEY, "kind": "network_use"}, "if that is the cause, make this change"),
+        ({"kind": "package", "text": "t", "hint": "install it"}, "correct that"),
+    ],
+)
+def test_after_a_cause_comes_its_change_and_a_build(cause: dict[str, Any], step: str) -> None:
+    assert step_of(cause=cause) == f"{step}, then `orch23 build`"
+    assert step_of(cause=cause, is_whole=False).endswith("`orch23 build`; `orch23 show a` shows its output")
+    assert step_of("llm", cause=cause).endswith("`orch23 build`; `orch23 show a --response`, `orch23 show a --prompt`")
+
+
+def test_a_command_that_printed_nothing_is_run_alone_and_by_hand() -> None:
+    alone = "`orch23 build a` runs this stage alone; without the sandbox: "
+    assert step_of(command="bash -euo pipefail -c 'exit 3'", failure="") == (f"{alone}`bash -euo pipefail -c 'exit 3'`")
+    assert step_of(command="grep -q x y", failure="") == f"{alone}`grep -q x y`"
+    long = "`bash -euo pipefail -c TEXT`, with the text of `shell`"
+    assert step_of(command="bash -euo pipefail -c 'a\nb'", failure="") == f"{alone}{long}"
+    assert step_of(command=f"grep {'x' * 300}", failure="") == f"{alone}the command above"
+    assert step_of() == "`orch23 show a` shows its output"
+
+
+def test_after_failed_tests_comes_the_place_and_the_test_that_the_excerpt_shows_first() -> None:
+    place = {"file": "t.py", "line": 8, "column": 1}
+    problems = [
+        {"code": "E301", "subject": "t.py::test_a"},
+        {"code": "E301", "subject": "t.py::test_b[x y]", "location": place},
+    ]
+    facts: dict[str, Any] = {
+        "failure": "2 tests with this cause: t.py::test_b[x y] (call): KeyError\n\nt.py::test_a (call): E",
+        "command": "python -m pytest t.py",
+        "problems": problems,
+    }
+    alone = "`python -m pytest 't.py::test_b[x y]'` runs this test alone"
+    assert step_of("pytest", **facts) == f"start at t.py:8, then `orch23 build`; {alone}"
+    assert step_of("pytest", "cd a && pytest ", **facts).endswith(
+        "; `cd a && pytest 't.py::test_b[x y]'` runs this test alone"
+    )
+    assert step_of("pytest", "", **facts) == "start at t.py:8, then `orch23 build`"
+    assert step_of("pytest", **{**facts, "command": "tox"}) == "start at t.py:8, then `orch23 build`"
+    assert step_of("pytest", **{**facts, "failure": "t.py::test_a (call): E"}) == (
+        "correct the test or the code, then `orch23 build`; `python -m pytest t.py::test_a` runs this test alone"
+    )
+    assert step_of("pytest", **{**facts, "problems": []}) == "`orch23 show a` shows its output"
+    assert step_of("llm", **facts) == "`orch23 show a --response`, `orch23 show a --prompt`"
+
+
+@pytest.mark.parametrize(
+    ("command", "script"),
+    [("./check.sh", "./check.sh"), ("bash check.sh x", "check.sh"), ("/bin/sh run", "run"), ("bash -x a.sh", "")],
+)
+def test_a_script_is_traced_in_its_own_file(command: str, script: str) -> None:
+    hint = f"to see each command before it runs, write `set -x` in `{script}`, after its first line" if script else ""
+    assert trace_hint(command, "p.yaml:3:4") == hint
+    assert trace_hint(f"bash -euo pipefail -c '{command}'", "p.yaml:3:4") == hint
+
+
+def test_only_a_text_that_bash_runs_can_be_traced() -> None:
+    hint = "to see each command before it runs, write `set -x` at the beginning of `shell`"
+    for several in ("a; b", "exit 3", "a | b", "x=$(a)", "a\nb", "! a", "a > b"):
+        assert trace_hint(f"bash -euo pipefail -c '{several}'", "p.yaml:3:4") == f"{hint} (p.yaml:3:4)"
+    assert trace_hint("bash -euo pipefail -c 'a; b'", "") == hint
+    assert trace_hint("grep -q x y", "p.yaml:3:4") == ""
+    assert trace_hint("bash -euo pipefail -c 'python t.py'", "p.yaml:3:4") == "", "bash would show its name alone"
+
+
+TEXT = """version: 1
+vars: {model: gpt-9, other: x}
+stages:
+  s:
+    outputs: [o]
+    llm: {provider: openai, prompt: p.j2, returns: text, model: MODEL}
+"""
+OUTSIDE = "comes from outside of this file: from `--model`, `ORCH23_MODEL`"
+
+
+@pytest.mark.parametrize(
+    ("written", "sets", "override", "expected"),
+    [
+        ("gpt-9", {}, None, []),
+        ('"${{ vars.model }}"', {}, None, [("`vars.model` is set here", 2)]),
+        ('"${{vars.model}}"', {"model": "z"}, None, [(f"`z` {OUTSIDE}, `--set` or a file of `--vars`", 0)]),
+        ('"${{ vars.model }}"', {}, "m", [(f"`m` {OUTSIDE}, `--set` or a file of `--vars`", 0)]),
+        ("gpt-9", {}, "m", [(f"`m` {OUTSIDE}", 0)]),
+    ],
+)
+def test_the_place_of_the_value_is_named(
+    written: str, sets: dict[str, str], override: str | None, expected: list[tuple[str, int]]
+) -> None:
+    text = TEXT.replace("MODEL", written)
+    pipeline = parse_pipeline(text, "p.yaml", sets=sets, override=ModelOverride(model=override)).pipeline
+    assert pipeline is not None
+    place = pipeline.locate("stages", "s", "llm", "model")
+    assert place is not None
+    found = model_places(pipeline, "s", place, text)
+    assert [(one.message, one.location.line if one.location else 0) for one in found] == expected
+    assert model_places(pipeline, "s", place, "") == ()
+    assert model_places(pipeline, "t", place, text) == ()

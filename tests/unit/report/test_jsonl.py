@@ -4,8 +4,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from orch23.model.event import parse_event
+from orch23.report.formats import Fanout
 from orch23.report.jsonl import JournalCopy
-from orch23.report.observers import Fanout
 from orch23.store.run_logs import Journal
 
 

@@ -21,10 +21,10 @@ ROOT = Path(orch23.__file__).parent
 PASS_ALL = {
     "model.event.Observer": "the port",
     "model.ports.Sink": "the port",
-    "report.observers.Fanout": "to several observers",
-    "report.observers._WithFacts": "to a sink",
-    "report.observers.RedactingObserver": "without secrets",
-    "report.observers.Guarded": "until the other one fails",
+    "report.formats.Fanout": "to several observers",
+    "report.formats._WithFacts": "to a sink",
+    "report.formats.RedactingObserver": "without secrets",
+    "report.formats.Guarded": "until the other one fails",
     "report.live.LiveScreen": "to `TextScreen` and `RunningStages`",
     "report.jsonl.JournalCopy": "as the journal has it",
     "store.run_logs.Journal": "all lines of the journal",
@@ -37,7 +37,7 @@ PASS_ALL = {
 
 # Folds outside of these classes that read some types of events alone, and why none is missed.
 PARTIAL = {
-    "report.attempts.failed_attempts": "a screen passes it those of attempts and their calls",
+    "report.failures.failed_attempts": "a screen passes it those of attempts and their calls",
     "features.inspecting.runs._facts": "the message of each event is shown beside",
 }
 

@@ -15,7 +15,7 @@ from orch23.features.pages.writing import former_run, page_sources
 from orch23.model.event import Event
 from orch23.model.paths import LOGS_FOLDER
 from orch23.model.run_facts import RunFacts
-from orch23.report.observers import event_redactor
+from orch23.report.formats import event_redactor
 from orch23.store.run_logs import run_ids, whole_line
 from orch23.store.safe_files import open_stream
 

@@ -17,7 +17,7 @@ from orch23.execute import process_tree, supervisor
 from orch23.execute.launch import Launch, LaunchRefusedError, PlainLauncher
 from orch23.execute.process import run_process
 from orch23.execute.sandbox import bubblewrap, landlock, tier_selection
-from orch23.execute.sandbox.restricted import LandlockLauncher, confinement
+from orch23.execute.sandbox.landlock import LandlockLauncher, confinement
 from orch23.execute.sandbox.tier_selection import SandboxLauncher, TierChoice, best_tier, tier_fault
 from orch23.execute.supervisor import ProcessSpec
 from orch23.execute.supervisor_child import IsolationError

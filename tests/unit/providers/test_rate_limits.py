@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from orch23.providers.rate_headers import StatedLimit, replies_heard_by, report_reply, stated_limits
+from orch23.providers.rate_limits import StatedLimit, replies_heard_by, report_reply, stated_limits
 
 NOW = datetime(2026, 2, 15, 14, 30, 0, tzinfo=UTC)
 

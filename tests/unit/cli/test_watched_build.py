@@ -4,7 +4,7 @@ from decimal import Decimal
 
 import pytest
 
-from orch23.cli.shared_budget import SharedBudget
+from orch23.cli.watched_build import SharedBudget
 from orch23.store.history import UsageTotals
 
 

@@ -1,0 +1,224 @@
+"""Carry out what is decided about the stages of a build, and settle how they end."""
+
+from collections.abc import Callable, Collection
+from functools import cached_property
+from typing import TYPE_CHECKING, TypeAlias, assert_never
+
+from msgspec import UNSET, Struct, field
+from msgspec.structs import replace
+
+from orch23.attempt.attempt import StageResult
+from orch23.attempt.ledger import StageLimitError
+from orch23.attempt.outcomes import (
+    Failure,
+    StageOutcome,
+    blocked_by,
+    edited_outcome,
+    held_outcome,
+    missing_bytes_outcome,
+    stopped_by,
+)
+from orch23.attempt.process_runner import CancelledBuildError
+from orch23.attempt.run_events import RunEvents
+from orch23.attempt.stage_work import InputsChangedError
+from orch23.decide.decisions import DecidedStage
+from orch23.decide.open_pipeline import OpenPipeline
+from orch23.decide.plan_walk import HeldBack, ItemsAdded, Kept, NextStep, NotExpanded, PassedOver, PlanWalk, Undecided
+from orch23.decide.stage_view import files_at_stake
+from orch23.engine.foreseen_failures import place_errors
+from orch23.engine.promotions import Promotions
+from orch23.model.diagnostic import Diagnostic
+from orch23.model.errors import (
+    AwaitsResponseError,
+    ExitCode,
+    LimitError,
+    MissingBytesError,
+    Orch23Error,
+    ProviderError,
+)
+from orch23.model.event import StagesAdded
+from orch23.model.pipeline import ForeachStage, Stage
+from orch23.model.plan import Edited, Fresh, Restore, Run, Skipped, VerifyOnly
+from orch23.model.plugins import plugin_error_of
+from orch23.model.record import Reason, Record
+from orch23.model.stage_status import StageStatus
+from orch23.plan.planner import Selection
+from orch23.resolve.resolution import ResolvedStage
+
+if TYPE_CHECKING:
+    from orch23.decide.approval import Approval
+    from orch23.engine.group_checks import GroupChecks
+
+# An input that changes while a stage is prepared makes the build decide the stage again, at most so often (ADR 4).
+_MAX_RESTARTS = 5
+NOT_RUN = StageOutcome(status=StageStatus.BLOCKED, text="not run: another stage failed")
+
+WorkOutcome: TypeAlias = StageResult | Exception | SystemExit
+
+
+class Settling(Struct, kw_only=True, dict=True):
+    """Settles the stages of a build. Only the loop thread calls this.
+
+    `enqueue` takes the stages that run, `stop_at_limit` the errors of a limit of the run that was reached. `approval`
+    and `resample` are as of `Build`.
+    """
+
+    opened: OpenPipeline
+    selection: Selection
+    walk: PlanWalk
+    events: RunEvents
+    results: Promotions
+    enqueue: Callable[[ResolvedStage, Run | VerifyOnly], None]
+    stop_at_limit: Callable[[tuple[Diagnostic, ...]], None]
+    resample: frozenset[str]
+    approval: "Approval | None"
+    # A file that changes again and again would otherwise restart its stage for ever.
+    _restarts: dict[str, int] = field(default_factory=dict)
+
+    @cached_property
+    def checks(self) -> "GroupChecks | None":
+        """What ends the stages of promotion groups; None if there are none."""
+        if not self.opened.state.plan.groups:
+            return None
+        from orch23.engine.group_checks import GroupChecks  # noqa: PLC0415 - few pipelines have groups
+
+        return GroupChecks(results=self.results, resample=self.resample)
+
+    def carry_out(self, step: NextStep) -> None:
+        """Settle a stage, or give it to `enqueue`."""
+        match step:
+            case Kept(name=name):
+                self.results.skip(name, StageStatus.FRESH)
+            case PassedOver(name=name, record=record):
+                self.results.skip(name, StageStatus.NOT_BUILT if record is None else StageStatus.NOT_SELECTED)
+            case HeldBack(name=name, by=by):
+                self.results.end(name, blocked_by(by) if by else NOT_RUN)
+            case Undecided(name=name, error=error):
+                self.results.end(name, stopped_by("", *error.diagnostics, code=error.exit_code))
+            case ItemsAdded(node=node, items=items, unaffected=unaffected):
+                self._report_items(node, items, unaffected)
+            case NotExpanded(node=node, problems=problems):
+                text = "\n".join(str(d) for d in problems) or "the bytes of its list are lost"
+                failed, invalid = StageStatus.FAILED, ExitCode.INVALID
+                end = StageOutcome(status=failed, text=text, code=invalid, failure=text, problems=problems)
+                self.results.end(node.name, end)
+            case DecidedStage():
+                self._carry_out_decision(step)
+            case never:
+                assert_never(never)
+
+    def _report_items(self, node: ForeachStage, items: tuple[Stage, ...], unaffected: Collection[str]) -> None:
+        names = tuple(stage.name for stage in items if stage.name not in unaffected)
+        added = StagesAdded(items=names, at_rest={"fresh": len(unaffected)} if unaffected else UNSET)
+        self.events.emit(added, f"{node.name} has {len(items)} items", node.name)
+        if files := files_at_stake(self.opened.state, node, items):
+            way = f"stop this build and run `{self.opened.pipeline.command_line('release', node.name)}`"
+            self.events.warn(f"its new list replaces or removes {', '.join(files)}; to keep them, {way}", node.name)
+        self.skip()
+        self.results.extended()
+
+    def _carry_out_decision(self, decided: DecidedStage) -> None:
+        """Start or settle a stage by the decision on it."""
+        decided = decided if self.approval is None else self.approval.limit(decided)
+        name = decided.resolved.stage.name
+        decision, resolved = decided.decision, decided.resolved
+        if self.checks is not None and name in self.checks.refused and not isinstance(decision, Edited):
+            decision = Run((Reason("previous_failed"),))
+        self.events.decided(name, decision, resolved.key)
+        match decision:
+            case Fresh(record=record):
+                self.results.fresh(resolved, record)
+            case Restore(record=record):
+                self._restore(name, resolved, record)
+            case Edited():
+                self.results.end(name, edited_outcome(decision))
+            # The items of a list that a stage has made were not known at the start.
+            case Run() if resolved.stage.step.asks_model and (
+                errors := [*place_errors(self.opened.state, resolved.stage)]
+            ):
+                self.results.end(name, replace(stopped_by(resolved.key, *errors), kind="preflight"))
+            case Run() | VerifyOnly():
+                self.enqueue(resolved, decision)
+
+    def _decide(self, name: str) -> None:
+        if (step := self.walk.decide(name)) is not None:
+            self.carry_out(step)
+
+    def skip(self) -> None:
+        """Report the stages and items that are switched off, and empty lists; no stage waits for them."""
+        plan = self.opened.state.plan
+        for name in self.selection.skipped(plan):
+            if name not in self.results.outcomes:
+                text = str(Skipped(plan.idle[name].condition))
+                self.results.end(name, StageOutcome(status=StageStatus.SKIPPED, text=text))
+
+    def _restore(self, name: str, resolved: ResolvedStage, record: Record) -> None:
+        """Restore a result. If bytes turn out to be damaged, the store drops them and the stage is decided again."""
+        try:
+            self.results.restore(resolved, record)
+        except MissingBytesError as lost:
+            self.events.warn(f"{lost.sha256} was damaged in the store and is dropped", name)
+            self.opened.state.unsettle(name)
+            self.opened.store.workspace.invalidate((*record.outputs, *record.deleted))
+            self._decide(name)
+
+    def finish(self, resolved: ResolvedStage, decision: Run | VerifyOnly, outcome: WorkOutcome) -> None:  # noqa: C901 - one case for each way to end
+        """End a stage that has run, or decide it again."""
+        name = resolved.stage.name
+        edits = decision.edits if isinstance(decision, Run) else None
+        match outcome:
+            case StageResult(failure=Failure() as failure):
+                # No file of a failed run replaces the bytes of a user.
+                failed = outcome if edits is None else replace(outcome, outputs={})
+                (self.checks or self.results).fail(resolved, failed, failure)
+            case StageResult() if edits is not None and (differing := self._differing(edits, outcome)):
+                self.results.end(name, edited_outcome(edits.only(differing), resolved.key))
+            case StageResult():
+                (self.checks or self.results).finish(resolved, outcome)
+            case InputsChangedError(paths=paths):
+                self._decide_again(name, resolved, paths)
+            case MissingBytesError():
+                self.results.end(name, missing_bytes_outcome(name, resolved.key, outcome))
+            # No batch has its request: the build may not call models.
+            case AwaitsResponseError():
+                self.results.end(name, held_outcome(resolved.key))
+            case CancelledBuildError():
+                self.results.end(name, StageOutcome(status=StageStatus.CANCELLED, text="cancelled", key=resolved.key))
+            # A limit of the run: this stage did not fail, and the build stops.
+            case LimitError() if not isinstance(outcome, StageLimitError):
+                text = "a stop condition was reached"
+                self.results.end(name, StageOutcome(status=StageStatus.CANCELLED, text=text, key=resolved.key))
+                self.stop_at_limit(outcome.diagnostics)
+            # Also a missing consent that only the results before this stage showed: the run ends with its exit code.
+            case Orch23Error():
+                end = stopped_by(resolved.key, *outcome.diagnostics, code=outcome.exit_code)
+                if isinstance(outcome, ProviderError):
+                    from orch23.attempt.stage_errors import provider_errors  # noqa: PLC0415 - only for failures
+
+                    end = replace(end, problems=provider_errors(self.opened.pipeline, name, end.problems))
+                self.results.end(name, end)
+            case Exception() | SystemExit():
+                fault = plugin_error_of(outcome)
+                # A defect of orch23 must end the build with its traceback, and not look like a failed stage.
+                if fault is None:
+                    raise outcome
+                self.results.end(name, stopped_by(resolved.key, *fault.diagnostics, code=fault.exit_code))
+
+    def _differing(self, edits: Edited, done: StageResult) -> list[str]:
+        """Return the edited paths where a result has other bytes than the disk."""
+        workspace = self.opened.store.workspace
+        workspace.invalidate(edits.paths)
+        return [path for path in edits.paths if workspace.entry(path) not in (None, done.outputs.get(path))]
+
+    def _decide_again(self, name: str, resolved: ResolvedStage, paths: tuple[str, ...]) -> None:
+        """Decide a stage again whose inputs changed before it started, at most `_MAX_RESTARTS` times."""
+        self.opened.store.workspace.invalidate(paths)
+        self.events.warn(f"inputs changed while the stage was prepared: {', '.join(paths)}", name)
+        self._restarts[name] = self._restarts.get(name, 0) + 1
+        if self._restarts[name] <= _MAX_RESTARTS:
+            self.results.set_status(name, StageStatus.WAITING)
+            self._decide(name)
+            return
+        text = f"{', '.join(paths)} changed {self._restarts[name]} times while the stage was prepared"
+        unstable = Diagnostic("E711", text, hint="stop the program that writes there, and build again")
+        self.results.end(name, stopped_by(resolved.key, unstable))
