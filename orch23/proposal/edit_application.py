@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from orch23.model.diagnostic import Diagnostic
 from orch23.proposal import proposal_codes as codes
-from orch23.proposal.edit_blocks import EditBlock
+from orch23.proposal.fenced_files import EditBlock
 from orch23.text.excerpt import escape_text
 from orch23.text.repetition import common_prefixes
 

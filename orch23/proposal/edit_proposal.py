@@ -9,10 +9,8 @@ from orch23.model.diagnostic import Diagnostic
 from orch23.model.paths import unsafe_reason
 from orch23.proposal import proposal_codes as codes
 from orch23.proposal.edit_application import apply_edits
-from orch23.proposal.edit_blocks import EditBlock, EditResponse, read_edits
-from orch23.proposal.fenced_files import block_fault
-from orch23.proposal.proposal_files import MAX_ENTRIES, ProposalScope, too_many_error
-from orch23.proposal.proposal_normalization import normalize_envelope, relative_path
+from orch23.proposal.fenced_files import EditBlock, EditResponse, block_fault, read_edits
+from orch23.proposal.proposal_files import MAX_ENTRIES, ProposalScope, normalize_envelope, relative_path, too_many_error
 from orch23.proposal.response_parser import FilesEnvelope, ProposedFile, stated_in, unwrapped
 
 _FORM = (

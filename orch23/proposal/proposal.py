@@ -15,19 +15,20 @@ from orch23.model.llm import ExchangeOutcome, Judgement, Proposal, ProposedWrite
 from orch23.model.paths import match_any, unsafe_reason
 from orch23.model.pipeline import FailureKind
 from orch23.proposal import proposal_codes as codes
-from orch23.proposal.edit_blocks import has_search_block
 from orch23.proposal.edit_proposal import EditedFiles, read_edited_files
+from orch23.proposal.fenced_files import has_search_block
 from orch23.proposal.omissions import MARKDOWN, has_patch
 from orch23.proposal.proposal_files import (
     MAX_FILE_BYTES,
     ProposalScope,
     base_errors,
     content_errors,
+    normalize_envelope,
     path_errors,
     size_errors,
     text_digest,
+    without_fence,
 )
-from orch23.proposal.proposal_normalization import normalize_envelope, without_fence
 from orch23.proposal.response_parser import (
     MAX_RESPONSE_BYTES,
     FilesEnvelope,
