@@ -15,6 +15,7 @@ from orch23.model.diagnostic import Diagnostic, Related, Suggestions
 from orch23.model.paths import is_glob
 from orch23.model.pipeline import ForeachStage, Pipeline, Stage, family_of
 from orch23.model.plan import Edge
+from orch23.plan.diagnostics import unknown_need_error
 from orch23.plan.edge_reasons import cycle_error, output_of, place_of_output
 from orch23.plan.nodes import (
     CompiledGraph,
@@ -111,8 +112,6 @@ def _need_edges(facts: PlanNodes) -> tuple[list[Edge], list[Diagnostic]]:
         for position, need in enumerate(node.needs):
             producers = _needed(facts, node, need, foreach)
             if producers is None:
-                from orch23.plan.unknown_stages import unknown_need_error  # noqa: PLC0415 - only for this error
-
                 problems.append(unknown_need_error(pipeline, node, position, need, known))
             elif name in producers:
                 place = pipeline.place_in(node, "needs", position)
