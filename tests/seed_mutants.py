@@ -473,7 +473,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     ),
     "S2-20": (
         M(
-            "orch23/plan/stage_graph.py",
+            "orch23/plan/compile.py",
             "tuple(nx.lexicographical_topological_sort(graph))",
             "tuple(nx.topological_sort(graph))",
         ),
