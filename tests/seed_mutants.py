@@ -268,7 +268,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "S1-12": (
         M(VERIFICATION, '            why = "it is outside the fence"\n', "            continue\n"),
         M(
-            "orch23/text/write_protection.py",
+            "orch23/model/file_policy.py",
             "    return protected_reason(path) is not None or match_any(also, path)",
             "    return False",
         ),
@@ -799,7 +799,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "S4-34": (
         M(WORK, "    needs: [orders]\n", ""),
         M(
-            "orch23/text/write_protection.py",
+            "orch23/model/file_policy.py",
             "    return protected_reason(path) is not None or match_any(also, path)",
             "    return False",
         ),

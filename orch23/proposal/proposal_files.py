@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import digest_bytes
-from orch23.model.file_policy import sealed_reason
+from orch23.model.file_policy import allows_write, is_protected, sealed_reason
 from orch23.model.paths import match_any, unsafe_reason, without_dot
 from orch23.model.pipeline import WriteScope
 from orch23.proposal import proposal_codes as codes
@@ -24,7 +24,6 @@ from orch23.proposal.omissions import MARKDOWN, find_placeholders, is_diff, omit
 from orch23.proposal.response_parser import FilesEnvelope, ProposedFile
 from orch23.text.excerpt import escape_text
 from orch23.text.source_syntax import SyntaxFault, is_python, lost_names, python_tree, syntax_fault, top_level_names
-from orch23.text.write_protection import allows_write, is_protected
 
 # A file of these kinds may consist of one fenced block: Markdown, and templates of it.
 _MAY_BE_FENCED = re.compile(r"\.(?:md|markdown|mdx|qmd|rmd|rst|txt|j2|jinja2?|tmpl)(?:\.|$)", re.IGNORECASE)
