@@ -847,11 +847,11 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     ),
     "S4-40": (
         M(
-            "orch23/resolve/prompt_keys.py",
+            "orch23/resolve/prompt_files.py",
             "    if len(given) > step.max_files:\n",
             "    if len(given) > step.max_files + 1:\n",
         ),
-        M("orch23/resolve/prompt_keys.py", "    if size > step.max_bytes:\n", "    if False:\n"),
+        M("orch23/resolve/prompt_files.py", "    if size > step.max_bytes:\n", "    if False:\n"),
     ),
     "S4-41": (
         M(ENGINEER_PROMPT, '{{ item | tojson(2) | block("work order") }}', ""),
