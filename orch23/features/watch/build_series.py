@@ -15,8 +15,8 @@ from orch23.cli.shared_budget import SharedBudget
 from orch23.cli.watched_build import WatchedBuild
 from orch23.features.watch.stop_signals import StopSignals
 from orch23.model.event import RunFinished, StageFinished
+from orch23.model.event_data import StageStatus
 from orch23.model.paths import LOGS_FOLDER
-from orch23.model.stage_status import StageStatus
 from orch23.report.diagnostics import visible
 from orch23.report.values import money_text, pluralize
 from orch23.snapshot.fast_path import StaleSnapshot
