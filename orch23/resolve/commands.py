@@ -17,8 +17,7 @@ from orch23.model.parsing import parse_json
 from orch23.model.paths import is_glob, match_any
 from orch23.model.patterns import lazy_pattern
 from orch23.model.pipeline import CommandsStep, SliceInput, Stage
-from orch23.model.shell_signs import shell_signs
-from orch23.model.text import shorten_command
+from orch23.model.text import shell_signs, shorten_command
 
 if TYPE_CHECKING:
     from orch23.steps.llm.spec import LLMStep
