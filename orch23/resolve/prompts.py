@@ -13,13 +13,14 @@ from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
 from orch23.model.llm import Message, Request, RetryFeedback, SystemUsers
+from orch23.model.media import accepting, peeked
 from orch23.model.pipeline import Stage
-from orch23.resolve.accepted_media import NotedText, accepting
 from orch23.resolve.prompt_files import prompt_names, render_file, render_sent, schema_text
 from orch23.resolve.prompt_inputs import MAX_PREVIOUS_LENGTH, AttemptContext, AuthorTexts, PromptInput, PromptInputs
 
@@ -32,6 +33,22 @@ _OTHER_FILE = PromptInput("?", "", "?", lambda: "?", base=True)
 _OTHER_BRIEF = RetryFeedback(
     kind="?", command="?", exit_code=1, excerpt="?", failing=("?",), diagnostics=("?",), constraints=("?",)
 )
+
+
+class NotedText(Struct, frozen=True):
+    """The text of an input, which adds its path to `read` when it is read."""
+
+    one: PromptInput
+    paths: set[str]
+
+    def __call__(self) -> str:
+        """Return the text."""
+        self.paths.add(self.one.path)
+        return self.one.text
+
+    def peek(self) -> str:
+        """Return the text without noting it."""
+        return peeked(self.one.read)
 
 
 def make_request(
