@@ -15,10 +15,10 @@ from orch23.model.diagnostic import Diagnostic
 from orch23.model.paths import unsafe_reason
 from orch23.proposal import proposal_codes as codes
 from orch23.proposal.fenced_files import EditBlock, EditResponse, block_fault, read_edits
+from orch23.proposal.omissions import common_prefixes
 from orch23.proposal.proposal_files import MAX_ENTRIES, ProposalScope, normalize_envelope, relative_path, too_many_error
 from orch23.proposal.response_parser import FilesEnvelope, ProposedFile, stated_in, unwrapped
 from orch23.text.excerpt import escape_text
-from orch23.text.repetition import common_prefixes
 
 # Bounds of what is compared and shown for a block that does not match.
 _SHOWN_LINES = 4
