@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
@@ -118,6 +119,19 @@ class AttemptContext(Struct, frozen=True, kw_only=True):
     sample: int = 0
     shows_previous: bool = False
     dialogue: "Dialogue | None" = None
+
+    @property
+    def reduced_feedback(self) -> RetryFeedback | None:
+        """The part of the feedback that is the same for the same failure: failing ids instead of the excerpt."""
+        if self.feedback is None:
+            return None
+        return replace(
+            self.feedback,
+            excerpt="\n".join(sorted(self.feedback.failing)),
+            exit_code=None,
+            constraints=(),
+            diagnostics=self.feedback.diagnostic_codes(),
+        )
 
 
 class KeyTexts(Struct, frozen=True):

@@ -71,7 +71,7 @@ def make_request(
     names["previous"] = None if this.previous is None else this.previous[:MAX_PREVIOUS_LENGTH]
     sent = {**names, "brief": this.feedback, "own": PromptInputs(this.own) if this.own else None}
     # Another version of Python may word the same failure differently. That must not cause a second call.
-    same = {**names, "brief": reduced_feedback(this.feedback), "own": None}
+    same = {**names, "brief": this.reduced_feedback, "own": None}
     with accepting():
         system, problems = render_sent(step.system, sent, sources)
         has_blocks = system is not None and system.has_blocks
@@ -87,7 +87,7 @@ def make_request(
     previous = None if shown else names["previous"]
     appended = partial(_appended, previous=previous, template=template, step=step, sources=sources)
     end = appended(text.text, this.feedback, is_sent=True)
-    same_end = appended(identity, reduced_feedback(this.feedback), is_sent=False)
+    same_end = appended(identity, this.reduced_feedback, is_sent=False)
     is_conversation = stage.retry.is_conversation
     whole = Message("user", text.text + end, text.media)
     request = Request(
@@ -124,26 +124,13 @@ def _appended(
     """Return the feedback for the end of a prompt whose template does not use it: without, the request is repeated."""
     if feedback is None:
         return ""
-    from orch23.resolve import standard_feedback as standard  # noqa: PLC0415 - it loads jinja2
+    from orch23.resolve.dialogue import as_sent, standard_feedback, uses_feedback  # noqa: PLC0415 - it loads jinja2
 
-    if standard.uses_feedback(*(sources.text(path)[0] or "" for path in (template, step.system) if path)):
+    if uses_feedback(*(sources.text(path)[0] or "" for path in (template, step.system) if path)):
         return ""
     last = previous if isinstance(previous, str) else None
-    text = standard.as_sent(partial(standard.standard_feedback, feedback, last), rendered if is_sent else None)
+    text = as_sent(partial(standard_feedback, feedback, last), rendered if is_sent else None)
     return f"\n{text}" if rendered.endswith("\n") else f"\n\n{text}"
-
-
-def reduced_feedback(feedback: RetryFeedback | None) -> RetryFeedback | None:
-    """Return the part of feedback that is the same for the same failure: failing ids instead of the excerpt."""
-    if feedback is None:
-        return None
-    return replace(
-        feedback,
-        excerpt="\n".join(sorted(feedback.failing)),
-        exit_code=None,
-        constraints=(),
-        diagnostics=feedback.diagnostic_codes(),
-    )
 
 
 def shared_by_attempts(
