@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from orch23.model.digest import Json, digest_json
-from orch23.model.llm import Message, Request
+from orch23.model.llm import CachePolicy, Message, Request
 from orch23.model.media import split_text
-from orch23.model.prompt_cache import CachePolicy
 from orch23.providers.model_facts import ModelFacts, facts_of
 
 if TYPE_CHECKING:

@@ -20,10 +20,8 @@ MAX_PREVIOUS_LENGTH = 20_000
 class Dialogue(Struct, frozen=True, kw_only=True):
     """What a later attempt continues, with `retry: {style: conversation}` (ADR 42): a request and its response.
 
-    The response is None if there was none, or a blank one, which no vendor accepts.
-
-    `shown` has the digests of the inputs as its last message found them, by path and slice; `files` are those that its
-    messages contain.
+    The response is None if there was none, or a blank one, which no vendor accepts. `shown` has the digests of the
+    inputs as its last message found them, by path and slice; `files` are those that its messages contain.
     """
 
     request: Request

@@ -3,8 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from orch23.model.llm import Message, Request
-from orch23.model.prompt_cache import CachePolicy
+from orch23.model.llm import CachePolicy, Message, Request
 from orch23.providers.cache_marks import cache_key
 
 CACHE = CachePolicy()
