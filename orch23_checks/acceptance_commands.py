@@ -12,7 +12,7 @@ from msgspec import Struct, field
 
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.python_source import parse_python
-from orch23.model.shell_signs import shell_signs
+from orch23.model.text import shell_signs
 
 ProgramKind: TypeAlias = Literal["python", "shell", "other"]
 InvocationKind: TypeAlias = Literal["code", "module", "script", "nothing"]

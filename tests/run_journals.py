@@ -21,8 +21,7 @@ from orch23.model.event import (
     StageFinished,
     StageStarted,
 )
-from orch23.model.event_data import EventData, EventReason, FailureName, RunLimits, SentFile
-from orch23.model.stage_status import StageStatus
+from orch23.model.event_data import EventData, EventReason, FailureName, RunLimits, SentFile, StageStatus
 from orch23.store.run_logs import AttemptFiles, Journal
 
 BEGAN = datetime(2026, 11, 26, 12, 0, 0, tzinfo=UTC)

@@ -56,7 +56,7 @@ BACK_OFF = M(
     "            self.safeguards.begin_attempt(stage.name)\n            __import__('threading').Event().wait(0.3 * (attempt - 1))\n",
 )
 CODE_PROMPT, PLAN_PROMPT = "prompts/tdd_loop/generate_project.md.j2", "prompts/work_orders/planner.md.j2"
-ENGINEER_PROMPT, FEEDBACK_TEXT = "prompts/work_orders/engineer.md.j2", "orch23/resolve/standard_feedback.py"
+ENGINEER_PROMPT, FEEDBACK_TEXT = "prompts/work_orders/engineer.md.j2", "orch23/resolve/dialogue.py"
 NO_FEEDBACK = M(CODE_PROMPT, "{{ inputs | blocks }}", "{{ inputs | blocks }}{% set _ = brief %}")
 NO_EXCERPT = M(FEEDBACK_TEXT, '        yield DataBlock("what failed", feedback.excerpt)', "        yield from ()")
 NO_TEST_REPORT = M(
@@ -268,7 +268,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "S1-12": (
         M(VERIFICATION, '            why = "it is outside the fence"\n', "            continue\n"),
         M(
-            "orch23/text/write_protection.py",
+            "orch23/model/file_policy.py",
             "    return protected_reason(path) is not None or match_any(also, path)",
             "    return False",
         ),
@@ -473,7 +473,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     ),
     "S2-20": (
         M(
-            "orch23/plan/stage_graph.py",
+            "orch23/plan/compile.py",
             "tuple(nx.lexicographical_topological_sort(graph))",
             "tuple(nx.topological_sort(graph))",
         ),
@@ -799,7 +799,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "S4-34": (
         M(WORK, "    needs: [orders]\n", ""),
         M(
-            "orch23/text/write_protection.py",
+            "orch23/model/file_policy.py",
             "    return protected_reason(path) is not None or match_any(also, path)",
             "    return False",
         ),
@@ -847,11 +847,11 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     ),
     "S4-40": (
         M(
-            "orch23/resolve/prompt_keys.py",
+            "orch23/resolve/prompt_files.py",
             "    if len(given) > step.max_files:\n",
             "    if len(given) > step.max_files + 1:\n",
         ),
-        M("orch23/resolve/prompt_keys.py", "    if size > step.max_bytes:\n", "    if False:\n"),
+        M("orch23/resolve/prompt_files.py", "    if size > step.max_bytes:\n", "    if False:\n"),
     ),
     "S4-41": (
         M(ENGINEER_PROMPT, '{{ item | tojson(2) | block("work order") }}', ""),

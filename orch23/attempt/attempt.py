@@ -33,13 +33,12 @@ from orch23.model.ports import ContentStore
 from orch23.model.record import Record
 from orch23.model.step import Grant, ProcessStep, Step
 from orch23.model.text import join_first, shorten_command
-from orch23.resolve.prompt_inputs import PromptInput
+from orch23.resolve.prompt_inputs import Dialogue, PromptInput
 from orch23.resolve.resolution import ResolvedStage, VisibleFiles
 from orch23.text.secrets import Secrets
 
 if TYPE_CHECKING:
     from orch23.attempt.best_attempt import BestAttempt
-    from orch23.model.dialogue import Dialogue
     from orch23.verdict.verdict import Verdict
 
 _MOST_FILES = 3
@@ -57,7 +56,7 @@ class AttemptInput(Struct, frozen=True, kw_only=True):
     failure: Failure | None = None
     previous_response: str | None = None
     is_applied: bool = False
-    dialogue: "Dialogue | None" = None
+    dialogue: Dialogue | None = None
 
 
 class AttemptResult(Struct, frozen=True):
@@ -78,7 +77,7 @@ class AttemptResult(Struct, frozen=True):
     written: frozenset[str] = frozenset()
     leftover: Files | None = None
     settle: Callable[[Failure | None], None] | None = None
-    dialogue: "Dialogue | None" = None
+    dialogue: Dialogue | None = None
     keeps: bool = False
 
 

@@ -69,7 +69,7 @@ class RequestBuilder(Struct, frozen=True):
 
         `step` is that of the attempt.
         """
-        from orch23.resolve.accepted_media import accepting  # noqa: PLC0415 - only for stages that call a model
+        from orch23.model.media import accepting  # noqa: PLC0415 - only for stages that call a model
 
         if this.dialogue is None:
             from orch23.resolve.prompts import make_request as make  # noqa: PLC0415 - as above

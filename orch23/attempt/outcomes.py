@@ -12,12 +12,11 @@ from msgspec.structs import replace
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry, Json
 from orch23.model.errors import ExitCode, MissingBytesError
-from orch23.model.event_data import LikelyCause, RunStatus
+from orch23.model.event_data import LikelyCause, RunStatus, StageStatus
 from orch23.model.llm import Response, RetryFeedback
 from orch23.model.pipeline import BriefLimits, FailureKind, Stage
 from orch23.model.plan import Edited
 from orch23.model.record import Record
-from orch23.model.stage_status import StageStatus
 from orch23.providers.adapter import SCRIPTED_PROVENANCE
 from orch23.steps.registry import is_llm
 from orch23.text.excerpt import fit_parts, normalise, shorten, shorten_tree_paths

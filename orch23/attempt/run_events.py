@@ -25,11 +25,10 @@ from orch23.model.event import (
     StepOutput,
     Warned,
 )
-from orch23.model.event_data import EventData, EventLevel, EventProblem, EventReason
+from orch23.model.event_data import EventData, EventLevel, EventProblem, EventReason, StageStatus
 from orch23.model.llm import RecordingMode, Request, Response
 from orch23.model.plan import Decision, Edited, Fresh, Restore, Run, VerifyOnly
 from orch23.model.record import Record
-from orch23.model.stage_status import StageStatus
 from orch23.model.text import LineListener, LineSplitter, displayable_part, join_first
 from orch23.providers.prices import decimal_text
 from orch23.resolve.prompt_inputs import AttemptContext, AuthorTexts

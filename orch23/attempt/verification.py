@@ -20,7 +20,7 @@ from orch23.checks.check import Check, CheckInput
 from orch23.model.diagnostic import Diagnostic, Severity, errors
 from orch23.model.digest import FileEntry
 from orch23.model.event import CheckResult, Warned
-from orch23.model.file_policy import sealed_reason
+from orch23.model.file_policy import DeclaredPatterns, sealed_reason
 from orch23.model.paths import is_glob, match_any
 from orch23.model.pipeline import CheckStep, CommandsStep, Condition, EnsuresStep, Stage
 from orch23.model.plugins import Registry
@@ -29,7 +29,6 @@ from orch23.model.text import shorten_command
 from orch23.plan.diagnostics import missing_outputs
 from orch23.resolve.commands import command_steps
 from orch23.resolve.resolution import ResolvedStage
-from orch23.text.write_protection import DeclaredPatterns
 
 TrialExpansion: TypeAlias = Callable[[Files], tuple[Diagnostic, ...]]
 """Expand every foreach over one of these files, without changing the plan; return the errors."""

@@ -35,10 +35,10 @@ from orch23.model.event import (
     run_finished,
     run_started,
 )
+from orch23.model.event_data import StageStatus
 from orch23.model.pipeline import DEFAULT_PIPELINE
 from orch23.model.plan import Decision
 from orch23.model.plugins import plugin_modules
-from orch23.model.stage_status import StageStatus
 from orch23.report.diagnostics import render_diagnostics
 from orch23.report.marks import Style, marks_for
 from orch23.snapshot.fast_path import (

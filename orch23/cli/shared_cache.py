@@ -20,12 +20,20 @@ from orch23.decide.shared_results import SharedResults
 from orch23.engine.worker_threads import executor_of
 from orch23.execute.sandbox.tier_selection import best_tier_once
 from orch23.model.action import NAMESPACES_TIER
-from orch23.model.environment import TIERS, Tier, tier_of
 from orch23.model.event import Event, Observer, Warned
 from orch23.model.features import SHARED_CACHE, load_feature
 from orch23.model.pipeline import CACHE_VARIABLE, LOCAL_EXECUTOR, DeclaredCache, Pipeline, Stage
 from orch23.model.server_url import shown_url
-from orch23.model.shared_cache import HELPER_VARIABLE, CacheOptions, CacheSettings, cache_grant, cache_settings
+from orch23.model.shared_cache import (
+    HELPER_VARIABLE,
+    TIERS,
+    CacheOptions,
+    CacheSettings,
+    Tier,
+    cache_grant,
+    cache_settings,
+    tier_of,
+)
 from orch23.model.step import Grant
 from orch23.model.text import join_first
 from orch23.report.diagnostics import visible

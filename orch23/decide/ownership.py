@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry, digest_bytes, digest_json, git_blob_id, is_script
 from orch23.model.errors import CorruptStateError, InvalidInputError, Orch23Error, SafetyError
+from orch23.model.file_policy import allows_write
 from orch23.model.pipeline import ForeachStage, Pipeline, Stage, family_of
 from orch23.model.plan import Plan
 from orch23.model.ports import ResultIndex
@@ -22,7 +23,6 @@ from orch23.model.record import LockFile, Record, identity_of
 from orch23.plan.nodes import Node, writes_of
 from orch23.store.lock_file import decode_lock, find_lock_files, lock_path, pipelines_of, read_lock, read_lock_records
 from orch23.store.project_store import ProjectStore
-from orch23.text.write_protection import allows_write
 
 _T = TypeVar("_T")
 

@@ -8,13 +8,12 @@ from msgspec import Struct
 
 from orch23.decide.open_pipeline import OpenPipeline
 from orch23.model.diagnostic import Diagnostic, Severity
-from orch23.model.file_policy import tool_file_name
+from orch23.model.file_policy import DeclaredPatterns, tool_file_name
 from orch23.model.pipeline import ForeachStage, Pipeline, SkippedStage, Stage
 from orch23.model.plan import Plan
 from orch23.model.text import join_first
 from orch23.plan.nodes import declared_node, writes_of
 from orch23.store.lock_file import lock_path
-from orch23.text.write_protection import DeclaredPatterns
 
 _MOST_NAMES = 5
 _Node = Stage | ForeachStage | SkippedStage

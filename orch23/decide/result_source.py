@@ -9,7 +9,7 @@ from typing import Protocol
 
 from orch23.decide.shared_entries import Claim, FoundResult
 from orch23.model.digest import Digest
-from orch23.model.environment import EnvironmentIdentity, Tier
+from orch23.model.shared_cache import EnvironmentIdentity, Tier
 from orch23.resolve.resolution import ResolvedStage
 
 

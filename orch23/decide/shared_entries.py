@@ -7,11 +7,11 @@ from msgspec import Meta, Struct
 
 from orch23.decide.ownership import may_write_outputs_of
 from orch23.model.digest import FileEntry, canonical_json
-from orch23.model.environment import Tier
 from orch23.model.errors import SafetyError
 from orch23.model.parsing import NaturalNumber, from_struct, parse_json, to_struct
 from orch23.model.paths import match_any
 from orch23.model.record import Record
+from orch23.model.shared_cache import Tier
 from orch23.plan.diagnostics import missing_outputs
 from orch23.resolve.resolution import ResolvedStage
 from orch23.store.safe_files import split_path

@@ -20,13 +20,13 @@ from orch23.decide.result_source import Lookup, PendingLookupError, ResultSource
 from orch23.decide.shared_entries import RECORD, Claim, FoundResult, ResultOrigin, claim_of, found_result
 from orch23.execute.daemon_threads import DaemonThreads
 from orch23.model.digest import Digest, digest_json
-from orch23.model.environment import TIERS, Tier
 from orch23.model.errors import MissingBytesError
 from orch23.model.event import ORCH23_ROLE, Event, Observer, SharedCacheUsed, Warned
 from orch23.model.fields import parse_decimal
 from orch23.model.pipeline import Stage
 from orch23.model.ports import ContentStore
 from orch23.model.record import Record, same_result
+from orch23.model.shared_cache import TIERS, Tier
 from orch23.model.step import ProcessStep
 from orch23.model.text import join_first
 from orch23.providers.prices import decimal_text

@@ -33,7 +33,7 @@ def unshown_files(
     step = resolved.stage.step
     if not texts or not is_llm(step) or step.returns == "edits" or resolved.broken:
         return ()
-    from orch23.resolve.prompt_keys import shown_text, shows  # noqa: PLC0415 - only for files of a user
+    from orch23.resolve.prompt_files import shown_text, shows  # noqa: PLC0415 - only for files of a user
 
     former = state.former.get(resolved.stage.name)
     last = former.outputs if former is not None else {}

@@ -22,10 +22,10 @@ from orch23.model.errors import (
     custom_exit_code,
 )
 from orch23.model.event import Event, StageFinished
+from orch23.model.event_data import StageStatus
 from orch23.model.pipeline import family_of
 from orch23.model.plan import Decision, Edited, Fresh, Restore, Run, VerifyOnly
 from orch23.model.record import Record
-from orch23.model.stage_status import StageStatus
 from orch23.plan.planner import Selection
 from orch23.resolve.resolution import ResolvedStage
 from orch23.store.promotion import refused_path_errors

@@ -38,10 +38,9 @@ from orch23.model.errors import (
     custom_exit_code,
 )
 from orch23.model.event import Event, Observer, StageAwaiting, Warned
-from orch23.model.event_data import EventLevel
+from orch23.model.event_data import EventLevel, StageStatus
 from orch23.model.pipeline import Stage
 from orch23.model.plan import Run, VerifyOnly
-from orch23.model.stage_status import StageStatus
 from orch23.plan.planner import ALL_STAGES, Selection
 from orch23.resolve.resolution import ResolvedStage
 from orch23.store.thread_turns import TURN

@@ -9,8 +9,8 @@ from orch23.attempt.later_batches import LaterBatches
 from orch23.attempt.outcomes import StageOutcome
 from orch23.engine.worker_threads import WorkerThreads
 from orch23.model.errors import ExitCode
+from orch23.model.event_data import StageStatus
 from orch23.model.plan import Run, VerifyOnly
-from orch23.model.stage_status import StageStatus
 from orch23.resolve.resolution import ResolvedStage
 
 _FIRST_DELAY_S = 1.0

@@ -3,8 +3,8 @@
 from orch23.attempt.attempt import StageResult
 from orch23.decide.shared_entries import ResultOrigin
 from orch23.decide.shared_results import SharedResults
-from orch23.model.environment import tier_of
 from orch23.model.record import Record
+from orch23.model.shared_cache import tier_of
 from orch23.resolve.resolution import ResolvedStage
 
 

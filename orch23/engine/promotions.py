@@ -24,9 +24,9 @@ from orch23.engine.commit import Committer, PassedStage, WorkspaceChange, WriteB
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ExitCode, MissingBytesError
 from orch23.model.event import FROM_SHARED_CACHE, Warned
+from orch23.model.event_data import StageStatus, checked_transition
 from orch23.model.pipeline import ForeachStage, Stage
 from orch23.model.record import Record
-from orch23.model.stage_status import StageStatus, checked_transition
 from orch23.model.text import join_first
 from orch23.resolve.resolution import ResolvedStage
 from orch23.store.promotion import PromotionResult, refused_path_errors

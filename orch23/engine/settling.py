@@ -37,11 +37,11 @@ from orch23.model.errors import (
     ProviderError,
 )
 from orch23.model.event import StagesAdded
+from orch23.model.event_data import StageStatus
 from orch23.model.pipeline import ForeachStage, Stage
 from orch23.model.plan import Edited, Fresh, Restore, Run, Skipped, VerifyOnly
 from orch23.model.plugins import plugin_error_of
 from orch23.model.record import Reason, Record
-from orch23.model.stage_status import StageStatus
 from orch23.plan.planner import Selection
 from orch23.resolve.resolution import ResolvedStage
 

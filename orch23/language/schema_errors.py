@@ -15,7 +15,7 @@ from orch23.language.unknown_keys import hint_of_place, hint_of_secret, meant_ke
 from orch23.model.diagnostic import nearest_names, quoted_names
 from orch23.model.digest import Json
 from orch23.model.fields import BOOLEANS, describe_value
-from orch23.model.secret_names import is_secret_name
+from orch23.text.secret_patterns import is_secret_key
 
 _KINDS = {
     "object": "a mapping",
@@ -200,7 +200,7 @@ def _unknown(error: _Error, key: str, whole: Json) -> _Words:
         return "E813", message, "remove it; it comes with a later version of orch23", ""
     known = error.schema.get("properties", {})
     path = list(error.absolute_path)
-    if whole is not None and is_secret_name(key):
+    if whole is not None and is_secret_key(key):
         way = hint_of_secret(path, error.instance, whole)
         return "E802", f"a secret may not be in a pipeline: `{_short(key)}`{where}", way, ""
     if whole is not None and (way := hint_of_place(key, path, error.instance, error.schema)):

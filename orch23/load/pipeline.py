@@ -26,11 +26,11 @@ from orch23.language.reading import (
     read_document,
 )
 from orch23.language.stage_fields import read_pools
-from orch23.load.brace_texts import brace_warnings
 from orch23.load.loaded import InvalidPipelineError, LoadedPipeline, ParsedPipeline
 from orch23.load.overrides import NO_MODEL_OVERRIDE, ModelOverride, ModelOverrides, read_variables
 from orch23.load.stage_bodies import LoadContext, read_stage
 from orch23.load.stored_pipelines import stages_and_skipped, stored_pipelines
+from orch23.load.value_errors import brace_warnings, with_fix
 from orch23.load.yaml_errors import PIPELINE_LIMITS, decode_text, too_large_error
 from orch23.load.yaml_text import LazyLocations, ParsedText, parse_yaml
 from orch23.model.diagnostic import Diagnostic, Location, Severity, did_you_mean, errors, nearest_names, quoted_names
@@ -253,8 +253,6 @@ def _form_diagnostics(parsed: ParsedText, found: "Sequence[SchemaError]") -> Ite
     """Yield errors of form, but not where the YAML reader reported one: both have the same cause."""
     if not found:
         return
-    from orch23.load.value_fixes import with_fix  # noqa: PLC0415 - only for errors
-
     reported, meant = {one.location for one in parsed.diagnostics}, meant_keys(found)
     for one in found:
         place = parsed.location_of(one.path, one.key)

@@ -33,6 +33,7 @@ from orch23.language.stage_fields import (
 )
 from orch23.language.stages import at_source, make_stage, placed_stage, render_foreach
 from orch23.load.overrides import ModelOverrides, set_note
+from orch23.load.value_errors import at_name
 from orch23.load.yaml_text import ParsedText
 from orch23.model.diagnostic import Diagnostic, Location, Related, Severity
 from orch23.model.digest import Json
@@ -84,8 +85,6 @@ class LoadContext(Struct):
                 problem.code, problem.message, place, problem.hint, problem.severity, tuple(related), subject=subject
             )
             if problem.name:
-                from orch23.load.name_places import at_name  # noqa: PLC0415 - only for errors
-
                 found = at_name(found, self.parsed.text, problem.name, problem.near)
             self.diagnostics.append(found)
 

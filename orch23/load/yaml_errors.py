@@ -1,7 +1,7 @@
 """Errors of a text before its YAML is read, and of its syntax: limits, encoding, characters, hints."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from msgspec import Struct
@@ -25,6 +25,11 @@ QUOTE_PATTERN_HINT = 'a pattern that starts with * needs quotes: "*.py"'
 _UNREADABLE = re.compile(
     "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufdd0-\ufdef\ufeff\ufffe\uffff]|\r(?!\n)"
 )
+# Each tab takes one pass over the text up to it, so in a large text not all are searched.
+_MOST_TABS = 200
+_MOST_TABBED_CHARACTERS = 2_000_000
+_INDENT_STEP = 2
+_INDENT = re.compile(r"[ \t]*")
 
 
 class TextLimits(Struct, frozen=True):
@@ -176,3 +181,47 @@ def _indent(line: str) -> int:
 
 def _location(file: str, mark: Mark) -> Location:
     return Location(file, mark.line + 1, mark.column + 1)
+
+
+def tab_errors(text: str, file: str, refused_line: Callable[[str], int | None]) -> Iterator[Diagnostic]:
+    """Yield an error for each line that a tab indents, with the spaces to write.
+
+    `refused_line` returns the line, from 0, where the parser refuses a text because of a tab; None if it does not.
+    Each tab is replaced by spaces before the next one is searched, so that a tab within a value is not reported.
+    """
+    lines = text.split("\n")
+    written: dict[str, int] = {}
+    for _ in range(max(1, min(_MOST_TABS, _MOST_TABBED_CHARACTERS // len(text)))):
+        number = refused_line("\n".join(lines))
+        if number is None or "\t" not in (indent := _indent_of(lines[number])):
+            return
+        above = next((line for line in reversed(lines[:number]) if _is_content(line)), "")
+        below = next((line for line in lines[number + 1 :] if _is_content(line)), "")
+        width, way = _width(indent, above, below, written)
+        written[indent] = width
+        lines[number] = " " * width + lines[number][len(indent) :]
+        spaces = f"{width} space{'' if width == 1 else 's'}"
+        hint = f"write {spaces} in place of the tab{way}" if width else "remove the tab"
+        place = Location(file, number + 1, 1, len(indent))
+        yield Diagnostic("E801", "a tab may not indent a line", place, hint, fix=(indent, " " * width))
+
+
+def _width(indent: str, above: str, below: str, written: dict[str, int]) -> tuple[int, str]:
+    if indent in written:
+        return written[indent], ", as in the lines above with the same tabs"
+    over, under = _indent_of(above), _indent_of(below)
+    is_key = above.split(" #", maxsplit=1)[0].rstrip().endswith(":")
+    if "\t" not in under and (len(under) > len(over) if is_key else len(under) == len(over)):
+        return len(under), ", as in the line below" if is_key else ", as in the line above"
+    if is_key:
+        return len(over) + _INDENT_STEP, ""
+    return len(over), ", as in the line above"
+
+
+def _indent_of(line: str) -> str:
+    found = _INDENT.match(line)
+    return found[0] if found else ""
+
+
+def _is_content(line: str) -> bool:
+    return bool(line.strip()) and not line.lstrip().startswith("#")

@@ -23,6 +23,7 @@ from orch23.load.yaml_errors import (
     TextLimits,
     location_at,
     syntax_error,
+    tab_errors,
     text_error,
 )
 from orch23.model.diagnostic import Diagnostic, Location, Related
@@ -162,12 +163,8 @@ def parse_yaml(text: str, file: str, caps: TextLimits = DATA_LIMITS) -> ParsedTe
             # position is deeper than our own limit, which then reports the location.
             return parse_yaml(text[: error.problem_mark.index], file, caps)
         refused = syntax_error(error, text, file)
-        tabs: list[Diagnostic] = []
-        if refused.message == TAB_REFUSED:
-            from orch23.load.tabs import tab_errors  # noqa: PLC0415 - only for this error
-
-            tabs += tab_errors(text, file, partial(_line_of_tab, file))
-        building.diagnostics += tabs or (refused,)
+        tabs = tab_errors(text, file, partial(_line_of_tab, file)) if refused.message == TAB_REFUSED else ()
+        building.diagnostics += tuple(tabs) or (refused,)
         building.tree = None
     return ParsedText(building.tree, building.positions, building.key_positions, tuple(building.diagnostics), text)
 

@@ -22,10 +22,10 @@ from orch23.model.event_data import (
     RunLimits,
     RunStatus,
     SentFile,
+    StageStatus,
 )
 from orch23.model.llm import RecordingMode, StopReason
 from orch23.model.parsing import JsonObject, NaturalNumber, from_struct, to_struct
-from orch23.model.stage_status import StageStatus
 
 EVENT_VERSION = 1
 ORCH23_ROLE = "orch23"

@@ -13,7 +13,7 @@ from orch23.model.parsing import NaturalNumber
 
 if TYPE_CHECKING:
     from orch23.model.media import Media
-    from orch23.model.prompt_cache import CachePolicy
+
 
 RecordingMode: TypeAlias = Literal["cached", "record", "replay"]
 """Which recorded responses are used: all, only those of this run, or (`replay`) nothing else."""
@@ -34,6 +34,13 @@ ExchangeOutcome: TypeAlias = Literal[
 
 MAX_WHOLE_TOKENS: Final = 1_024
 """A response with at most so many tokens is requested as a whole, unless someone watches it."""
+
+
+class CachePolicy(Struct, frozen=True, omit_defaults=True):
+    """How the vendor's prompt cache is used: for how long, and whether for text that several stages share."""
+
+    ttl: Literal["5m", "1h"] = "5m"
+    share: bool = True
 
 
 class Message(Struct, frozen=True):
@@ -80,7 +87,7 @@ class Request(Struct, frozen=True, kw_only=True, dict=True):
     stable: int = 0
     family: int = 0
     system_users: SystemUsers = ""
-    cache: "CachePolicy | None" = None
+    cache: CachePolicy | None = None
     pace: Pace = "standard"
     added: tuple[str, str] = ("", "")
     is_live: bool = True

@@ -1,6 +1,8 @@
-"""Pictures and PDFs of a request: their types, and their places in its text."""
+"""Pictures and PDFs of a request: their types, which a prompt shows as such, and their places in its text."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Final, Literal, TypeAlias
 
 from msgspec import Struct
@@ -22,6 +24,7 @@ _WEBP: Final = (b"RIFF", b"WEBP")
 _REPLACED: Final = "\ufffd"
 # How such files begin if they are read as text.
 _BEGINNINGS: Final = (f"{_REPLACED}PNG", _REPLACED * 3, "GIF8", "RIFF", "%PDF-")
+_ACCEPTED: ContextVar[frozenset[MediaKind]] = ContextVar("orch23_accepted_media", default=frozenset())
 
 
 class Media(Struct, frozen=True, kw_only=True):
@@ -76,3 +79,28 @@ def split_text(text: str, media: Sequence[Media], ends: Sequence[int] = ()) -> I
             yield text[start:cut], cut in ends
         yield from ((media[number], False) for place, number in places if place == cut)
         start = cut
+
+
+@contextmanager
+def accepting(kinds: frozenset[MediaKind] = frozenset()) -> Iterator[None]:
+    """Show files of these kinds as pictures and PDFs in this context, and not as text; none in a system prompt."""
+    token = _ACCEPTED.set(kinds)
+    try:
+        yield
+    finally:
+        _ACCEPTED.reset(token)
+
+
+def media_of(one: object) -> Media | None:
+    """Return an input as the picture or the PDF that a block of it shows; None if it is shown as text."""
+    read_bytes, read, accepted = getattr(one, "read_bytes", None), getattr(one, "read", None), _ACCEPTED.get()
+    if read_bytes is None or read is None or not accepted or not may_be_media(peeked(read)):
+        return None
+    found = read_media(getattr(one, "path", ""), read_bytes())
+    return found if found is not None and found.kind in accepted else None
+
+
+def peeked(read: Callable[[], str]) -> str:
+    """Return a text without noting that a prompt shows it."""
+    peek: Callable[[], str] = getattr(read, "peek", read)
+    return peek()

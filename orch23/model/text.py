@@ -1,9 +1,11 @@
-"""Split streamed text into lines, escape hidden characters, write JSON pointers, durations and money."""
+"""Split texts into lines, escape hidden characters, find signs of a shell, write JSON pointers, durations and money."""
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from decimal import ROUND_HALF_UP, Decimal, InvalidOperation
-from typing import Final, Protocol
+from typing import Final, Literal, Protocol, TypeAlias
+
+from msgspec import Struct
 
 # A text: compiling it takes 2 ms, and few texts need it. `re` keeps what it has compiled.
 HIDDEN_CHARACTERS = (
@@ -11,6 +13,7 @@ HIDDEN_CHARACTERS = (
     "\u2028-\u202e\u2060-\u206f\u3164\ufeff\uffa0\ud800-\udfff\ufff9-\ufffb]"
     "|[\U000110bd\U000110cd\U00013430-\U0001343f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
 )
+ShellQuote: TypeAlias = Literal["", '"']
 
 
 def escape_hidden(text: str) -> str:
@@ -177,3 +180,27 @@ def parse_amount(amount: str | None) -> Decimal | None:
     except InvalidOperation:
         return None
     return number if number.is_finite() else None
+
+
+class ShellCharacter(Struct, frozen=True):
+    """A character that is not protected by a backslash or single quotes: its index, and the quotes around it."""
+
+    at: int
+    char: str
+    quote: ShellQuote
+
+
+def shell_signs(command: str) -> Iterator[ShellCharacter]:
+    """Yield the characters of a command that a shell interprets, in order, without quotes and escapes themselves."""
+    quote, at = "", 0
+    while at < len(command):
+        char = command[at]
+        if quote == "'":
+            quote = "" if char == "'" else quote
+        elif char == "\\":
+            at += 1  # the next character is itself
+        elif char == '"' or (char == "'" and not quote):
+            quote = "" if quote else char
+        else:
+            yield ShellCharacter(at, char, '"' if quote else "")
+        at += 1

@@ -12,6 +12,7 @@ from orch23.model.errors import NotFoundError
 from orch23.model.paths import may_overlap
 from orch23.model.pipeline import ForeachStage, Pipeline, SkippedStage, Stage, family_of
 from orch23.model.plan import CompileCache, Plan
+from orch23.plan.diagnostics import unknown_need_error, unknown_target_error
 from orch23.plan.nodes import CompiledGraph, PlanNodes, chains_of, graph_facts_of, groups_of, nodes_of, writes_of
 
 
@@ -101,8 +102,6 @@ def unknown_needs_errors(pipeline: Pipeline, names: Collection[str]) -> tuple[Di
     ]
     if not unknown:
         return ()
-    from orch23.plan.unknown_stages import unknown_need_error  # noqa: PLC0415 - only for this error
-
     known = Suggestions(names)
     return tuple(unknown_need_error(pipeline, *one, known) for one in unknown)
 
@@ -175,8 +174,6 @@ ALL_STAGES = Selection()
 def _named(plan: Plan, names: tuple[str, ...]) -> set[str]:
     meant = [(name, _meant(plan, name)) for name in names]
     if unknown := [name for name, nodes in meant if nodes is None]:
-        from orch23.plan.unknown_stages import unknown_target_error  # noqa: PLC0415 - only for this error
-
         known = sorted({stage.name for stage in plan.pipeline.stages} | set(plan.nodes) | set(plan.skipped))
         raise NotFoundError(*(unknown_target_error(plan, name, known) for name in unknown))
     return {node for _, nodes in meant for node in nodes or ()}

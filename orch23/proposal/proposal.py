@@ -15,19 +15,20 @@ from orch23.model.llm import ExchangeOutcome, Judgement, Proposal, ProposedWrite
 from orch23.model.paths import match_any, unsafe_reason
 from orch23.model.pipeline import FailureKind
 from orch23.proposal import proposal_codes as codes
-from orch23.proposal.edit_blocks import has_search_block
 from orch23.proposal.edit_proposal import EditedFiles, read_edited_files
-from orch23.proposal.omissions import MARKDOWN, has_patch
+from orch23.proposal.fenced_files import has_search_block
+from orch23.proposal.omissions import MARKDOWN, has_patch, repeated_end
 from orch23.proposal.proposal_files import (
     MAX_FILE_BYTES,
     ProposalScope,
     base_errors,
     content_errors,
+    normalize_envelope,
     path_errors,
     size_errors,
     text_digest,
+    without_fence,
 )
-from orch23.proposal.proposal_normalization import normalize_envelope, without_fence
 from orch23.proposal.response_parser import (
     MAX_RESPONSE_BYTES,
     FilesEnvelope,
@@ -137,8 +138,6 @@ def _judge_stop(text: str, stop: StopReason, step: "LLMStep", output: str) -> Re
     if stop == "max_tokens":
         if _is_whole(text, step, output):
             return None
-        from orch23.text.repetition import repeated_end  # noqa: PLC0415 - only for responses that are cut off
-
         if block := repeated_end(text):
             shown = _excerpt(block) or "white space"
             message = f"the response repeats itself until it was cut off at {step.max_tokens} tokens: {shown}"

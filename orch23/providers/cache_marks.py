@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 from msgspec import Struct, field
 
 from orch23.model.digest import Json, digest_json
-from orch23.model.llm import Message, Provider, Request, Response
+from orch23.model.llm import CachePolicy, Message, Provider, Request, Response
 from orch23.model.media import split_text
-from orch23.model.prompt_cache import CachePolicy
 from orch23.providers.faults import build_ended_error
 from orch23.providers.model_facts import ModelFacts, facts_of
 

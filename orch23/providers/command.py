@@ -23,8 +23,7 @@ from orch23.model.step import Grant
 from orch23.providers.adapter import Adapter, CallContext, ProgramCall, ProgramResult, ProjectFiles, ProviderContext
 from orch23.providers.faults import redacted
 from orch23.providers.registry import not_granted_error
-from orch23.resolve.command_program import paths_outside
-from orch23.resolve.commands import command_ran
+from orch23.resolve.commands import command_ran, paths_outside
 from orch23.steps.llm.spec import LLMStep
 
 MAX_STDOUT_BYTES = 4 * 1_048_576

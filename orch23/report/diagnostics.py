@@ -109,7 +109,7 @@ def _message(one: Diagnostic) -> str:
 
 def _line(place: Location, sources: Mapping[str, Sequence[str]]) -> str | None:
     """Return the source line of a place without secrets; None if the file has no such line."""
-    from orch23.model.secret_names import mask_secrets  # noqa: PLC0415 - only where a line is shown
+    from orch23.text.secret_patterns import mask_secrets  # noqa: PLC0415 - only where a line is shown
 
     lines = sources.get(place.file, ())
     return mask_secrets(lines[place.line - 1].removesuffix("\r")) if 0 < place.line <= len(lines) else None

@@ -272,7 +272,7 @@ def _shared(view: PlanView) -> list[str]:
         by_reason.setdefault("; ".join(map(visible, reasons)), []).append(name)
     if not by_reason:
         return stored
-    from orch23.model.environment import PLATFORM_HINT  # noqa: PLC0415 - few plans use a shared cache
+    from orch23.model.shared_cache import PLATFORM_HINT  # noqa: PLC0415 - few plans use a shared cache
 
     refused = [f" not shared: {first_names(names)}: {why}" for why, names in by_reason.items()]
     return [*stored, *refused, f" to share them, {PLATFORM_HINT}"]

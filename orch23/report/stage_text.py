@@ -9,10 +9,9 @@ from msgspec import UNSET
 
 from orch23.model.diagnostic import Diagnostic, Related
 from orch23.model.event import FROM_SHARED_CACHE, FinishedStage, StageFinished
-from orch23.model.event_data import EventProblem
+from orch23.model.event_data import EventProblem, StageStatus
 from orch23.model.patterns import lazy_pattern
 from orch23.model.pipeline import Pipeline, Stage
-from orch23.model.stage_status import StageStatus
 from orch23.model.text import format_duration, parse_amount, shorten_command
 from orch23.report.diagnostics import render_diagnostics, visible
 from orch23.report.formats import ReadSource

@@ -17,10 +17,10 @@ from orch23.model.parsing import parse_json
 from orch23.model.paths import is_glob, match_any
 from orch23.model.patterns import lazy_pattern
 from orch23.model.pipeline import CommandsStep, SliceInput, Stage
-from orch23.model.shell_signs import shell_signs
-from orch23.model.text import shorten_command
+from orch23.model.text import shell_signs, shorten_command
 
 if TYPE_CHECKING:
+    from orch23.steps.llm.spec import LLMStep
     from orch23.steps.pytest.spec import PytestStep
     from orch23.steps.shell.spec import ShellStep
 
@@ -228,3 +228,17 @@ def resolve_commands(stage: Stage, slices: Mapping[tuple[str, str], str]) -> tup
     if steps == list(stage.verify.steps):
         return stage, problems
     return replace(stage, verify=replace(stage.verify, steps=tuple(steps))), problems
+
+
+def paths_outside(step: "LLMStep") -> tuple[str, ...]:
+    """Return the paths of `read` that are outside of the project.
+
+    They are part of neither key nor fingerprint: with them, no other machine would find a recorded response (ADR 65).
+    """
+    return tuple(one for one in step.read if one.startswith(("/", "~/")))
+
+
+def programs_outside(step: "LLMStep") -> tuple[str, ...]:
+    """Return the program and the paths of `read` that are outside of the project, so in neither key nor request."""
+    program = (one for one in step.command[:1] if one.startswith("/") or "/" not in one)
+    return (*program, *paths_outside(step))

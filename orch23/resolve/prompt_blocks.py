@@ -20,8 +20,7 @@ import jinja2
 from msgspec import Struct
 from msgspec.structs import replace
 
-from orch23.model.media import Media
-from orch23.resolve.accepted_media import media_of
+from orch23.model.media import Media, media_of
 from orch23.resolve.template_limits import refuse_undefined
 
 if TYPE_CHECKING:

@@ -1,21 +1,33 @@
 """What a prompt is rendered from: files of the author, inputs, values of an attempt; and what a key takes from it."""
 
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from collections.abc import Callable, Iterator, Mapping
+from typing import Protocol, TypeAlias
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
-from orch23.model.llm import RetryFeedback
+from orch23.model.event_data import SentFile
+from orch23.model.llm import Request, RetryFeedback
 from orch23.model.parsing import StrictJsonError, parse_json
-
-if TYPE_CHECKING:
-    from orch23.model.dialogue import Dialogue
 
 ReadText: TypeAlias = Callable[[], str]
 ReadBytes: TypeAlias = Callable[[], bytes]
 MAX_PREVIOUS_LENGTH = 20_000
+
+
+class Dialogue(Struct, frozen=True, kw_only=True):
+    """What a later attempt continues, with `retry: {style: conversation}` (ADR 42): a request and its response.
+
+    The response is None if there was none, or a blank one, which no vendor accepts. `shown` has the digests of the
+    inputs as its last message found them, by path and slice; `files` are those that its messages contain.
+    """
+
+    request: Request
+    response: str | None
+    shown: Mapping[tuple[str, str], str]
+    files: tuple[SentFile, ...] = ()
 
 
 class AuthorTexts(Protocol):
@@ -117,7 +129,20 @@ class AttemptContext(Struct, frozen=True, kw_only=True):
     model: str
     sample: int = 0
     shows_previous: bool = False
-    dialogue: "Dialogue | None" = None
+    dialogue: Dialogue | None = None
+
+    @property
+    def reduced_feedback(self) -> RetryFeedback | None:
+        """The part of the feedback that is the same for the same failure: failing ids instead of the excerpt."""
+        if self.feedback is None:
+            return None
+        return replace(
+            self.feedback,
+            excerpt="\n".join(sorted(self.feedback.failing)),
+            exit_code=None,
+            constraints=(),
+            diagnostics=self.feedback.diagnostic_codes(),
+        )
 
 
 class KeyTexts(Struct, frozen=True):

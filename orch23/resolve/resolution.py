@@ -137,7 +137,7 @@ def resolve_stage(
     # it stale, and two machines would never agree (ADR 3).
     texts = KeyTexts()
     if asks or step.renders:
-        from orch23.resolve.prompt_keys import key_texts  # noqa: PLC0415 - only for stages that render
+        from orch23.resolve.prompt_files import key_texts  # noqa: PLC0415 - only for stages that render
 
         texts = key_texts(stage, given, sources, variables, read_yaml, facts.accepts)
     aspects = _declared(stage, facts) | inputs.aspects | verify.aspects | keys | verify_keys | texts.aspects

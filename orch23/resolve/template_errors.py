@@ -1,14 +1,18 @@
-"""Describe an error of a prompt or template file: what is wrong, where in its line, and what to write."""
+"""Describe errors of prompt and template files: what is wrong, where in its line, and what to write.
 
+Names that no rendering defines are found without rendering.
+"""
+
+import contextlib
 import re
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Iterator
+
+import jinja2
+from jinja2 import meta, nodes
 
 from orch23.model.diagnostic import Diagnostic, Location, did_you_mean, fix_of_hint, quoted_names
 from orch23.model.patterns import lazy_pattern
-
-if TYPE_CHECKING:
-    from orch23.resolve.templates import TemplateFileError
+from orch23.resolve.templates import TEMPLATE_GLOBALS, TemplateFileError, template_environment
 
 _TAGS = ("if", "for", "set", "filter", "macro", "raw", "with")
 _PARTS_OF_TAGS = (*_TAGS, "elif", "else", *(f"end{one}" for one in _TAGS))
@@ -27,7 +31,7 @@ _NOT_CLOSED = ("unexpected '}'", "unexpected end of template", "unexpected 'end 
 _OF_FILES = "a file has `path`, `text`, `value` (of JSON), `slice` and `digest`"
 
 
-def template_error(error: "TemplateFileError", path: str, text: str) -> Diagnostic:
+def template_error(error: TemplateFileError, path: str, text: str) -> Diagnostic:
     """Return the diagnostic of an error in a file with this text."""
     lines = text.split("\n")
     number = min(max(1, error.line or 1), len(lines))
@@ -116,3 +120,27 @@ def _unclosed(number: int, lines: list[str]) -> tuple[int, int, int] | None:
         if opened:
             return at, opened[-1].start(), len(opened[-1][0].rstrip())
     return None
+
+
+def undefined_names(path: str, text: str, names: Collection[str]) -> Iterator[Diagnostic]:
+    """Yield an error for each name that is used but is neither one of `names` nor set by the template itself."""
+    # An unknown filter, or too deep an expression: that is reported when the file is rendered.
+    with contextlib.suppress(jinja2.TemplateSyntaxError, RecursionError):
+        yield from list(_undefined(path, text, names))
+
+
+def _undefined(path: str, text: str, names: Collection[str]) -> Iterator[Diagnostic]:
+    tree = template_environment().parse(text)
+    known = {*names, *TEMPLATE_GLOBALS}
+    # A template may ask whether a name is defined.
+    tests = (test for test in tree.find_all(nodes.Test) if test.name in ("defined", "undefined"))
+    asked = {test.node.name for test in tests if isinstance(test.node, nodes.Name)}
+    missing = meta.find_undeclared_variables(tree) - known - asked
+    for found in tree.find_all(nodes.Name):
+        if found.name in missing:
+            missing.remove(found.name)
+            hint = did_you_mean(found.name, known) or f"known here: {quoted_names(sorted(names))}"
+            line = text.split("\n")[found.lineno - 1]
+            column = max(0, line.find(found.name)) + 1
+            place = Location(path, found.lineno, column, len(found.name))
+            yield Diagnostic("E832", f"`{found.name}` is not defined", place, hint, fix=fix_of_hint(found.name, hint))

@@ -2,7 +2,6 @@
 
 import contextlib
 from functools import partial
-from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -26,12 +25,9 @@ from orch23.proposal.proposal_codes import EMPTY, FORBIDDEN_DELETE, TOO_LARGE
 from orch23.proposal.proposal_files import MAX_FILE_BYTES, ProposalScope
 from orch23.providers.media import media_errors
 from orch23.providers.registry import media_limits_of
-from orch23.resolve.prompt_inputs import MAX_PREVIOUS_LENGTH, AttemptContext, PromptInput
+from orch23.resolve.prompt_inputs import MAX_PREVIOUS_LENGTH, AttemptContext, Dialogue, PromptInput
 from orch23.resolve.slices import SliceError, markdown_section
 from orch23.steps.llm.spec import LLMStep
-
-if TYPE_CHECKING:
-    from orch23.model.dialogue import Dialogue
 
 
 class _Rejected(Struct, frozen=True):
@@ -155,12 +151,11 @@ def _unreadable(context: AttemptContext, request: Request) -> tuple[Diagnostic, 
 
 def _dialogue(
     attempts: AttemptLoop, context: AttemptContext, request: Request, response: str | None
-) -> "Dialogue | None":
+) -> Dialogue | None:
     """Return what the next attempt continues; None if it sends a prompt of its own."""
     stage = attempts.resolved.stage
     if not stage.retry.is_conversation:
         return None
-    from orch23.model.dialogue import Dialogue  # noqa: PLC0415 - few stages need it
     from orch23.resolve.dialogue import inputs_shown  # noqa: PLC0415 - few stages need it
 
     return Dialogue(

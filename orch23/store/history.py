@@ -21,7 +21,7 @@ from orch23.model.event import (
     RunStarted,
     StageFinished,
 )
-from orch23.model.stage_status import StageStatus
+from orch23.model.event_data import StageStatus
 from orch23.store.run_logs import JournalLine, is_interrupted, latest_runs
 
 

@@ -12,7 +12,7 @@ from msgspec import Struct
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Digest, FileEntry
 from orch23.model.errors import MissingBytesError, SafetyError
-from orch23.model.file_policy import sealed_reason
+from orch23.model.file_policy import NO_DECLARED_PATTERNS, sealed_reason
 from orch23.model.parsing import from_struct, to_struct
 from orch23.model.ports import FileContentStore
 from orch23.store.lock_file import is_lock_of_pipeline
@@ -33,7 +33,6 @@ from orch23.store.safe_files import (
     write_atomic,
 )
 from orch23.store.store_key import TRUSTED, StoreKey
-from orch23.text.write_protection import NO_DECLARED_PATTERNS
 
 FileEntries = Mapping[str, FileEntry | None]
 RefusePath = Callable[[str], str | None]

@@ -26,11 +26,10 @@ from orch23.model.event import (
     StageFinished,
     parse_event,
 )
-from orch23.model.event_data import EventData, EventLevel
+from orch23.model.event_data import EventData, EventLevel, StageStatus
 from orch23.model.parsing import JsonObject, NaturalNumber, parse_stored, to_struct
 from orch23.model.paths import LOGS_FOLDER, is_run_file
 from orch23.model.patterns import lazy_pattern
-from orch23.model.stage_status import StageStatus
 from orch23.model.text import escape_hidden
 from orch23.store.json_text import compact_json
 from orch23.store.safe_files import (

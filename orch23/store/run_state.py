@@ -24,8 +24,8 @@ from orch23.model.event import (
     StageStarted,
     StageWithheld,
 )
+from orch23.model.event_data import StageStatus
 from orch23.model.parsing import from_struct
-from orch23.model.stage_status import StageStatus
 from orch23.model.text import escape_hidden
 from orch23.store.json_text import indented_json, with_sum
 from orch23.store.run_logs import INTERRUPTED, JournalLine, format_timestamp

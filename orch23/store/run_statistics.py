@@ -11,8 +11,8 @@ from pathlib import Path
 from msgspec import Struct
 
 from orch23.model.event import LlmRequest, LlmResponse, StageFinished
+from orch23.model.event_data import StageStatus
 from orch23.model.pipeline import family_of
-from orch23.model.stage_status import StageStatus
 from orch23.store.run_logs import past_events, pipeline_journals, stage_mark
 
 _MAX_RUNS = 5

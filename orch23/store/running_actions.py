@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from orch23.model.digest import Digest, digest_bytes
 from orch23.model.parsing import from_struct, to_struct
-from orch23.model.running_actions import RunningActions
+from orch23.model.ports import RunningActions
 from orch23.store.safe_files import PRIVATE_FILE_MODE, read_regular, try_unlink, write_atomic
 from orch23.store.store_key import TRUSTED, StoreKey
 

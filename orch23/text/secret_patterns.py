@@ -1,4 +1,4 @@
-"""Formats of vendors' keys, and the encodings in which a secret may appear in text."""
+"""Formats of vendors' keys, encodings in which a secret may appear in text, and names of keys with secret values."""
 
 import binascii
 import json
@@ -6,6 +6,7 @@ import math
 import re
 import string
 from collections.abc import Iterator
+from typing import Final
 
 from msgspec import Struct
 
@@ -14,6 +15,14 @@ from orch23.model.patterns import lazy_pattern
 _WORDS = "A-Za-z0-9"
 _PLACEHOLDER = lazy_pattern(r"example|placeholder|xxxx|your[-_]|\.\.\.|1234567890", re.IGNORECASE)
 _MIN_DISTINCT = 8
+_KEY_NAME: Final = (
+    r"(?:[\w-]*[_-])?"
+    r"(?:(?:api|secret|access|auth|private)[_-]?(?:key|token)|key|token|secret|password|passwd|credentials?)"
+)
+_ASSIGNED: Final = (
+    rf"(?i)(?<![\w-])((?!key\b)(?:{_KEY_NAME}\s*:\s+|([\"']){_KEY_NAME}\2\s*:\s*))"
+    r"(\"[^\"\n]*\"?|'[^'\n]*'?|(?!\$\{\{)[^\s,{}\[\]#\"'](?:[^\s,}]|[^\S\n]++(?!#))*+)"
+)
 
 
 class KeyFormat(Struct, frozen=True):
@@ -161,3 +170,16 @@ def _base64(data: bytes) -> Iterator[str]:
         whole = binascii.b2a_base64(bytes(shift) + data, newline=False).decode("ascii")
         first, last = math.ceil(shift * _BITS / _SIX), (shift + len(data)) * _BITS // _SIX
         yield from (whole[first:last], whole[first:last].translate(_URL_SAFE))
+
+
+def is_secret_key(key: str) -> bool:
+    """Return whether a key that the language does not have is named as one with a secret value."""
+    return re.fullmatch(_KEY_NAME, key, re.IGNORECASE) is not None
+
+
+def mask_secrets(text: str) -> str:
+    """Return a YAML text with `*` for each character of a value whose key is named as that of a secret.
+
+    The key `key` alone, which the language has, and expressions stay.
+    """
+    return re.sub(_ASSIGNED, lambda found: found[1] + "*" * len(found[3]), text)

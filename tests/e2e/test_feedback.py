@@ -174,7 +174,7 @@ def test_recordings_without_the_appended_feedback_stay_valid(project: Project, m
     project.write({"p.j2": "Write app.py."})
     provider = model(answers)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("orch23.resolve.standard_feedback.uses_feedback", lambda *_: True)
+        patch.setattr("orch23.resolve.dialogue.uses_feedback", lambda *_: True)
         assert project.build().code == 0
     assert prompts(provider) == ["Write app.py."] * 2
     forget(project, "app.py", "pipeline.lock", ".orch23", "logs")

@@ -3,12 +3,11 @@
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from orch23.attempt.process_runner import changed_tree_error
+from orch23.attempt.process_runner import changed_tree_error, writable_paths
 from orch23.execute.launch import NO_SANDBOX, Launcher
 from orch23.execute.local_executor import LocalExecutor
 from orch23.execute.pytest_report import reporter_files
 from orch23.execute.sandbox_dir import SandboxDirs
-from orch23.language.writable_paths import writable_paths
 from orch23.model.action import Action, ActionResult, Completed
 from orch23.model.digest import FileEntry, digest_bytes
 from orch23.model.pipeline import DEFAULT_SCRATCH, Stage

@@ -34,8 +34,8 @@ from orch23.model.event import BatchWaiting
 from orch23.model.llm import Request
 from orch23.model.pipeline import NO_CACHE, Stage
 from orch23.model.plan import Estimate, Expand, Fresh, Maybe, Run, VerifyOnly
+from orch23.plan.diagnostics import check_items
 from orch23.plan.planner import closure
-from orch23.plan.unknown_stages import check_items
 from orch23.providers.adapter import CallContext, ProviderContext
 from orch23.providers.prices import Prices
 from orch23.providers.recordings import RecordingProvider, ReplayOnlyProvider, UniqueCalls

@@ -33,9 +33,9 @@ from orch23.features.cache.known_programs import starting_fault
 from orch23.features.cache.shell_programs import UnknownProgramsError, hides_programs, programs_in
 from orch23.model.action import PYTHON
 from orch23.model.digest import Json
-from orch23.model.environment import EnvironmentIdentity
 from orch23.model.errors import ConfigurationError
 from orch23.model.pipeline import LOCAL_EXECUTOR, CheckStep, CommandsStep, Stage
+from orch23.model.shared_cache import EnvironmentIdentity
 from orch23.model.step import ProcessStep, Step, VerifyStep
 from orch23.resolve.commands import SHELL_COMMAND, command_steps
 

@@ -25,10 +25,10 @@ from orch23.features.cache.client import CacheClient
 from orch23.features.cache.reapi.entries import EntryFile, decode_result, encode_result, entry_digest
 from orch23.features.cache.signatures import NO_SIGNATURES, SIGNATURE, Signatures, small_blobs
 from orch23.model.digest import Digest, FileEntry
-from orch23.model.environment import TIERS, EnvironmentIdentity, Tier
 from orch23.model.errors import MissingBytesError
 from orch23.model.pipeline import Stage
 from orch23.model.ports import ChunkSource, ContentStore
+from orch23.model.shared_cache import TIERS, EnvironmentIdentity, Tier
 from orch23.model.text import join_first
 from orch23.resolve.resolution import ResolvedStage
 from orch23.store.thread_turns import PAUSE

@@ -31,7 +31,7 @@ from orch23.report.plan_json import stage_document
 from orch23.report.plan_text import decision_sign
 from orch23.report.plan_view import PlanLine, edit_hint, end_texts, reason_text, reason_texts, short_value
 from orch23.report.values import json_document
-from orch23.resolve.command_program import programs_outside
+from orch23.resolve.commands import programs_outside
 from orch23.steps.registry import is_llm
 from orch23.store.run_logs import run_of_result
 from orch23.text.request_difference import describe_difference

@@ -23,11 +23,11 @@ from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry, Json
 from orch23.model.errors import MissingBytesError, NotFoundError, UsageError
 from orch23.model.event import FROM_SHARED_CACHE, AttemptFinished, AttemptStarted, Event, LlmResponse, StageFinished
+from orch23.model.event_data import NEW_RESULTS, StageStatus
 from orch23.model.llm import Exchange, joined_messages
 from orch23.model.pipeline import ForeachStage, Stage
 from orch23.model.plan import Skipped
 from orch23.model.record import Record
-from orch23.model.stage_status import NEW_RESULTS, StageStatus
 from orch23.model.text import format_duration
 from orch23.plan.planner import ALL_STAGES, Selection
 from orch23.report.diagnostics import visible

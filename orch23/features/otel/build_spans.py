@@ -31,10 +31,9 @@ from orch23.model.event import (
     StageStarted,
     StageWithheld,
 )
-from orch23.model.event_data import EventData
+from orch23.model.event_data import EventData, StageStatus
 from orch23.model.pipeline import family_of
 from orch23.model.ports import Sink
-from orch23.model.stage_status import StageStatus
 from orch23.model.text import parse_amount
 
 Attributes: TypeAlias = Mapping[str, str | int | float | bool | list[str]]

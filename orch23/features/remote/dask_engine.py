@@ -28,8 +28,7 @@ from orch23.features.remote.engine import (
 )
 from orch23.features.remote.executor import RemoteExecutor
 from orch23.model.plugins import exception_text
-from orch23.model.ports import Surroundings
-from orch23.model.running_actions import NOTHING_RUNS, RunningActions
+from orch23.model.ports import NOTHING_RUNS, RunningActions, Surroundings
 from orch23.model.text import LineListener, format_duration
 
 if TYPE_CHECKING:

@@ -36,8 +36,7 @@ from orch23.model.action import Action, EngineUnavailable, outcome_to_bytes
 from orch23.model.digest import Digest
 from orch23.model.errors import CacheFault
 from orch23.model.plugins import exception_text
-from orch23.model.ports import ContentStore, SharedCache, Surroundings
-from orch23.model.running_actions import NOTHING_RUNS, RunningActions
+from orch23.model.ports import NOTHING_RUNS, ContentStore, RunningActions, SharedCache, Surroundings
 from orch23.model.server_url import shown_url
 from orch23.model.text import MAX_REASON, LineListener, one_line
 

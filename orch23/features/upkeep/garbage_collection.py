@@ -19,9 +19,9 @@ from orch23.cli.store_size import count_files
 from orch23.model.digest import Digest, FileEntry, Json
 from orch23.model.errors import MissingBytesError, SafetyError
 from orch23.model.event import StageFinished
+from orch23.model.event_data import NEW_RESULTS
 from orch23.model.patterns import lazy_pattern
 from orch23.model.record import Record
-from orch23.model.stage_status import NEW_RESULTS
 from orch23.store.exchanges import ExchangeFile
 from orch23.store.project_store import ProjectStore
 from orch23.store.records import SurveyedRecord

@@ -14,8 +14,8 @@ from orch23.cli.parameters import run_build
 from orch23.cli.watched_build import SharedBudget, WatchedBuild
 from orch23.features.watch.stop_signals import StopSignals
 from orch23.model.event import RunFinished, StageFinished
+from orch23.model.event_data import StageStatus
 from orch23.model.paths import LOGS_FOLDER
-from orch23.model.stage_status import StageStatus
 from orch23.report.diagnostics import visible
 from orch23.report.values import money_text, pluralize
 from orch23.snapshot.fast_path import StaleSnapshot

@@ -24,9 +24,8 @@ from orch23.model.language import (
     read_choices,
     read_fields,
 )
-from orch23.model.llm import OnTruncated
+from orch23.model.llm import CachePolicy, OnTruncated
 from orch23.model.pipeline import BriefLimits, ModelChoice
-from orch23.model.prompt_cache import CachePolicy
 from orch23.steps.llm.spec import LLMStep
 
 MAX_TRUNCATED_RETRIES: Final = 3

@@ -1,4 +1,4 @@
-"""Fields and key of an llm step."""
+"""Fields, key and description of an llm step."""
 
 import posixpath
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -8,9 +8,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from orch23.model.digest import Json
-from orch23.model.llm import OnTruncated, Pace, RecordingMode
+from orch23.model.llm import CachePolicy, OnTruncated, Pace, RecordingMode
 from orch23.model.pipeline import BriefLimits, ModelChoice, Retry
-from orch23.model.prompt_cache import CachePolicy
 from orch23.model.record import Facts
 from orch23.model.step import Step, check_one_file
 
@@ -36,7 +35,7 @@ class LLMStep(Step, Struct, frozen=True, omit_defaults=True, tag="llm", kw_only=
     kind: ClassVar[str] = "llm"
     language: ClassVar[str] = "orch23.steps.llm.language:LLM_LANGUAGE"
     run: ClassVar[str] = "orch23.runners.llm:LLM_RUNNER"
-    show: ClassVar[str] = "orch23.steps.llm.show:show_llm"
+    show: ClassVar[str] = "orch23.steps.llm.spec:show_llm"
     author_keys: ClassVar[tuple[str, ...]] = ("prompt", "system", "schema")
     asks_model: ClassVar[bool] = True
     # Fields that only some providers have, or that mean something else at another provider.
@@ -160,3 +159,8 @@ def _aspect(choice: ModelChoice) -> dict[str, Json]:
     """Return an entry as it is in the key: an alias replaces the address, as everywhere."""
     stated: dict[str, Json] = dict(choice)
     return {name: value for name, value in stated.items() if name != "base_url" or "endpoint_alias" not in stated}
+
+
+def show_llm(step: LLMStep) -> str:
+    """Return the provider and the model."""
+    return f"{step.provider} {step.model}"

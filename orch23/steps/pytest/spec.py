@@ -1,4 +1,4 @@
-"""Fields and key of a pytest step."""
+"""Fields, key and description of a pytest step."""
 
 from collections.abc import Mapping
 from typing import ClassVar
@@ -19,7 +19,7 @@ class PytestStep(ProcessStep, Struct, frozen=True, omit_defaults=True, tag="pyte
     kind: ClassVar[str] = "pytest"
     language: ClassVar[str] = "orch23.steps.pytest.language:PYTEST_LANGUAGE"
     run: ClassVar[str] = "orch23.runners.pytest:PYTEST_RUNNER"
-    show: ClassVar[str] = "orch23.steps.pytest.show:show_pytest"
+    show: ClassVar[str] = "orch23.steps.pytest.spec:show_pytest"
     output_keys: ClassVar[tuple[str, ...]] = ("report",)
     judges: ClassVar[bool] = True
     caches: ClassVar[tuple[str, ...]] = (".pytest_cache",)
@@ -60,3 +60,8 @@ class PytestStep(ProcessStep, Struct, frozen=True, omit_defaults=True, tag="pyte
     def aspects(self, facts: Facts) -> Mapping[str, Json]:
         """Return the options, and the versions of the interpreter and of its pytest."""
         return {"kind": self.kind, "command": self.declared, "python": facts.python, "pytest": facts.pytest}
+
+
+def show_pytest(step: PytestStep) -> str:
+    """Return pytest with its arguments and paths."""
+    return " ".join(("pytest", *step.args, *step.paths))

@@ -1,4 +1,4 @@
-"""Fields and key of a render step."""
+"""Fields, key and description of a render step."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar
@@ -19,7 +19,7 @@ class RenderStep(Step, Struct, frozen=True, omit_defaults=True, tag="render"):
     kind: ClassVar[str] = "render"
     language: ClassVar[str] = "orch23.steps.render.language:RENDER_LANGUAGE"
     run: ClassVar[str] = "orch23.runners.render:RENDER_RUNNER"
-    show: ClassVar[str] = "orch23.steps.render.show:show_render"
+    show: ClassVar[str] = "orch23.steps.render.spec:show_render"
     author_keys: ClassVar[tuple[str, ...]] = ("template",)
     renders: ClassVar[str] = "template"
     is_cheap: ClassVar[bool] = True
@@ -35,3 +35,8 @@ class RenderStep(Step, Struct, frozen=True, omit_defaults=True, tag="render"):
         """Report a stage that does not have exactly one output file."""
         del writes
         check_one_file(outputs, "a render stage", at)
+
+
+def show_render(step: RenderStep) -> str:
+    """Return the template."""
+    return step.template

@@ -1,4 +1,4 @@
-"""Fields and key of a shell step."""
+"""Fields, key and description of a shell step."""
 
 from collections.abc import Mapping
 from typing import ClassVar, assert_never
@@ -8,6 +8,9 @@ from msgspec import Struct
 from orch23.model.digest import Json
 from orch23.model.record import Facts
 from orch23.model.step import ProcessStep
+from orch23.model.text import shorten_command
+
+_MAX_LENGTH = 60
 
 
 class ShellStep(ProcessStep, Struct, frozen=True, omit_defaults=True, tag="shell"):
@@ -16,7 +19,7 @@ class ShellStep(ProcessStep, Struct, frozen=True, omit_defaults=True, tag="shell
     kind: ClassVar[str] = "shell"
     language: ClassVar[str] = "orch23.steps.shell.language:SHELL_LANGUAGE"
     run: ClassVar[str] = "orch23.runners.shell:SHELL_RUNNER"
-    show: ClassVar[str] = "orch23.steps.shell.show:show_shell"
+    show: ClassVar[str] = "orch23.steps.shell.spec:show_shell"
     is_cheap: ClassVar[bool] = True
 
     command: tuple[str, ...] | str
@@ -40,3 +43,10 @@ class ShellStep(ProcessStep, Struct, frozen=True, omit_defaults=True, tag="shell
     def aspects(self, facts: Facts) -> Mapping[str, Json]:
         """Return the command, and the version of the interpreter that `python` means in it."""
         return {"kind": self.kind, "command": self.declared, "python": facts.python}
+
+
+def show_shell(step: ShellStep) -> str:
+    """Return the first line of the command, or its argv."""
+    if isinstance(step.command, str):
+        return step.command.strip().splitlines()[0][:_MAX_LENGTH]
+    return shorten_command(" ".join(step.command))

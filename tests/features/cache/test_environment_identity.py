@@ -15,8 +15,8 @@ from orch23.checks.registry import CHECKS
 from orch23.execute.process_tree import fixed_limits
 from orch23.features.cache.environment import Environments, MachineFacts, machine_facts
 from orch23.model.digest import Json
-from orch23.model.environment import EnvironmentIdentity
 from orch23.model.pipeline import CheckStep, CommandsStep, EnsuresStep, Stage, Verify
+from orch23.model.shared_cache import EnvironmentIdentity
 from orch23.model.step import ProcessStep, Step
 from orch23.steps.llm.spec import LLMStep
 from orch23.steps.pytest.spec import PytestStep

@@ -13,7 +13,7 @@ from orch23.execute.sandbox.bubblewrap import NamespacesLauncher
 from orch23.execute.sandbox.landlock import LandlockLauncher
 from orch23.execute.sandbox.tier_selection import TierChoice
 from orch23.model.digest import canonical_json
-from orch23.model.environment import TIERS, tier_of
+from orch23.model.shared_cache import TIERS, tier_of
 from tests.cache_server import CacheServer, serving_cache
 from tests.e2e.pipelines import calls, green, pipeline, prompt, shell
 from tests.project import Outcome, Project

@@ -17,8 +17,8 @@ from orch23.features.pages.html.metrics import (
 )
 from orch23.features.pages.html.page import MetricRow, MetricsView
 from orch23.model.event import RunStarted, StageFinished
+from orch23.model.event_data import StageStatus
 from orch23.model.run_facts import RunFacts, StageFacts
-from orch23.model.stage_status import StageStatus
 from orch23.resolve.metrics import MetricsError, MetricValues
 from orch23.store.run_metrics import RunMetrics, StageFile
 

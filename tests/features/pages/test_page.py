@@ -25,9 +25,8 @@ from orch23.model.event import (
     StagesAdded,
     StageStarted,
 )
-from orch23.model.event_data import EventData, EventProblem, EventReason
+from orch23.model.event_data import EventData, EventProblem, EventReason, StageStatus
 from orch23.model.run_facts import RunFacts
-from orch23.model.stage_status import StageStatus
 from orch23.store.run_logs import JournalLine, read_journal
 from tests.run_journals import write_run
 

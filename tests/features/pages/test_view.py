@@ -23,7 +23,7 @@ from orch23.model.event import (
     StageFinished,
     StageStarted,
 )
-from orch23.model.stage_status import StageStatus
+from orch23.model.event_data import StageStatus
 from tests.chromium import Browser, Page, needs_chromium, running_chromium
 from tests.project import Project
 from tests.run_journals import RunWriter, write_run

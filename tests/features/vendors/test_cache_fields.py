@@ -7,8 +7,7 @@ from msgspec.structs import replace
 
 from orch23.features.vendors.openai_chat import ChatCompletions, chat_request_body
 from orch23.features.vendors.openai_responses import ResponsesApi, responses_request_body
-from orch23.model.llm import Message, Request
-from orch23.model.prompt_cache import CachePolicy
+from orch23.model.llm import CachePolicy, Message, Request
 from orch23.providers.adapter import CallContext, ProviderContext
 from orch23.steps.llm.spec import LLMStep
 from tests.doubles import CONSENT, made_provider

@@ -5,9 +5,9 @@ import pytest
 from orch23.attempt.outcomes import StageOutcome
 from orch23.attempt.run_events import RunEvents
 from orch23.model.event import Event, FilesPromoted, StageRestored
+from orch23.model.event_data import StageStatus
 from orch23.model.plan import Edited, Maybe, Run
 from orch23.model.record import Reason
-from orch23.model.stage_status import StageStatus
 from orch23.store.promotion import PromotionResult
 
 

@@ -41,7 +41,6 @@ OF_KINDS = {
     kind: frozenset(f"{folder}.{path.stem}" for path in (ROOT / folder.replace(".", "/")).glob("[a-z]*.py"))
     for kind, folder in FOLDERS.items()
 }
-OF_SHOWING = frozenset({"orch23.steps.shell.show"})
 OF_CHECKS = frozenset({"orch23_checks.work_orders", "orch23.checks.json_schema", "orch23.checks.python_syntax"})
 OF_OTHERS = frozenset(
     f"orch23.{name}"
@@ -92,7 +91,7 @@ def of_kinds_besides(*kinds: str) -> frozenset[str]:
 
 def test_a_plan_of_shell_stages_loads_no_module_of_other_stages_or_commands(tmp_path: Path) -> None:
     libraries = LIBRARIES - OF_ESTIMATES - OF_GRAPHS
-    needs_not = (libraries, OF_MODELS, OF_CHECKS, OF_SHOWING, of_kinds_besides("shell"))
+    needs_not = (libraries, OF_MODELS, OF_CHECKS, of_kinds_besides("shell"))
     assert needless(loaded_by(tmp_path, "plan"), *needs_not) == []
 
 
@@ -100,7 +99,7 @@ def test_a_build_of_shell_stages_loads_no_module_of_other_stages_or_commands(tmp
     assert "networkx" in loaded_by(tmp_path, "build"), "the first build compiles the plan"
     assert (tmp_path / "y").read_text() == "x"
     (tmp_path / "y").unlink()
-    needs_not = (LIBRARIES, OF_MODELS, OF_CHECKS, OF_OTHERS, OF_SHOWING, OF_SANDBOXES, of_kinds_besides("shell"))
+    needs_not = (LIBRARIES, OF_MODELS, OF_CHECKS, OF_OTHERS, OF_SANDBOXES, of_kinds_besides("shell"))
     assert needless(loaded_by(tmp_path, "build"), *needs_not) == []
     assert (tmp_path / "y").read_text() == "x"
     assert needless(loaded_by(tmp_path, "plan"), LIBRARIES - OF_ESTIMATES, OF_MODELS, OF_CHECKS, OF_OTHERS) == []
@@ -158,7 +157,7 @@ def test_the_help_of_all_commands_loads_no_action(tmp_path: Path) -> None:
 
 @pytest.mark.needs("metrics", "fetch", "doctor", "inspecting", "upkeep")
 def test_the_modules_that_must_not_be_loaded_exist() -> None:
-    groups = (OF_MODELS, OF_CHECKS, OF_OTHERS, OF_BUILDING, OF_SHOWING, OF_SANDBOXES)
+    groups = (OF_MODELS, OF_CHECKS, OF_OTHERS, OF_BUILDING, OF_SANDBOXES)
     ours = [name for group in groups for name in group if "." in name]
     assert all(f"{FOLDERS[kind]}.spec" in names for kind, names in OF_KINDS.items())
     assert [name for name in ours if not ROOT.joinpath(*name.split(".")).with_suffix(".py").is_file()] == []

@@ -14,9 +14,9 @@ from orch23.decide.shared_entries import (
     found_result,
 )
 from orch23.model.digest import FileEntry, digest_bytes
-from orch23.model.environment import Tier
 from orch23.model.pipeline import Stage, WriteScope
 from orch23.model.record import Record
+from orch23.model.shared_cache import Tier
 from orch23.steps.shell.spec import ShellStep
 
 KEY = "1" * 64

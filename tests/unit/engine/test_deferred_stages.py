@@ -6,9 +6,9 @@ from msgspec import Struct, field
 
 from orch23.engine.deferred_stages import DeferredStages
 from orch23.model.errors import ExitCode
+from orch23.model.event_data import StageStatus
 from orch23.model.pipeline import Stage
 from orch23.model.plan import Run
-from orch23.model.stage_status import StageStatus
 from orch23.resolve.resolution import ResolvedStage
 from orch23.steps.shell.spec import ShellStep
 

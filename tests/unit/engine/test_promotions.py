@@ -17,9 +17,9 @@ from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry, digest_bytes
 from orch23.model.errors import MissingBytesError
 from orch23.model.event import Event, FilesPromoted, StageFinished, StageWithheld, Warned
+from orch23.model.event_data import TRANSITIONS, StageStatus, checked_transition
 from orch23.model.pipeline import ChainLink, CommandsStep, PathInput, Pipeline, Stage, Verify, WriteScope
 from orch23.model.record import Record
-from orch23.model.stage_status import TRANSITIONS, StageStatus, checked_transition
 from orch23.plan.planner import build_plan
 from orch23.steps.llm.spec import LLMStep
 from orch23.steps.shell.spec import ShellStep

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from orch23.language.unknown_keys import KEY_VARIABLES, hint_of_place, hint_of_secret
-from orch23.model.secret_names import is_secret_name, mask_secrets
 from orch23.providers.anthropic_messages import ANTHROPIC_KEY
+from orch23.text.secret_patterns import is_secret_key, mask_secrets
 
 LLM: dict[str, Any] = {"properties": {"model": {}, "prompt": {}}}
 STAGE = {"properties": {"inputs": {}, "promote": {}, "llm": LLM, "shell": {"oneOf": [{"properties": {"program": {}}}]}}}
@@ -72,12 +72,12 @@ def test_a_key_of_a_step_at_the_stage(value, key, hint) -> None:
 
 @pytest.mark.parametrize("key", ["api_key", "apikey", "API-KEY", "OPENAI_API_KEY", "key", "auth_token", "password"])
 def test_names_of_secrets(key: str) -> None:
-    assert is_secret_name(key)
+    assert is_secret_key(key)
 
 
 @pytest.mark.parametrize("key", ["keys", "max_tokens", "secrets", "monkey", "tokens"])
 def test_names_that_are_not_those_of_secrets(key: str) -> None:
-    assert not is_secret_name(key)
+    assert not is_secret_key(key)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orch23.model.shell_signs import ShellCharacter, shell_signs
+from orch23.model.text import ShellCharacter, shell_signs
 from orch23.resolve.commands import command_step
 from orch23_checks.acceptance_commands import shell_operators
 

@@ -13,9 +13,8 @@ from orch23.model.diagnostic import errors as blocking
 from orch23.model.digest import Digest, FileEntry, Json, digest_bytes
 from orch23.model.event import EVENT_KINDS, Notice
 from orch23.model.event_data import EventData
-from orch23.model.llm import Message, Proposal, ProposedWrite, Request, RetryFeedback
+from orch23.model.llm import CachePolicy, Message, Proposal, ProposedWrite, Request, RetryFeedback
 from orch23.model.pipeline import Foreach, ForeachStage, Pipeline, Stage
-from orch23.model.prompt_cache import CachePolicy
 from orch23.model.record import LockFile, Reason, Record, core_of, identity_of, is_verify_aspect, key_of
 from orch23.model.step import Grant
 from orch23.steps.llm.spec import LLMStep

@@ -10,8 +10,8 @@ from orch23.model.diagnostic import Diagnostic
 from orch23.model.llm import Judgement, Proposal, RefusedResponse
 from orch23.model.pipeline import WriteScope
 from orch23.proposal import proposal_codes as codes
-from orch23.proposal.edit_application import apply_edits
-from orch23.proposal.edit_blocks import EditBlock, read_edits
+from orch23.proposal.edit_proposal import apply_edits
+from orch23.proposal.fenced_files import EditBlock, read_edits
 from orch23.proposal.proposal import judge_response
 from orch23.proposal.proposal_files import ProposalScope
 from orch23.steps.llm.spec import LLMStep

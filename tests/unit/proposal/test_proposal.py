@@ -8,13 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orch23.model.diagnostic import Diagnostic
+from orch23.model.file_policy import allows_write, is_protected
 from orch23.model.llm import Proposal, RefusedResponse
 from orch23.model.pipeline import WriteScope
 from orch23.proposal import proposal_codes as codes
 from orch23.proposal.proposal import judge_response
 from orch23.proposal.proposal_files import ProposalScope
 from orch23.steps.llm.spec import LLMStep
-from orch23.text.write_protection import allows_write, is_protected
 
 FENCE = WriteScope(("ws/src/", "ws/README.md"), protect=("ws/src/locked.py",), delete=("ws/src/old*.py",))
 

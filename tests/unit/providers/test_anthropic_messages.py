@@ -19,8 +19,7 @@ import pytest
 from msgspec.structs import replace
 
 from orch23.model.errors import ProviderError
-from orch23.model.llm import Message, Request, Response, SystemUsers, Usage
-from orch23.model.prompt_cache import CachePolicy
+from orch23.model.llm import CachePolicy, Message, Request, Response, SystemUsers, Usage
 from orch23.providers import registry
 from orch23.providers.adapter import CallContext, ProviderContext
 from orch23.providers.anthropic_messages import (

@@ -8,8 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from orch23.model.errors import ProviderError
-from orch23.model.llm import Message, Request, Response
-from orch23.model.prompt_cache import CachePolicy
+from orch23.model.llm import CachePolicy, Message, Request, Response
 from orch23.providers.cache_marks import CachedPrefixes, WarmingProvider, cache_key
 from orch23.providers.faults import TransportError, timeout_error
 

@@ -4,9 +4,8 @@ import zlib
 
 import pytest
 
-from orch23.model.llm import Message, Request
+from orch23.model.llm import CachePolicy, Message, Request
 from orch23.model.media import Media
-from orch23.model.prompt_cache import CachePolicy
 from orch23.providers.anthropic_messages import message_arguments
 from orch23.providers.media import ANTHROPIC_MEDIA, OPENAI_MEDIA, MediaLimits, media_errors, media_tokens, pdf_pages
 

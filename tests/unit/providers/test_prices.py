@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from orch23.model.llm import Message, Request, Usage
+from orch23.model.llm import CachePolicy, Message, Request, Usage
 from orch23.model.pipeline import Pipeline, Price
-from orch23.model.prompt_cache import CachePolicy
 from orch23.providers.prices import (
     FREE_TARIFF,
     Prices,

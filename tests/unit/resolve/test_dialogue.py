@@ -3,12 +3,11 @@
 import pytest
 from msgspec.structs import replace
 
-from orch23.model.dialogue import Dialogue
 from orch23.model.digest import Json
 from orch23.model.llm import RetryFeedback
 from orch23.model.pipeline import Retry, Stage
 from orch23.resolve.dialogue import continued_request, inputs_shown
-from orch23.resolve.prompt_inputs import AttemptContext
+from orch23.resolve.prompt_inputs import AttemptContext, Dialogue
 from orch23.resolve.prompts import make_request
 from orch23.steps.llm.spec import LLMStep
 

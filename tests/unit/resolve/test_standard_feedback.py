@@ -9,9 +9,9 @@ from msgspec.structs import replace
 
 from orch23.model.llm import Request, RetryFeedback
 from orch23.model.pipeline import Retry, Stage
+from orch23.resolve.dialogue import as_sent, standard_feedback
 from orch23.resolve.prompt_inputs import AttemptContext, PromptInput
 from orch23.resolve.prompts import make_request
-from orch23.resolve.standard_feedback import as_sent, standard_feedback
 from orch23.steps.llm.spec import LLMStep
 from tests.unit.resolve.test_stable_prefix import Files
 

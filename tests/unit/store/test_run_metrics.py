@@ -7,7 +7,7 @@ import pytest
 from msgspec import UNSET
 
 from orch23.model.event import Event, RunStarted, StageFinished
-from orch23.model.stage_status import StageStatus
+from orch23.model.event_data import StageStatus
 from orch23.store import run_metrics
 from orch23.store.run_logs import Journal
 from orch23.store.run_metrics import StageFile, runs_with_metrics, stage_keys

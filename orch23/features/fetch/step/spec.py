@@ -1,4 +1,4 @@
-"""Fields and key of a fetch step."""
+"""Fields, key and description of a fetch step."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar
@@ -29,7 +29,7 @@ class FetchStep(Step, Struct, frozen=True, omit_defaults=True, tag="fetch", kw_o
     kind: ClassVar[str] = "fetch"
     language: ClassVar[str] = "orch23.features.fetch.step.language:FETCH_LANGUAGE"
     run: ClassVar[str] = "orch23.features.fetch.runner:FETCH_RUNNER"
-    show: ClassVar[str] = "orch23.features.fetch.step.show:show_fetch"
+    show: ClassVar[str] = "orch23.features.fetch.step.spec:show_fetch"
 
     sha256: str
     url: str = ""
@@ -93,3 +93,8 @@ def barred_offline(what: str) -> Diagnostic:
     """Return the error of an offline build that would connect to another machine."""
     hint = "build once without --offline: a file that is in the store is not fetched again"
     return Diagnostic("E455", f"{what} is on another machine, and the store does not have the file", hint=hint)
+
+
+def show_fetch(step: FetchStep) -> str:
+    """Return where the file comes from."""
+    return step.url or step.file

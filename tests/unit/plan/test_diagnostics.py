@@ -1,7 +1,7 @@
 """Errors about names that are not stages."""
 
 from orch23.model.diagnostic import Suggestions
-from orch23.plan.unknown_stages import unknown_need_error
+from orch23.plan.diagnostics import unknown_need_error
 from tests.unit.plan.test_planner import pipeline, stage
 
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from orch23.language.undefined_names import undefined_names
 from orch23.model.pipeline import Stage
 from orch23.resolve.prompt_files import PROMPT_NAMES, prompt_names
+from orch23.resolve.template_errors import undefined_names
 from orch23.steps.shell.spec import ShellStep
 
 NAMES = ("inputs", "item", "brief", "vars")

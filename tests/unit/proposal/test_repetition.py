@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orch23.text.repetition import repeated_end
+from orch23.proposal.omissions import repeated_end
 
 ROOT = Path(__file__).parents[3]
 LINE = '    slug = slug.replace(".", "").replace("-", "")\n'

@@ -2,7 +2,7 @@
 
 import pytest
 
-from orch23.language.writable_paths import writable_paths
+from orch23.attempt.process_runner import writable_paths
 from orch23.model.pipeline import DEFAULT_SCRATCH, Stage, WriteScope
 from orch23.steps.pytest.spec import PytestStep
 from orch23.steps.shell.spec import ShellStep

@@ -2,7 +2,7 @@
 
 import pytest
 
-from orch23.load import tabs
+from orch23.load import yaml_errors
 from orch23.load.yaml_text import parse_yaml
 
 
@@ -38,5 +38,5 @@ def test_each_tab_has_the_spaces_that_replace_it(text: str, spaces: list[tuple[i
 
 
 def test_a_large_text_has_few_passes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tabs, "_MOST_CHARACTERS", 60)
+    monkeypatch.setattr(yaml_errors, "_MOST_TABBED_CHARACTERS", 60)
     assert len(parse_yaml("a:\n" + "\tb: 1\n" * 5, "p.yaml").diagnostics) == 1

@@ -4,7 +4,7 @@ import networkx as nx
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orch23.plan.stage_graph import (
+from orch23.plan.compile import (
     StageGraph,
     add_edge,
     edge_reason,
