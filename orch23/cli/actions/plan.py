@@ -10,8 +10,7 @@ from msgspec.structs import replace
 
 from orch23.attempt.conversation import RecordedResponses, RequestBuilder, find_recorded
 from orch23.attempt.estimate import EstimateBasis, estimate, expected_savings
-from orch23.attempt.stage_errors import lasting_errors
-from orch23.attempt.stage_warnings import stage_warnings
+from orch23.attempt.stage_errors import lasting_errors, stage_warnings
 from orch23.cli.author_data import check_input_schemas, read_scripted_responses
 from orch23.cli.console import Console
 from orch23.cli.opening import (
