@@ -60,7 +60,6 @@ from orch23.store.thread_turns import TURN
 
 if TYPE_CHECKING:
     from orch23.attempt.later_batches import LaterBatches
-    from orch23.decide.approval import Approval
     from orch23.engine.deferred_stages import DeferredStages
     from orch23.engine.group_checks import GroupChecks
 
@@ -115,7 +114,7 @@ class Build(Struct, kw_only=True, dict=True):
     `cancel_steps` kills running processes, and refuses new ones; `cancel_calls` does the same with model calls.
     `stop_waiting` ends waits for a rate limit. `later` has the requests in batches; None if there can be none.
     `failures` are the ends of stages that fail in any case: they end before a stage starts that may be paid for.
-    `approval` is what the stages may do, if the user has approved a plan.
+    `approval` limits a decision to the plan that the user has approved, if any.
     """
 
     opened: OpenPipeline
@@ -130,7 +129,7 @@ class Build(Struct, kw_only=True, dict=True):
     stop_waiting: Callable[[], None]
     later: "LaterBatches | None"
     failures: Mapping[str, StageOutcome] = {}
-    approval: "Approval | None" = None
+    approval: Callable[[DecidedStage], DecidedStage] | None = None
     _ready: dict[str, tuple[ResolvedStage, Run | VerifyOnly]] = field(default_factory=dict)
     _running: set[str] = field(default_factory=set)
     _messages: "queue.SimpleQueue[_Finished | _Looked | _LookedUp | _Stop]" = field(default_factory=queue.SimpleQueue)
@@ -365,7 +364,7 @@ class Build(Struct, kw_only=True, dict=True):
 
     def _carry_out_decision(self, decided: DecidedStage) -> None:
         """Start or settle a stage by the decision on it."""
-        decided = decided if self.approval is None else self.approval.limit(decided)
+        decided = decided if self.approval is None else self.approval(decided)
         name = decided.resolved.stage.name
         decision, resolved = decided.decision, decided.resolved
         if self._checks is not None and name in self._checks.refused and not isinstance(decision, Edited):
