@@ -26,12 +26,11 @@ from orch23.language.llm_steps import fallbacks_of, llm_steps_of
 from orch23.language.stages import render_foreach
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
-from orch23.model.errors import InvalidInputError, NotFoundError, Orch23Error
+from orch23.model.errors import InvalidInputError, NotFoundError, Orch23Error, ProviderError
 from orch23.model.features import CHECKS, SHARING, is_installed, load_feature
 from orch23.model.paths import LOGS_FOLDER
 from orch23.model.pipeline import ForeachStage, Pipeline, Stage
-from orch23.providers.faults import redacted_messages
-from orch23.providers.model_lookup import find_model
+from orch23.providers.faults import TransportError, invalid_reply_diagnostic, redacted_messages
 from orch23.providers.registry import (
     adapter_for,
     adapter_named,
@@ -49,6 +48,7 @@ from orch23.text.secrets import secrets_from
 if TYPE_CHECKING:
     from orch23.steps.llm.spec import LLMStep
 
+_LOOKUP_S = 20.0
 _ISOLATED = "own namespaces, no network, only its sandbox directory"
 
 
@@ -139,9 +139,24 @@ def _model_findings(project: Project, trust_command: str, *, online: bool) -> It
             if grant is not None:
                 found = _failed_by(found.name, not_granted_error(grant, trust_command))
             elif found.ok and online and adapter_for(step).look_up:
-                error = find_model(step, environ)
+                error = _lookup_error(step, environ)
                 found = _failed_by(found.name, error) if error else replace(found, value=f"{_address(step)} has it")
         yield replace(found, value=secrets.redact(found.value), hint=secrets.redact(found.hint))
+
+
+def _lookup_error(step: "LLMStep", environ: Mapping[str, str]) -> Diagnostic | None:
+    """Look up the step's model, once, if its provider can. Return the error; None if the provider has the model."""
+    # Not part of a build: a network failure would stop builds that need no call (ADR 11).
+    adapter = adapter_for(step)
+    try:
+        name = adapter.look_up(environ, _LOOKUP_S) if adapter.look_up else step.model
+    except TransportError as fault:
+        return fault.diagnostic
+    except ProviderError as ended:
+        return ended.diagnostics[0]
+    # A gateway's page is a text with status 200.
+    is_found = isinstance(name, str) and name
+    return None if is_found else invalid_reply_diagnostic(f"{adapter.endpoint} replied without a model")
 
 
 def _finding(step: "LLMStep", environ: Mapping[str, str], root: Path) -> DoctorFinding:
