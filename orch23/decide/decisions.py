@@ -6,13 +6,12 @@ from typing import TYPE_CHECKING, TypeAlias
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from orch23.decide.bases import Bases, rebuild_outputs
+from orch23.decide.bases import Bases, accepted_elsewhere, rebuild_outputs, recall, texts_of_user, unshown_files
 from orch23.decide.earlier_build import EarlierBuild
 from orch23.decide.freshness import Candidate, DecisionFacts, decide
 from orch23.decide.ownership import SCRIPT_MAKERS, is_proven, may_write_outputs_of
 from orch23.decide.project_state import ProjectState, written_paths
 from orch23.decide.stage_view import StageTree
-from orch23.decide.users_files import accepted_elsewhere, recall, texts_of_user, unshown_files
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry, Json, is_script
 from orch23.model.errors import MissingBytesError
