@@ -1,6 +1,7 @@
 """Find errors of stages that a build would find only when it reaches them: undefined names, missing slices.
 
-Only what no stage upstream can change is reported. Files that stages make may not exist yet, or change.
+Only what no stage upstream can change is reported. Files that stages make may not exist yet, or change. Warnings are
+about what has no effect: paths of pytest and `llm.read`, and words that no JSON schema knows.
 """
 
 import contextlib
@@ -11,16 +12,18 @@ from msgspec.structs import replace
 
 from orch23.decide.decisions import StageDecider
 from orch23.decide.stage_view import StageTree
-from orch23.model.diagnostic import Diagnostic, Location
-from orch23.model.errors import MissingBytesError, Orch23Error
+from orch23.model.diagnostic import Diagnostic, Location, Severity, quoted_names
+from orch23.model.errors import MissingBytesError, Orch23Error, SafetyError
+from orch23.model.parsing import StrictJsonError, parse_json
 from orch23.model.pipeline import Pipeline, SliceInput, Stage, definition_paths, family_of
 from orch23.model.plan import Plan
 from orch23.model.record import Facts
-from orch23.plan.nodes import Where, placed_inputs
+from orch23.plan.nodes import Where, WriterIndex, placed_inputs
 from orch23.resolve.commands import missing_programs
 from orch23.resolve.prompt_inputs import AuthorTexts
 from orch23.resolve.resolution import ResolvedStage, resolve_stage
 from orch23.steps.registry import is_llm
+from orch23.store.workspace import Workspace
 
 _MISSING_SLICE = "E833"
 # Of a prompt or program whose inputs are all known: it is rendered as for a request, or it is refused before.
@@ -150,3 +153,47 @@ def resolved_stages(decider: StageDecider, is_needed: Callable[[Stage], bool]) -
 def _has_texts(stage: Stage) -> bool:
     in_part = any(isinstance(one, SliceInput) for one in (*stage.inputs, *stage.verify.inputs))
     return stage.step.asks_model or bool(stage.step.renders) or in_part or any(missing_programs(stage, lambda _: False))
+
+
+W_IGNORED_WORDS, W_PATHS = "W861", "W827"
+
+
+def stage_warnings(plan: Plan, stages: Sequence[Stage], workspace: Workspace) -> tuple[Diagnostic, ...]:
+    """Return the warnings about paths and words of schemas that have no effect, each once.
+
+    Schemas that are not valid are reported elsewhere.
+    """
+    found: tuple[Diagnostic, ...] = ()
+    if testing := [stage for stage in stages if stage.runs_pytest]:
+        from orch23.attempt.pytest_paths import pytest_path_warnings  # noqa: PLC0415 - only for such stages
+
+        found = pytest_path_warnings(plan, testing, workspace)
+    files = dict.fromkeys(path for stage in stages for path in stage.schema_files)
+    absent = dict.fromkeys(one for stage in stages for one in _absent_reads(plan, stage, workspace))
+    return (*found, *absent, *(one for path in files for one in _ignored_words(path, workspace.read(path))))
+
+
+def _absent_reads(plan: Plan, stage: Stage, workspace: Workspace) -> Iterator[Diagnostic]:
+    """Yield a warning for each path of `llm.read` in the project that does not exist and that no stage makes."""
+    for number, path in enumerate(getattr(stage.step, "read", ())):
+        with contextlib.suppress(SafetyError):  # a link that leads out of the project
+            if path.startswith(("/", "~/")) or workspace.resolved_path(path) is not None:
+                continue
+            writers = WriterIndex({**{one.name: one for one in plan.pipeline.stages}, **plan.nodes})
+            if not any(map(writers.writers_of, (path, f"{path}/**"))):
+                message = f"`llm.read` of `{stage.family}` has `{path}`, which does not exist, and no stage makes it"
+                place = plan.pipeline.place_in(stage, "llm", "read", number)
+                yield Diagnostic(W_PATHS, message, place, "correct it, or remove it", Severity.WARNING)
+
+
+def _ignored_words(path: str, data: bytes | None) -> Iterator[Diagnostic]:
+    from orch23.checks.schema_drafts import ignored_words  # noqa: PLC0415 - it imports jsonschema
+
+    try:
+        words = ignored_words(parse_json((data or b"null").decode("utf-8", "replace")))
+    except StrictJsonError:
+        return
+    if words:
+        message = f"no draft of JSON schema knows {quoted_names(words[:8])}{', ...' * (len(words) > 8)}: ignored"  # noqa: PLR2004 - a line
+        hint = "correct a misspelled word; annotations such as `x-order` have no effect"
+        yield Diagnostic(W_IGNORED_WORDS, message, Location(path, 1, 1), hint, Severity.WARNING)

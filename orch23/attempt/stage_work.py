@@ -119,7 +119,7 @@ class Worker(Struct, frozen=True, kw_only=True):
         self._store_inputs(resolved, verify.record.outputs if isinstance(verify, VerifyOnly) and verify.adopted else {})
         stage = resolved.stage
         if stage.runs_pytest or stage.schema_files or getattr(stage.step, "read", ()):
-            from orch23.attempt.stage_warnings import stage_warnings  # noqa: PLC0415 - only for such stages
+            from orch23.attempt.stage_errors import stage_warnings  # noqa: PLC0415 - only for such stages
 
             self._warn(stage, stage_warnings(self.opened.state.plan, [stage], self.opened.store.workspace))
         if isinstance(verify, StageResult) and verify.failure is not None:

@@ -22,6 +22,7 @@ from orch23.cli.author_data import read_scripted_responses, validate_by_schema
 from orch23.cli.consent import Consent, trust_command_line
 from orch23.cli.parameters import EXECUTORS
 from orch23.cli.project_loading import Project
+from orch23.decide.decisions import DecidedStage
 from orch23.decide.dry_run import Preview
 from orch23.decide.open_pipeline import OpenPipeline
 from orch23.decide.protected_files import own_file_patterns
@@ -55,7 +56,6 @@ if TYPE_CHECKING:
     from orch23.attempt.later_batches import LaterBatches
     from orch23.cli.placement import Placement
     from orch23.cli.watched_build import SharedBudget
-    from orch23.decide.approval import Approval
 
 
 class BuildRequest(Struct, frozen=True, kw_only=True):
@@ -64,9 +64,10 @@ class BuildRequest(Struct, frozen=True, kw_only=True):
     With `live`, what steps print and models write is reported while it arrives; `watcher` only shows it. With `wait`,
     the build waits for its batches. With `cancels`, it only cancels them. With `holds` and `replay`, a
     stage whose response is not recorded waits. `shared_budget` is the limit of several builds together. `approve`
-    raises an error if the preview of the build is not the plan that was approved; stages then do only what the plan
-    says. `cache` is the shared cache that the user names, as an absolute path or a URL, or `off`; with `cache_write`
-    results are stored in it. `executor` replaces that of the pipeline; `scheduler` is the address that it uses.
+    raises an error if the preview of the build is not the plan that was approved, and returns what limits a decision
+    to that plan. `cache` is the shared cache that the user names, as an absolute path or a URL, or `off`; with
+    `cache_write` results are stored in it. `executor` replaces that of the pipeline; `scheduler` is the address
+    that it uses.
     """
 
     selection: Selection = ALL_STAGES
@@ -90,13 +91,13 @@ class BuildRequest(Struct, frozen=True, kw_only=True):
     executor: str | None = None
     scheduler: str = ""
     ask_consent: Callable[[Sequence[Grant]], bool] = lambda _: False
-    approve: Callable[[Project, Preview], None] | None = None
+    approve: Callable[[Project, Preview], Callable[[DecidedStage], DecidedStage]] | None = None
 
 
 class BuildParts(Struct, frozen=True, kw_only=True):
     """Makes the parts of one build. Those that need closing are closed by `stack`, the last one first.
 
-    `approval` is what the stages may do, if the user has approved a plan.
+    `approval` limits a decision to the plan that the user has approved, if any.
     `sync` makes the events of `observer` durable; `folder` gets the texts of attempts. `jobs` is the maximum of stages
     that run at once, None without one. `name_of` returns the executor of a stage, `elsewhere` are those in use other
     than the local one.
@@ -105,7 +106,7 @@ class BuildParts(Struct, frozen=True, kw_only=True):
     project: Project
     request: BuildRequest
     opened: OpenPipeline
-    approval: "Approval | None"
+    approval: Callable[[DecidedStage], DecidedStage] | None
     sandbox: SandboxLauncher
     jobs: int | None
     name_of: Callable[[Stage | ForeachStage], str]

@@ -64,7 +64,6 @@ from orch23.text.secrets import Secrets, secrets_from
 if TYPE_CHECKING:
     from orch23.cli.placement import NameOf
     from orch23.cli.shared_cache import OpenedCache
-    from orch23.decide.approval import Approval
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _READ_BYTES = 64
@@ -207,7 +206,9 @@ def prepared_build(project: Project, request: BuildRequest, screen: Observer) ->
         selected = _selected(project, opened, request.selection)
         check_ownership(opened)
         check_input_schemas(pipeline, store.workspace, project.tools.sources)
-        approval = _approval(project, request, open_again) if request.approve is not None else None
+        # A build that is refused has no journal.
+        approve = request.approve
+        approval = None if approve is None else approve(project, preview(open_again(), request.selection))
         run_id = new_run_id(settings.clock(), project.loaded.digests[pipeline.file].sha256[:8])
         journal = stack.enter_context(closing(Journal(store.logs, run_id, settings.clock)))
         folder = store.logs / journal.run_id
@@ -264,16 +265,6 @@ def prepared_build(project: Project, request: BuildRequest, screen: Observer) ->
         stack.callback(partial(store.save_index, suspects=secrets.may_contain))
         stack.enter_context(_recorded_end(build))
         yield build
-
-
-def _approval(project: Project, request: BuildRequest, open_again: Callable[[], OpenPipeline]) -> "Approval":
-    """Return what the stages may do, once the plan file was found to hold. A refused build has no journal."""
-    from orch23.decide.approval import approval_of  # noqa: PLC0415 - only with a plan file
-
-    seen = preview(open_again(), request.selection)
-    if request.approve is not None:
-        request.approve(project, seen)
-    return approval_of(seen)
 
 
 @contextmanager

@@ -8,9 +8,9 @@ from msgspec import Struct
 
 from orch23.engine.build import Build
 from orch23.model.parsing import NaturalNumber, from_struct, to_struct
+from orch23.store.json_text import TRUSTED
 from orch23.store.project_store import DEFAULT_CAP_BYTES, KEEP_VARIABLE, ProjectStore
 from orch23.store.safe_files import PRIVATE_FILE_MODE, read_regular, walk_tree, write_atomic
-from orch23.store.store_key import TRUSTED
 
 _FILE = "size.json"
 _DAY_S = 86_400

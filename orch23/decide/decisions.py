@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING, TypeAlias
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from orch23.decide.bases import Bases, rebuild_outputs
+from orch23.decide.bases import Bases, accepted_elsewhere, rebuild_outputs, recall, texts_of_user, unshown_files
 from orch23.decide.earlier_build import EarlierBuild
 from orch23.decide.freshness import Candidate, DecisionFacts, decide
-from orch23.decide.merged_records import accepted_elsewhere, recall
 from orch23.decide.ownership import SCRIPT_MAKERS, is_proven, may_write_outputs_of
 from orch23.decide.project_state import ProjectState, written_paths
 from orch23.decide.stage_view import StageTree
@@ -181,8 +180,6 @@ class StageDecider(Struct):
             # If the user's edit does not pass a new verification, the stage runs: it starts from the edit.
             state.moved_bases[name] = bases.accepted_in(decision.record, name, in_force)
             resolved = self.resolve(name)
-            from orch23.decide.users_files import unshown_files  # noqa: PLC0415 - only for edits of a user
-
             unshown = unshown_files(state, self.sources, resolved, self._users_texts(resolved))
             decision = replace(decision, adopted=decision.adopted or unshown)
         # A result that the user accepted is work of the user: `reset` must not make a model overwrite it.
@@ -244,7 +241,6 @@ class StageDecider(Struct):
                 edits = replace(edits, paths=(*edits.paths, *accepted), accepted=accepted)
                 decision = replace(decision, edits=edits)
         if isinstance(decision, Run) and (texts := self._users_texts(resolved)):
-            from orch23.decide.users_files import unshown_files  # noqa: PLC0415 - as above
             from orch23.text.merge_conflicts import conflict_errors  # noqa: PLC0415 - only for edits of a user
 
             if marked := conflict_errors(texts):
@@ -266,8 +262,6 @@ class StageDecider(Struct):
         name = resolved.stage.name
         if self.overwrite_edited or resolved.stage.chain is None or self.waiting_on(name):
             return {}
-        from orch23.decide.users_files import texts_of_user  # noqa: PLC0415 - only for stages with a base
-
         return texts_of_user(self.state, resolved, self._own_paths([name]))
 
     def edited_outputs(self, name: str) -> tuple[str, ...]:

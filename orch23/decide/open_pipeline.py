@@ -334,7 +334,7 @@ def _similar_paths(store: ProjectStore) -> Callable[[str], list[str]]:
     def find(path: str) -> list[str]:
         if next(left, None) is None:
             return []
-        from orch23.decide.similar_paths import similar_paths  # noqa: PLC0415 - only for errors
+        from orch23.decide.unmatched_inputs import similar_paths  # noqa: PLC0415 - only for errors
 
         return similar_paths(store.workspace, path)
 
@@ -423,7 +423,7 @@ def _prompt_files(pipeline: Pipeline, tools: PlanningTools, store: ProjectStore)
     for place, path in (*files, *([(("run_log",), pipeline.run_log)] if pipeline.run_log else ())):
         text, problem = tools.sources.text(path)
         if text is None and problem is not None:
-            from orch23.decide.similar_paths import with_similar  # noqa: PLC0415 - only for errors
+            from orch23.decide.unmatched_inputs import with_similar  # noqa: PLC0415 - only for errors
 
             where = pipeline.locate_written("/".join(map(str, place)))
             found.append(replace(with_similar(problem, path, store.workspace), location=where, subject=None))

@@ -16,8 +16,17 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from orch23.decide.machine_facts import has_process
-from orch23.decide.result_source import Lookup, PendingLookupError, ResultSource
-from orch23.decide.shared_entries import RECORD, Claim, FoundResult, ResultOrigin, claim_of, found_result
+from orch23.decide.result_source import (
+    RECORD,
+    Claim,
+    FoundResult,
+    Lookup,
+    PendingLookupError,
+    ResultOrigin,
+    ResultSource,
+    claim_of,
+    found_result,
+)
 from orch23.execute.daemon_threads import DaemonThreads
 from orch23.model.digest import Digest, digest_json
 from orch23.model.errors import MissingBytesError

@@ -22,6 +22,7 @@ from orch23.attempt.outcomes import (
 from orch23.attempt.process_runner import CancelledBuildError
 from orch23.attempt.run_events import RunEvents
 from orch23.attempt.stage_work import Worker
+from orch23.decide.decisions import DecidedStage
 from orch23.decide.dry_run import walk_through
 from orch23.decide.open_pipeline import OpenPipeline
 from orch23.decide.plan_walk import PlanWalk
@@ -47,7 +48,6 @@ from orch23.store.thread_turns import TURN
 
 if TYPE_CHECKING:
     from orch23.attempt.later_batches import LaterBatches
-    from orch23.decide.approval import Approval
     from orch23.engine.deferred_stages import DeferredStages
 
 # A response that arrives after Ctrl-C is paid for: the build waits this long for it.
@@ -95,7 +95,7 @@ class Build(Struct, kw_only=True, dict=True):
     `cancel_steps` kills running processes, and refuses new ones; `cancel_calls` does the same with model calls.
     `stop_waiting` ends waits for a rate limit. `later` has the requests in batches; None if there can be none.
     `failures` are the ends of stages that fail in any case: they end before a stage starts that may be paid for.
-    `approval` is what the stages may do, if the user has approved a plan.
+    `approval` limits a decision to the plan that the user has approved, if any.
     """
 
     opened: OpenPipeline
@@ -110,7 +110,7 @@ class Build(Struct, kw_only=True, dict=True):
     stop_waiting: Callable[[], None]
     later: "LaterBatches | None"
     failures: Mapping[str, StageOutcome] = {}
-    approval: "Approval | None" = None
+    approval: Callable[[DecidedStage], DecidedStage] | None = None
     _ready: dict[str, tuple[ResolvedStage, Run | VerifyOnly]] = field(default_factory=dict)
     _running: set[str] = field(default_factory=set)
     _messages: "queue.SimpleQueue[_Finished | _Looked | _LookedUp | _Stop]" = field(default_factory=queue.SimpleQueue)

@@ -1,7 +1,7 @@
 """Offer the results of a build to a shared cache."""
 
 from orch23.attempt.attempt import StageResult
-from orch23.decide.shared_entries import ResultOrigin
+from orch23.decide.result_source import ResultOrigin
 from orch23.decide.shared_results import SharedResults
 from orch23.model.record import Record
 from orch23.model.shared_cache import tier_of

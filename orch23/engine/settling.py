@@ -46,7 +46,6 @@ from orch23.plan.planner import Selection
 from orch23.resolve.resolution import ResolvedStage
 
 if TYPE_CHECKING:
-    from orch23.decide.approval import Approval
     from orch23.engine.group_checks import GroupChecks
 
 # An input that changes while a stage is prepared makes the build decide the stage again, at most so often (ADR 4).
@@ -71,7 +70,7 @@ class Settling(Struct, kw_only=True, dict=True):
     enqueue: Callable[[ResolvedStage, Run | VerifyOnly], None]
     stop_at_limit: Callable[[tuple[Diagnostic, ...]], None]
     resample: frozenset[str]
-    approval: "Approval | None"
+    approval: Callable[[DecidedStage], DecidedStage] | None
     # A file that changes again and again would otherwise restart its stage for ever.
     _restarts: dict[str, int] = field(default_factory=dict)
 
@@ -119,7 +118,7 @@ class Settling(Struct, kw_only=True, dict=True):
 
     def _carry_out_decision(self, decided: DecidedStage) -> None:
         """Start or settle a stage by the decision on it."""
-        decided = decided if self.approval is None else self.approval.limit(decided)
+        decided = decided if self.approval is None else self.approval(decided)
         name = decided.resolved.stage.name
         decision, resolved = decided.decision, decided.resolved
         if self.checks is not None and name in self.checks.refused and not isinstance(decision, Edited):

@@ -5,13 +5,11 @@ whose server is gone, would keep the process alive.
 """
 
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from concurrent.futures import Future
-from functools import partial
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
-_Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 
 
@@ -51,19 +49,3 @@ class DaemonThreads:
             except BaseException as error:  # noqa: BLE001 - raised in the thread that waits for the result
                 future.set_exception(error)
             self._idle.release()
-
-
-def filtered(is_kept: Callable[[_Item], bool], items: Collection[_Item], count: int, name: str) -> list[_Item]:
-    """Return the items for which a call returns True, in their order. The calls run in `count` threads at most.
-
-    Raises:
-        BaseException: what the first failed call raised. The calls of further items may run on.
-    """
-    if len(items) <= 1:
-        return [*filter(is_kept, items)]
-    threads = DaemonThreads(count, name)
-    tasks = [(item, threads.submit(partial(is_kept, item))) for item in items]
-    try:
-        return [item for item, task in tasks if task.result()]
-    finally:
-        threads.stop()

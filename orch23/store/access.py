@@ -25,7 +25,7 @@ from orch23.snapshot.store_registry import (
     sealing_key,
     store_id,
 )
-from orch23.store.json_text import add_checksum, checked_line
+from orch23.store.json_text import TRUSTED, Keys, StoreKey, add_checksum, checked_line, mac_of
 from orch23.store.safe_files import (
     NOT_A_FILE,
     PRIVATE_FILE_MODE,
@@ -43,7 +43,6 @@ from orch23.store.safe_files import (
     write_all,
     write_atomic,
 )
-from orch23.store.store_key import TRUSTED, Keys, StoreKey, mac_of
 from orch23.store.tree_removal import remove_path
 
 ASIDE_FOLDER = ".orch23-aside"

@@ -19,8 +19,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from orch23.store.json_text import TRUSTED, StoreKey
 from orch23.store.safe_files import PRIVATE_FOLDER_MODE, make_folder, open_own, try_unlink
-from orch23.store.store_key import TRUSTED, StoreKey
 
 if TYPE_CHECKING:
     import sqlite3

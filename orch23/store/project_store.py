@@ -35,6 +35,7 @@ from orch23.store.file_copy import FileProgress, no_progress
 from orch23.store.index import INDEX_FILE, StoreIndex, index_folder
 from orch23.store.index_tables import FILES_TABLE, CompiledTable
 from orch23.store.input_files import InputFiles
+from orch23.store.json_text import TRUSTED, StoreKey
 from orch23.store.promotion import Promoter
 from orch23.store.records import RECORDS_TABLE, Records
 from orch23.store.safe_files import (
@@ -51,7 +52,6 @@ from orch23.store.safe_files import (
     unsafe_path_error,
     write_atomic,
 )
-from orch23.store.store_key import TRUSTED, StoreKey
 from orch23.store.workspace import Workspace
 
 STORE_VERSION = b"1\n"

@@ -15,6 +15,7 @@ from orch23.model.errors import MissingBytesError, SafetyError
 from orch23.model.file_policy import NO_DECLARED_PATTERNS, sealed_reason
 from orch23.model.parsing import from_struct, to_struct
 from orch23.model.ports import FileContentStore
+from orch23.store.json_text import TRUSTED, StoreKey
 from orch23.store.lock_file import is_lock_of_pipeline
 from orch23.store.record_format import EntryText, entries_from_json, entries_to_json
 from orch23.store.safe_files import (
@@ -32,7 +33,6 @@ from orch23.store.safe_files import (
     temp_name,
     write_atomic,
 )
-from orch23.store.store_key import TRUSTED, StoreKey
 
 FileEntries = Mapping[str, FileEntry | None]
 RefusePath = Callable[[str], str | None]

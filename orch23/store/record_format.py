@@ -10,8 +10,7 @@ from msgspec.structs import asdict
 from orch23.model.digest import Digest, FileEntry, Json, canonical_json
 from orch23.model.parsing import JsonObject, NaturalNumber, from_struct, parse_stored, to_struct
 from orch23.model.record import Base, Record, core_of, identity_of
-from orch23.store.json_text import checked_line
-from orch23.store.store_key import TRUSTED, StoreKey
+from orch23.store.json_text import TRUSTED, StoreKey, checked_line
 
 EntryText: TypeAlias = Annotated[str, Meta(pattern=r"\A[0-9a-f]{64}:(?:0|[1-9][0-9]{0,15})(?:\+x)?\Z")]
 """The entry of a file as text: `<sha256>:<size>`, with `+x` for an executable file."""

@@ -14,6 +14,7 @@ from msgspec import Struct
 from orch23.model.digest import FileEntry, canonical_json
 from orch23.model.record import Record
 from orch23.store.index import IndexFaultError, StoreIndex
+from orch23.store.json_text import TRUSTED, StoreKey
 from orch23.store.record_format import (
     RecordEntry,
     RecordFile,
@@ -39,7 +40,6 @@ from orch23.store.safe_files import (
     write_all,
     write_atomic,
 )
-from orch23.store.store_key import TRUSTED, StoreKey
 
 # It pairs the index with the records: an index that is older after a power cut is noticed (ADR 31).
 GENERATION_FILE = "generation"

@@ -11,8 +11,8 @@ from msgspec import Struct
 from orch23.model.digest import Digest, digest_bytes
 from orch23.model.parsing import from_struct, to_struct
 from orch23.model.ports import RunningActions
+from orch23.store.json_text import TRUSTED, StoreKey
 from orch23.store.safe_files import PRIVATE_FILE_MODE, read_regular, try_unlink, write_atomic
-from orch23.store.store_key import TRUSTED, StoreKey
 
 _MAX_PLACE_CHARACTERS = 2000
 _KEPT_S = 2 * 86_400.0

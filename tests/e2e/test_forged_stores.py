@@ -18,10 +18,9 @@ from orch23.snapshot.store_registry import registered_stores, registration, seal
 from orch23.store.access import authenticate_store, key_of_store
 from orch23.store.index import StoreIndex
 from orch23.store.index_tables import FILES_TABLE
-from orch23.store.json_text import add_checksum, checked_line
+from orch23.store.json_text import TRUSTED, add_checksum, checked_line, mac_of
 from orch23.store.lock_file import read_lock, write_lock
 from orch23.store.records import Records
-from orch23.store.store_key import TRUSTED, mac_of
 from tests.processes import run_program
 from tests.project import Outcome, Project
 from tests.repository import green, up_to_date

@@ -10,10 +10,10 @@ from msgspec.structs import replace
 
 from orch23.model.digest import FileEntry
 from orch23.model.record import LockFile, Record
+from orch23.store.json_text import TRUSTED
 from orch23.store.lock_file import read_lock, write_lock
 from orch23.store.project_store import open_store
 from orch23.store.record_format import entry_to_json
-from orch23.store.store_key import TRUSTED
 from tests.project import Outcome, Project, files_answer, scripted
 
 NEVER = (

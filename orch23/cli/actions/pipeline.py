@@ -6,7 +6,7 @@ from functools import partial
 
 from msgspec.structs import replace
 
-from orch23.attempt.stage_warnings import stage_warnings
+from orch23.attempt.stage_errors import stage_warnings
 from orch23.cli.author_data import check_input_schemas
 from orch23.cli.consent import Consent, grants_text, needed_grants
 from orch23.cli.console import Console

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from orch23.attempt.conversation import RecordedResponses, RequestBuilder, find_recorded
-from orch23.attempt.estimate import EstimateBasis, estimate
-from orch23.attempt.stage_errors import lasting_errors
-from orch23.attempt.stage_warnings import stage_warnings
+from orch23.attempt.estimate import EstimateBasis, estimate, expected_savings
+from orch23.attempt.stage_errors import lasting_errors, stage_warnings
 from orch23.cli.author_data import check_input_schemas, read_scripted_responses
 from orch23.cli.console import Console
 from orch23.cli.opening import (
@@ -112,8 +111,6 @@ def estimates_of(project: Project, seen: Preview, failing: Collection[str]) -> d
             found[name] = replace(found[name], calls=replace(found[name].calls, minimum=0), least_cost=Decimal(0))
     calls = {name: call for name, basis in bases.items() if (call := _planned_call(basis)) is not None}
     if len(calls) > 1:
-        from orch23.attempt.cache_saving import expected_savings  # noqa: PLC0415 - only for plans with several calls
-
         for name, saving in expected_savings(calls, tariff_of).items():
             found[name] = found[name].with_cache(saving)
     return found

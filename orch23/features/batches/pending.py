@@ -13,9 +13,9 @@ from orch23.model.digest import Json
 from orch23.model.event import BatchWaiting
 from orch23.model.llm import CachePolicy, Message, Request
 from orch23.model.parsing import from_struct, to_struct
+from orch23.store.json_text import TRUSTED, StoreKey
 from orch23.store.project_store import ProjectStore
 from orch23.store.safe_files import PRIVATE_FILE_MODE, list_folder, read_regular, try_unlink, write_atomic
-from orch23.store.store_key import TRUSTED, StoreKey
 
 MOST_NAMES = 8
 """The most stages that are named of a batch."""

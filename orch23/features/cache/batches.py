@@ -1,8 +1,10 @@
 """Move blobs of a shared cache with few requests: several in one if its protocol can, and no needless questions."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Protocol, runtime_checkable
 
+from orch23.execute.daemon_threads import DaemonThreads
 from orch23.features.cache.bounds import guarded, verified
 from orch23.model.digest import Digest
 from orch23.model.errors import CacheFault
@@ -93,3 +95,19 @@ def put_together(cache: SharedCache, blobs: Mapping[Digest, bytes]) -> Collectio
     if len(blobs) <= 1 or not isinstance(cache, BlobBatches):
         return blobs.keys()
     return guarded(lambda: cache.put_batch(blobs))
+
+
+def filtered(is_kept: Callable[[Digest], bool], digests: Collection[Digest], count: int, name: str) -> list[Digest]:
+    """Return the blobs for which a call returns True, in their order. The calls run in `count` threads at most.
+
+    Raises:
+        BaseException: what the first failed call raised. The calls of further blobs may run on.
+    """
+    if len(digests) <= 1:
+        return [*filter(is_kept, digests)]
+    threads = DaemonThreads(count, name)
+    tasks = [(digest, threads.submit(partial(is_kept, digest))) for digest in digests]
+    try:
+        return [digest for digest, task in tasks if task.result()]
+    finally:
+        threads.stop()

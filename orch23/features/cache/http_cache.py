@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from orch23.execute.daemon_threads import filtered
+from orch23.features.cache.batches import filtered
 from orch23.features.cache.bounds import BlobFault, after, checked_sha256, larger, opened, whole_entry
 from orch23.features.cache.compression import can_compress, decompressed
 from orch23.features.cache.recent_misses import RecentMisses

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit, urlunsplit
 
-from orch23.execute.daemon_threads import filtered
+from orch23.features.cache.batches import filtered
 from orch23.features.cache.bounds import CHUNK_BYTES, after, checked_sha256, larger, opened, whole_entry
 from orch23.features.cache.recent_misses import RecentMisses
 from orch23.features.cache.registry import url_error

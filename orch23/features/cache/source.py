@@ -11,13 +11,13 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TypeAlias
 
-from orch23.decide.result_source import Lookup
-from orch23.decide.shared_entries import (
+from orch23.decide.result_source import (
     MAX_RECORD_BYTES,
     RECORD,
     Claim,
     FoundResult,
     InvalidResultError,
+    Lookup,
     record_form,
 )
 from orch23.execute.daemon_threads import DaemonThreads

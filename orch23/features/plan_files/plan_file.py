@@ -12,8 +12,10 @@ from orch23.cli.discovery import find_project
 from orch23.cli.named_files import write_named_file
 from orch23.cli.parameters import GivenOptions, PipelineArguments
 from orch23.cli.project_loading import Project
+from orch23.decide.decisions import DecidedStage
 from orch23.decide.dry_run import Preview
 from orch23.decide.freshness import change_reasons
+from orch23.features.plan_files.approval import approval_of
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json, digest_json
 from orch23.model.errors import ExitCode, InvalidInputError, NotFoundError, Orch23Error, UsageError
@@ -213,10 +215,10 @@ def _unusable(named: str, why: str) -> InvalidInputError:
 
 def approved_build(
     console: Console, args: PipelineArguments, named: str, given: GivenOptions
-) -> tuple[Callable[[Project, Preview], None], PipelineArguments, PlanOptions]:
+) -> tuple[Callable[[Project, Preview], Callable[[DecidedStage], DecidedStage]], PipelineArguments, PlanOptions]:
     """Return the check of a build with a plan file, and its arguments and options, which are those of the plan.
 
-    The check raises an `OutdatedPlanError` if the plan no longer holds.
+    The check raises an `OutdatedPlanError` if the plan no longer holds, and returns what limits decisions to the plan.
 
     Raises:
         NotFoundError: there is no such file.
@@ -226,9 +228,10 @@ def approved_build(
     plan = read_plan_file(console.here / named, named)
     check_options(plan_options(console, args, given), plan, given.resample)
 
-    def approve(project: Project, seen: Preview) -> None:
+    def approve(project: Project, seen: Preview) -> Callable[[DecidedStage], DecidedStage]:
         secrets = secrets_from(project.settings.environ)
         check_plan(plan, plan_file_of(project, seen, plan.options, secrets))
+        return approval_of(seen).limit
 
     return approve, arguments_of(console, plan, args), plan.options
 

@@ -6,7 +6,7 @@ import pytest
 
 from orch23.features.batches.pending import BatchServer, PendingBatch, PendingBatches
 from orch23.store.access import hold_build_lock, key_of_store
-from orch23.store.store_key import StoreKey
+from orch23.store.json_text import StoreKey
 
 
 def files_of(folder: Path, key: StoreKey) -> PendingBatches:

@@ -11,7 +11,7 @@ import pytest
 
 from orch23.attempt.stage_work import Worker
 from orch23.decide.decisions import DecidedStage, StageDecider
-from orch23.decide.shared_entries import RECORD
+from orch23.decide.result_source import RECORD
 from orch23.features.cache import server_login
 from orch23.features.cache.reapi.entries import decode_result
 from orch23.model.digest import Digest

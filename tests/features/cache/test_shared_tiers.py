@@ -8,7 +8,7 @@ from unittest.mock import patch
 
 import pytest
 
-from orch23.decide import shared_entries
+from orch23.decide import result_source
 from orch23.execute.sandbox.bubblewrap import NamespacesLauncher
 from orch23.execute.sandbox.landlock import LandlockLauncher
 from orch23.execute.sandbox.tier_selection import TierChoice
@@ -110,7 +110,7 @@ def test_a_result_that_was_only_verified_may_have_been_made_anywhere(team: Team)
 def test_an_entry_of_an_earlier_version_has_no_tier(team: Team, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patched:
         without = lambda form: canonical_json({key: one for key, one in form.items() if key != "tier"})  # noqa: E731
-        patched.setattr(shared_entries, "canonical_json", without)
+        patched.setattr(result_source, "canonical_json", without)
         team.build(team.checkout("one"), "A")
     assert "a lower tier of the sandbox: a (none)" in team.build(team.checkout("two"), "A").err
     assert "restored" in team.build(team.checkout("three"), "A").err

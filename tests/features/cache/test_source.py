@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from orch23.decide.result_source import Lookup
-from orch23.decide.shared_entries import Claim, FoundResult, ResultOrigin
+from orch23.decide.result_source import Claim, FoundResult, Lookup, ResultOrigin
 from orch23.features.cache.source import CacheSource
 from orch23.model.record import Record
 from tests.doubles import MemoryContents

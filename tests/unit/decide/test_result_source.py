@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from orch23.decide.result_source import Lookup
-from orch23.decide.shared_entries import (
+from orch23.decide.result_source import (
     Claim,
     InvalidResultError,
+    Lookup,
     ResultOrigin,
     claim_of,
     found_result,

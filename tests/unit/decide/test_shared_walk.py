@@ -9,8 +9,7 @@ import pytest
 from orch23.decide import shared_walk
 from orch23.decide.decisions import DecidedStage, StageDecider
 from orch23.decide.dry_run import walk_through
-from orch23.decide.result_source import Lookup, PendingLookupError
-from orch23.decide.shared_entries import Claim, FoundResult, ResultOrigin
+from orch23.decide.result_source import Claim, FoundResult, Lookup, PendingLookupError, ResultOrigin
 from orch23.decide.shared_walk import SharedWalk
 from orch23.model.pipeline import PathInput, Pipeline, Stage, WriteScope
 from orch23.model.plan import Plan, Run

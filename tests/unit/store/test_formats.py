@@ -18,13 +18,13 @@ from orch23.model.step import Grant
 from orch23.store.content_store import DiskContentStore
 from orch23.store.exchanges import Exchanges, exchange_text, parse_exchange
 from orch23.store.grants import Grants
+from orch23.store.json_text import TRUSTED
 from orch23.store.lock_file import decode_lock, encode_lock
 from orch23.store.promotion import Promoter
 from orch23.store.record_format import record_from_json, record_to_json
 from orch23.store.records import Records
 from orch23.store.run_logs import Journal, parse_journal, read_journal
 from orch23.store.run_state import StateFile
-from orch23.store.store_key import TRUSTED
 from tests.documents import read_state
 from tests.doubles import file_digest
 

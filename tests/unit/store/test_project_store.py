@@ -8,8 +8,8 @@ import pytest
 from orch23.model.digest import FileEntry, digest_bytes
 from orch23.model.errors import CorruptStateError, ExitCode, SafetyError
 from orch23.model.record import Record
+from orch23.store.json_text import TRUSTED
 from orch23.store.project_store import open_store
-from orch23.store.store_key import TRUSTED
 from tests.sandbox.users import ROOT
 
 

@@ -12,9 +12,9 @@ from orch23.model.digest import FileEntry, digest_bytes
 from orch23.model.errors import MissingBytesError, SafetyError
 from orch23.model.file_policy import DeclaredPatterns
 from orch23.store.content_store import DiskContentStore
+from orch23.store.json_text import TRUSTED
 from orch23.store.promotion import Promoter, PromotionResult
 from orch23.store.record_format import entries_to_json
-from orch23.store.store_key import TRUSTED
 from orch23.store.workspace import Workspace
 from tests.doubles import file_digest
 

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orch23.model.errors import SafetyError
+from orch23.store.json_text import TRUSTED
 from orch23.store.safe_files import (
     NOT_A_FILE,
     is_temp,
@@ -19,7 +20,6 @@ from orch23.store.safe_files import (
     sync_filesystem,
     write_atomic,
 )
-from orch23.store.store_key import TRUSTED
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),

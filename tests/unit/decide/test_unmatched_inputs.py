@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from orch23.decide.similar_paths import similar_paths, with_similar
+from orch23.decide.unmatched_inputs import similar_paths, with_similar
 from orch23.model.diagnostic import Diagnostic
 from tests.unit.engine.rig import MemoryWorkspace
 
