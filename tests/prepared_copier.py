@@ -68,7 +68,6 @@ def end() -> None:
 
 def _serve() -> None:
     import copier  # noqa: F401, PLC0415  only here
-    import pygments.lexers  # noqa: F401, PLC0415  likewise
 
     for line in sys.stdin.buffer:
         call = json.loads(line)

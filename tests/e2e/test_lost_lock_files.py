@@ -272,7 +272,6 @@ def test_a_renamed_stage_does_not_start_from_its_own_output(tmp_path: Path, mode
     assert model.bases("g.py") == [None, None]
 
 
-@pytest.mark.slow
 def test_an_edit_is_not_overwritten(tmp_path: Path, model: EchoModel) -> None:
     repository = started(tmp_path)
     repository.write({M: repository.read(M) + EDIT, "FEATURE.md": spec(f"{M}: two")})
