@@ -20,6 +20,9 @@ endif
 PRODUCT := pyproject.toml README.md LICENSE $(shell find orch23 docs -type f -not -name '*.pyc')
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 QUICK := -m "not slow and not thorough"
+# Distributing thousands of tests that take a millisecond costs more than running them, and each worker of xdist loads
+# all tests. So each part that this reads, a line of arguments, has one process.
+QUICK_PYTEST := HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-quick} xargs -P 2 -I {} $(SHELL) -c '$(BIN)/python -m pytest -q $(QUICK) {}'
 
 .PHONY: help setup demo test tests check fmt lint types contracts unit thorough cover vendor docs site economy templates regold build
 .PHONY: clean
@@ -49,7 +52,7 @@ tests: $(VENV)/.orch23-test
 
 check: $(VENV)/.orch23-test ## run the same without the slow tests: under a minute
 	$(MAKE) --no-print-directory --jobs=2 lint contracts types unit
-	HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-quick} $(PYTEST) $(QUICK) --ignore tests/unit
+	printf '%s\n' tests/e2e 'tests --ignore tests/unit --ignore tests/e2e' | $(QUICK_PYTEST)
 
 fmt: $(VENV)/.orch23-test ## format, and fix what ruff can fix
 	$(BIN)/ruff check --fix-only --quiet .
@@ -66,10 +69,8 @@ types: $(VENV)/.orch23-test ## run mypy in strict mode
 contracts: $(VENV)/.orch23-test ## check the layers with import-linter
 	PYTHONPATH=. $(BIN)/lint-imports
 
-# Distributing thousands of tests that take a millisecond costs more than running them, so each half has one process.
 unit: $(VENV)/.orch23-test ## run the quick unit tests: under 15 seconds
-	printf '%s\n' 'tests/unit/[a-l]*' 'tests/unit/[m-z]*' | HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-quick} \
-	  xargs -P 2 -I {} $(SHELL) -c '$(BIN)/python -m pytest -q $(QUICK) {}'
+	printf '%s\n' 'tests/unit/[a-l]*' 'tests/unit/[m-z]*' | $(QUICK_PYTEST)
 
 thorough: $(VENV)/.orch23-test ## run every case of every test with very many examples, and the mutants of docs/seeds.md: hours
 	HYPOTHESIS_PROFILE=thorough $(PYTEST) -m "" --timeout 3600

@@ -102,8 +102,9 @@ def pytest_collection_finish() -> None:
 
 def pytest_unconfigure() -> None:
     """End the supervisors that tests left for the next ones, and what these started."""
-    if (prepared := sys.modules.get("tests.prepared_pytest")) is not None:
-        prepared.end()
+    for name in ("tests.prepared_pytest", "tests.prepared_copier"):
+        if (prepared := sys.modules.get(name)) is not None:
+            prepared.end()
     if (supervisor := sys.modules.get("orch23.execute.supervisor")) is not None:
         supervisor.close_idle_supervisors()
 
@@ -140,6 +141,23 @@ def prepared_pytest() -> Iterator[None]:
 
     with prepared():
         yield
+
+
+@pytest.fixture(scope="module")
+def prepared_copier() -> Iterator[None]:
+    """Let templates be rendered in processes that have loaded copier: for stories that are not about its process."""
+    from tests.prepared_copier import prepared  # noqa: PLC0415  a test of one folder must not load the whole tool
+
+    with prepared():
+        yield
+
+
+@pytest.fixture
+def copier_as_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a story that is about the process of copier have it in a module that has `prepared_copier`."""
+    from orch23.execute import copier_runner  # noqa: PLC0415  a test of one folder must not load the whole tool
+
+    monkeypatch.setattr(copier_runner, "subprocess", subprocess)
 
 
 @pytest.fixture

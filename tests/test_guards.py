@@ -44,6 +44,7 @@ def test_talks_to_itself():
 """
 
 
+@pytest.mark.slow
 def test_each_accident_fails_its_test_and_spoils_no_other(tmp_path: Path) -> None:
     (tmp_path / "test_accidents.py").write_text(ACCIDENTS)
     done = subprocess.run(

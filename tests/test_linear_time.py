@@ -116,6 +116,7 @@ BOUNDED = {
 # ---- patterns -------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.needs("fetch")
 def test_each_pattern_is_known_or_has_an_entry() -> None:
     patterns, unknown = found_patterns()

@@ -41,6 +41,7 @@ def marks_of(code: str) -> list[pytest.MarkDecorator]:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("prepared_copier")
 @pytest.mark.parametrize("code", [pytest.param(code, marks=marks_of(code)) for code in sorted(TRIGGERS)])
 def test_every_code_can_be_provoked(code: str, project: Project) -> None:
     assert code in set(TRIGGERS[code](project))

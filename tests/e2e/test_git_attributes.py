@@ -13,6 +13,8 @@ LINES = """\
 **/*.transcripts/originals/** -text
 """
 
+pytestmark = pytest.mark.usefixtures("prepared_copier")
+
 
 @pytest.fixture
 def repository(tmp_path: Path) -> Repository:

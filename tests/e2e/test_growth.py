@@ -78,6 +78,7 @@ MOST_CALLS = 520
 """Python calls to decide that a stage with one input and one output is fresh; 2,064 on 2026-11-26."""
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("steps_reach_outside")
 def test_a_fresh_stage_is_decided_with_few_calls(tmp_path: Path) -> None:
     decide = DryRun.run

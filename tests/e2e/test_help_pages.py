@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import zipfile
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,8 @@ ROOT = Path(__file__).parents[2]
 NAMED = re.compile(r"`orch23 help ([\w/-]+)`")
 
 
-def strings() -> list[tuple[str, str]]:
+@cache
+def strings() -> tuple[tuple[str, str], ...]:
     """Give the texts of all modules that are installed, without docstrings, and those of all codes."""
     found = [(code, text) for code, (_, text) in diagnostic_codes().items()]
     for path in [*(ROOT / "orch23").rglob("*.py"), *(ROOT / "orch23_checks").rglob("*.py")]:
@@ -29,7 +31,7 @@ def strings() -> list[tuple[str, str]]:
         docs = {id(text) for node in ast.walk(tree) if isinstance(node, owners) for text in docstring(node.body)}
         nodes = [node for node in ast.walk(tree) if isinstance(node, ast.Constant) and id(node) not in docs]
         found += [(path.name, node.value) for node in nodes if isinstance(node.value, str)]
-    return found
+    return tuple(found)
 
 
 def docstring(body: list[ast.stmt]) -> list[ast.expr]:

@@ -35,6 +35,7 @@ def bounded(project: Project, *options: str) -> tuple[int, int | None, int]:
     return least, most, made
 
 
+@pytest.mark.slow
 def test_the_limit_of_attempts_is_reached_and_changed(project: Project) -> None:
     files = {"p.j2": prompt("code {{ attempt }}", "bad {{ attempt }}"), "d.j2": prompt("docs", "d"), "spec.txt": "x\n"}
     project.write(pipeline(STAGES, files))

@@ -172,6 +172,7 @@ def test_a_file_that_its_stage_has_to_make_again_is_in_no_list(project: Project)
     assert compare(project) == set()
 
 
+@pytest.mark.slow
 def test_an_edit_inside_of_a_stage_is_planned_alone_with_what_it_removes(project: Project) -> None:
     many = "".join(f"  s{n}: {{outputs: [d{n}/x], shell: touch d{n}/x}}\n" for n in range(60))
     project.write(shell(many))

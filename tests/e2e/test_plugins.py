@@ -55,9 +55,12 @@ class Installed:
         self.project, self.site = project.write({"pipeline.yaml": PIPELINE, "in.txt": "good\n"}), folder / "site"
         self.folder = folder
 
-    def install(self, version: str) -> None:
+    def install(self, version: str, *, with_pip: bool = False) -> None:
         shutil.rmtree(self.site, ignore_errors=True)  # pip leaves what another version had in a `--target`
-        install(wheel(self.folder / "wheels", version), self.site)
+        if with_pip:
+            install(wheel(self.folder / "wheels", version), self.site)
+        else:
+            self.unpack(version, site=self.site)
 
     def unpack(self, version: str, *, code: str = CODE, entries: str = ENTRIES, site: Path | None = None) -> Path:
         """Install without pip, into a folder of its own unless one is named."""
@@ -84,13 +87,13 @@ def test_a_check_of_an_installed_wheel_judges_outputs_and_its_version_is_in_the_
     assert code == 65
     assert "error[E844]: the plugin `Acme-Checks` is not installed\n --> pipeline.yaml:2:11" in reported
     assert "E828" not in reported, "that follows from it"
-    world.install("1.0")
+    world.install("1.0", with_pip=True)
     code, reported = world.run("build")
     assert (code, "1 built" in reported) == (0, True), reported
     code, reported = world.run("build")
     assert (code, "up to date" in reported) == (0, True), reported
     assert "acme-checks 1.0, revision 3" in project.read("pipeline.lock")
-    world.install("1.1")
+    world.install("1.1", with_pip=True)
     code, reported = world.run("plan", "--json")
     assert (code, decisions(reported)) == (0, {"a": "verify"}), "another version may judge otherwise"
     assert world.run("build")[0] == 0

@@ -150,6 +150,7 @@ def test_a_build_through_bytes_of_actions_and_outcomes_is_the_same(
     assert list((tmp_path / "elsewhere").iterdir()) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("forgetting", ["inputs", "tools"])
 def test_a_worker_that_lacks_bytes_names_them_and_runs_nothing(tmp_path: Path, forgetting: str) -> None:
     lost = FileEntry(MemoryContents().put(b"lost"))

@@ -251,6 +251,7 @@ def two_pipelines(repository: Repository) -> Outcome:
     return repository.run("build", "b.yaml")
 
 
+@pytest.mark.slow
 def test_a_second_pipeline_may_not_write_the_file_of_a_first(repository, model):
     refused = two_pipelines(repository)
     assert refused.code not in (0, 70)

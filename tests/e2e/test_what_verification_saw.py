@@ -117,6 +117,7 @@ def test_an_item_is_verified_without_its_former_file(project: Project, order: st
     assert [*project.files("out")] == ["out/a"]
 
 
+@pytest.mark.slow
 def test_a_stage_does_not_see_what_one_that_may_run_later_leaves_out(project: Project) -> None:
     late = "  late: {NEEDS outputs: [PLACE/late], shell: touch PLACE/late}\n"
     early = "  early: {outputs: [out/early], shell: touch out/early}\n" + READER

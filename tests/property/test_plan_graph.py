@@ -175,6 +175,7 @@ def chained(draw):
     return items, others
 
 
+@pytest.mark.slow
 @given(chained())
 def test_an_edge_out_of_a_chain_yields_exactly_where_its_reader_stands_above_the_chain(parts):
     items, others = parts

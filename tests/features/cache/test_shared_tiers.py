@@ -201,7 +201,7 @@ CHECKS = {
 }
 
 
-@pytest.mark.stride(3)
+@pytest.mark.stride(4)
 @pytest.mark.parametrize("stages", CHECKS.values(), ids=CHECKS)
 def test_a_stage_that_verifies_runs_with_verify_always(team: Team, stages: str) -> None:
     green(team.build(team.checkout("one", stages=stages), "A"))

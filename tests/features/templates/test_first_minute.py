@@ -1,4 +1,4 @@
-"""The few walks through templates that every check takes; test_init.py and test_template_commands.py go everywhere."""
+"""The first walks through templates, each with a process of its own; test_init.py and others go everywhere."""
 
 import pytest
 
@@ -8,6 +8,7 @@ from tests.project import Project
 NOBODY = {"XDG_DATA_HOME": "/nonexistent"}
 
 
+@pytest.mark.slow
 @pytest.mark.needs("local")
 def test_init_plan_and_an_update_with_nothing_to_do(project: Project) -> None:
     made = project.run("init", "quickstart", "--defaults", env=NOBODY)

@@ -22,7 +22,7 @@ from tests.sandbox.users import ROOT
 from tests.template_repository import PIPELINE, TemplateRepository, git, house
 
 HERE = Path(__file__).parents[3]
-pytestmark = pytest.mark.slow  # each starts a process that loads copier; test_first_minute.py is quick
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("prepared_copier")]
 NAMES = sorted(path.name.removesuffix(".template.yaml") for path in (HERE / "pipelines").glob("*.template.yaml"))
 NOBODY = {"XDG_DATA_HOME": "/nonexistent"}  # no model is installed there
 SCHEMA_LINE = re.compile(rb"# yaml-language-server: \$schema=(\S+)\n")
@@ -517,6 +517,7 @@ def test_a_project_that_has_the_template_is_led_to_the_update(initialized: Initi
     assert "orch23 template update quickstart" in init(project, "quickstart").err
 
 
+@pytest.mark.usefixtures("copier_as_ever")
 def test_nothing_is_written_through_a_link(project: Project, tmp_path: Path) -> None:
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
@@ -627,6 +628,7 @@ def test_without_git_that_is_what_is_reported(project: Project, tmp_path: Path) 
     assert everything(project) == {}
 
 
+@pytest.mark.usefixtures("copier_as_ever")
 def test_no_configuration_of_the_users_git_decides_anything(project: Project, tmp_path: Path) -> None:
     hooks = tmp_path / "hooks"
     hooks.mkdir()
@@ -648,6 +650,7 @@ def test_no_configuration_of_the_users_git_decides_anything(project: Project, tm
     assert not witness.exists()
 
 
+@pytest.mark.usefixtures("copier_as_ever")
 def test_nothing_is_left_in_the_users_home_or_in_the_folder_for_temporary_files(
     project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -731,6 +734,7 @@ def test_a_url_runs_nothing(project: Project, url: str) -> None:
 # ---- what no template may ----------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("copier_as_ever")
 @pytest.mark.stride(2)
 @pytest.mark.parametrize(
     ("settings", "word"),
@@ -757,6 +761,7 @@ def test_a_template_that_would_run_code_is_refused(
     assert everything(project) == {}
 
 
+@pytest.mark.usefixtures("copier_as_ever")
 @pytest.mark.stride(2)
 @pytest.mark.parametrize("path", [".git/hooks/post-commit", "sub/.GIT/config", ".orch23/VERSION", "[[ '.git' ]]/x"])
 def test_a_template_writes_nothing_into_the_folders_of_git_and_orch23(
@@ -776,6 +781,7 @@ def test_a_template_writes_nothing_into_the_folders_of_git_and_orch23(
     assert everything(project) == {}
 
 
+@pytest.mark.usefixtures("copier_as_ever")
 def test_a_template_brings_no_links(project: Project, tmp_path: Path) -> None:
     repository = TemplateRepository(tmp_path / "house")
     repository.version({"notes.md": "one\n"}, settings={"_preserve_symlinks": True})
@@ -786,6 +792,7 @@ def test_a_template_brings_no_links(project: Project, tmp_path: Path) -> None:
     assert "'link', which is not a regular file" in refused.err
 
 
+@pytest.mark.usefixtures("copier_as_ever")
 def test_a_template_brings_nothing_of_another_repository_of_the_machine(project: Project, tmp_path: Path) -> None:
     private = house(tmp_path / "private")
     repository = TemplateRepository(tmp_path / "house").version({"notes.md": "one\n"})
@@ -797,6 +804,7 @@ def test_a_template_brings_nothing_of_another_repository_of_the_machine(project:
     assert everything(project) == {}
 
 
+@pytest.mark.usefixtures("copier_as_ever")
 def test_the_last_words_of_a_template_steer_no_terminal(project: Project, tmp_path: Path) -> None:
     says = {"_message_after_copy": "first\n\x1b[2Jsecond"}
     repository = TemplateRepository(tmp_path / "house").version({"notes.md": "one\n"}, "1.0", settings=says)

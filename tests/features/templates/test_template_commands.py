@@ -9,7 +9,7 @@ from scripts.make_templates import make_all
 from tests.project import Project
 from tests.template_repository import PIPELINE, TemplateRepository, git, house
 
-pytestmark = pytest.mark.slow  # each starts processes that load copier; test_first_minute.py is quick
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("prepared_copier")]
 
 HERE = Path(__file__).parents[3]
 LINES = "".join(f"line {number}\n" for number in range(1, 13))
@@ -208,6 +208,7 @@ def test_a_project_in_git_with_uncommitted_edits_is_updated_and_its_index_left_a
     assert git(housed.root, "ls-files", "--stage") == staged
 
 
+@pytest.mark.usefixtures("copier_as_ever")
 def test_nothing_is_written_through_a_link_that_came_since(
     housed: Project, repository: TemplateRepository, tmp_path: Path
 ) -> None:
@@ -294,6 +295,7 @@ def test_a_version_in_the_answers_is_a_version_and_nothing_else(housed: Project,
     assert housed.run("template", "update").code == 66
 
 
+@pytest.mark.usefixtures("copier_as_ever")
 def test_a_newer_version_that_runs_code_is_refused_and_nothing_changes(
     housed: Project, repository: TemplateRepository
 ) -> None:

@@ -45,6 +45,7 @@ def run(
         )
 
 
+@pytest.mark.slow
 def test_other_threads_have_the_turn_while_a_supervisor_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     held: list[bool] = []
 

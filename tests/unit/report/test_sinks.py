@@ -102,6 +102,7 @@ def folds() -> Iterator[str]:
                     yield f"{module}.{function.name}"
 
 
+@pytest.mark.slow
 def test_a_fold_without_a_reader_says_why_it_misses_no_event() -> None:
     # Readers of journals answer one question each.
     assert [one for one in folds() if not one.startswith("store.")] == sorted(PARTIAL)
