@@ -236,7 +236,7 @@ class AttemptLoop(Struct, frozen=True, kw_only=True):
                 dialogue=last.dialogue,
             )
             last = step_runner(stage.step).attempt(self, stage.step, turn)
-            # What an earlier attempt wrote stays the stage's own output, even if this attempt did not write it again.
+            # A file of an earlier attempt stays the stage's own output, even if this attempt did not write it again.
             last = replace(last, written=(earlier.written | last.written) & last.tree.keys())
             history.attempt, history.last = attempt, last
             failure = last.failure or self._verify(last, attempt)

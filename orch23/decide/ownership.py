@@ -132,7 +132,7 @@ def with_lost_records(lock: LockFile, plan: Plan, store: ProjectStore, git: "Git
             every.append(record)
     # A result that is on disk as a whole was the last one, whatever is newer.
     for record in sorted(every, key=lambda one: any(on_disk(p) != e for p, e in one.outputs.items())):
-        # A path has one original: another one is that of a stage with this name which ended before.
+        # A path has one original: another one belonged to a stage with this name which ended before.
         if any(originals.get(path, entry) != entry for path, entry in record.originals.items()):
             continue
         there, is_new = {(p, e) for p, e in record.outputs.items() if on_disk(p) == e}, record.stage not in found

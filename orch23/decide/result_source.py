@@ -1,6 +1,6 @@
 """A source of results from elsewhere, such as a shared cache: the port of a build to it (ADR 73).
 
-What a source says about a result is a claim. A lookup verifies it against its stage, and has no other result.
+A source only claims to have a result. A lookup verifies the claim against its stage, and has no other result.
 """
 
 import threading

@@ -55,7 +55,7 @@ class Claim(Struct, frozen=True):
 
 
 class FoundResult(Struct, frozen=True):
-    """A result of a source whose claim is valid. `tier` is that of the sandbox in which its steps ran."""
+    """A result of a source whose claim is valid. `tier` is the tier of the sandbox in which its steps ran."""
 
     record: Record
     about: ResultOrigin
@@ -63,7 +63,7 @@ class FoundResult(Struct, frozen=True):
 
 
 class InvalidResultError(ValueError):
-    """An entry that is damaged, forged, or not a result of the stage. `code` is that of the warning about it."""
+    """An entry that is damaged, forged, or not a result of the stage. `code` is the code of the warning about it."""
 
     def __init__(self, message: str, *, code: str = "W698") -> None:
         """Store what is wrong."""

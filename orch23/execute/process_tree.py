@@ -199,7 +199,7 @@ def kill_tree(tree: ProcessTree) -> tuple[int, ...]:
 def _was_only_child(tree: ProcessTree) -> bool:
     """Reap the leader if no other step runs, and return whether orch23 has no child left: then the step has ended."""
     # One system call instead of a search in /proc: orphans of the step are children of orch23 by now. No other step
-    # can start meanwhile, so the pid of the leader is not that of another step.
+    # can start meanwhile, so the pid of the leader is not the pid of another step.
     with _STEPS_LOCK:
         if _STEPS.keys() != {tree.leader}:
             return False

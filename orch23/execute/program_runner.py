@@ -23,7 +23,7 @@ from orch23.providers.adapter import ProgramCall, ProgramResult
 from orch23.store.safe_files import FileStamp, is_temp, stamp_of, walk_tree
 
 _OWN_FOLDERS = frozenset({".orch23", "logs"})
-# Of `.git` only these are compared: git itself writes to the others at any command.
+# Only these files of `.git` are compared: git itself writes the others at any command.
 _GIT_NAMES = frozenset({"hooks", "config"})
 
 

@@ -18,7 +18,7 @@ _MOST = 10
 
 
 def brace_warnings(parsed: ParsedText, text: str) -> tuple[Diagnostic, ...]:
-    """Return a warning for each value that has a name of expressions in `{{ }}`. `text` is that of the pipeline."""
+    """Return a warning for each value that has a name of expressions in `{{ }}`. `text` is the text of the pipeline."""
     return tuple(_warnings(parsed))[:_MOST] if _BRACES.search(text) else ()
 
 

@@ -240,7 +240,7 @@ PriceKind: TypeAlias = Literal["none", "free", "known", "unknown"]
 
 
 class CallRange(Struct, frozen=True):
-    """The number of requests of a stage; None if it is not known. `has_new_items`: that of the items known so far."""
+    """The number of requests of a stage; None if it is not known. `has_new_items`: only known items are counted."""
 
     minimum: int = 0
     maximum: int | None = 0

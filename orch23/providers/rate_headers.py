@@ -114,7 +114,7 @@ def _duration_s(text: str) -> float | None:
 def _seconds_until(text: str, headers: Mapping[str, str], now: datetime | None) -> float | None:
     try:
         date = datetime.fromisoformat(text)
-        # The date of a reset belongs to the server's clock: that of this machine may differ.
+        # The date of a reset belongs to the server's clock: the clock of this machine may differ.
         there = now or http_date(headers.get("date", "")) or datetime.now(UTC)
         seconds = ((date if date.tzinfo else date.replace(tzinfo=UTC)) - there).total_seconds()
     except (ValueError, OverflowError):

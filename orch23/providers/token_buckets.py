@@ -65,7 +65,7 @@ class AdaptivePace(Struct):
     After it one request is sent, and each accepted one lets one more be on its way, so they do not come all at once.
     The rate becomes the one at which the server accepted requests since the last refusal, or half of that if it did
     not say how long to wait; each accepted request raises it by the same amount. `random` returns a number from 0 to 1.
-    `resume_at` is the end of the pause, `required_until` that of the last one that the server required.
+    `resume_at` is the end of the pause, `required_until` the end of the last pause that the server required.
     """
 
     random: Callable[[], float]

@@ -44,7 +44,7 @@ def hidden_reasons(events: Iterable[Event]) -> str:
     """Return the reason of each attempt of a stage: `3 attempts failed: 1: no module; 2, 3: cut off`.
 
     Empty unless a result failed its verification, and the last attempt failed before there was a result to verify: its
-    reason says nothing about that of the earlier one.
+    reason says nothing about the earlier one.
     """
     ended = [one for one in events if isinstance(one.data, AttemptFinished) and one.data.attempt]
     kinds = [one.data.failure_kind for one in ended if isinstance(one.data, AttemptFinished)]

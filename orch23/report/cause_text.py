@@ -10,7 +10,7 @@ _PLAIN = lazy_pattern(r"[\w./@+-]+")
 
 
 def cause_lines(pipeline: Pipeline, stage: str, cause: LikelyCause, style: Style, code: str = "") -> list[str]:
-    """Return the lines of a cause; `code` is that of the error that it explains, or empty."""
+    """Return the lines of a cause; `code` is the code of the error that it explains, or empty."""
     name = f"{cause_name(cause)}[{code}]" if code else cause_name(cause)
     lines = [f"  {style.paint(name, 'notice')}: {visible(cause.text)}"]
     if cause.key:

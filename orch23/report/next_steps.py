@@ -49,13 +49,13 @@ def next_step(
 def trace_hint(command: str, place: str) -> str:
     """Return how to see which command of a text or script of a shell failed; empty for another program.
 
-    `command` is that of the stage; `place` is where it is written, or empty.
+    `command` is the command of the stage; `place` is where it is written, or empty.
     """
     typed = typed_command(command)
     words = _words_of_one(typed)
     if script := _script(words):
         return f"to see each command before it runs, write `set -x` in `{script}`, after its first line"
-    # Of one program alone, bash would show only its name.
+    # For one program alone, bash would show only its name.
     if typed == command or (words and words[0] not in _EXITS):
         return ""
     where = f" ({place})" if place else ""

@@ -378,7 +378,7 @@ def _restore_texts(reasons: Sequence[Reason]) -> tuple[str, ...]:
 
 
 def _as_before(clause: str) -> str:
-    # What changed is a reason to run: the text has to say why the stage does not.
+    # A change is a reason to run: the text has to say why the stage does not.
     return f"{clause} back" if clause.endswith(" changed") else f"{clause}; an earlier result has the same inputs"
 
 

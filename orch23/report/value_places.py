@@ -12,7 +12,7 @@ _VAR = re.compile(r"\$\{\{\s*vars\.(\w+)\s*\}\}")
 def model_places(pipeline: Pipeline, name: str, place: Location, source: str) -> tuple[Related, ...]:
     """Return where the model of a stage is set: at a var, or outside of the file; nothing if it is at the place.
 
-    `place` is that of `llm.model`, `source` the text of its file.
+    `place` is the place of `llm.model`, `source` the text of its file.
     """
     stage = next((one for one in pipeline.stages if one.name == family_of(name)), None)
     if not isinstance(stage, Stage) or not is_llm(stage.step):

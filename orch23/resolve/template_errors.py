@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 _TAGS = ("if", "for", "set", "filter", "macro", "raw", "with")
 _PARTS_OF_TAGS = (*_TAGS, "elif", "else", *(f"end{one}" for one in _TAGS))
-# Of other languages.
+# Words of other languages.
 _ENDS = {"fi": "endif", "end": "endif", "done": "endfor", "elseif": "elif", "elsif": "elif", "foreach": "for"}
 _BLOCK_FILTERS = ("blocks", "block")
 

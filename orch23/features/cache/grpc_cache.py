@@ -101,7 +101,7 @@ class GrpcCache:
             raise BlobFault(TOO_LARGE) from None
 
     def put_entry(self, digest: Digest, data: bytes, *, replace: bool = False) -> None:
-        """See the port. Of two that write within some seconds the second may win.
+        """See the port. If two builds write within some seconds, the second entry may replace the first.
 
         An entry that is too large for a message of the server is not stored.
         """
