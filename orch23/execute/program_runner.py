@@ -31,7 +31,7 @@ _STDERR_TAIL_BYTES = 64_000
 _CLOSE_WITHIN_S = 10.0
 _MAX_NAMED = 5
 _PYTHON = lazy_pattern(r"python[0-9.]*")
-# In place of an interpreter, for a program that is not Python: it is in a system folder, so no other path is readable.
+# The interpreter of a program that is not Python. It is in a system folder, so it makes no other path readable.
 _NO_INTERPRETER = Path("/usr/bin/env")
 
 _FAULTS: Mapping[EndReason, Literal["time", "output", "limit", "cancelled"]] = {
