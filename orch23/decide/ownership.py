@@ -89,8 +89,8 @@ def _grouped(pairs: Iterable[tuple[str, _T]]) -> dict[str, list[_T]]:
 def is_proven(record: Record, records: ResultIndex) -> bool:
     """Return whether the user's builds have stored this record, under any name of the stage.
 
-    The lock file can come with a clone, and others can write into a store (ADR 60). Of a result that `reset` dropped,
-    the store has the part that was on disk then.
+    The lock file can come with a clone, and others can write into a store (ADR 60). If `reset` dropped a result,
+    the store has the part of it that was on disk then.
     """
     # The digest of a key does not cover the outputs: a forged record has the right key with other files.
     if not record.failed:

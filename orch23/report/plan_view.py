@@ -86,8 +86,9 @@ class PlanLine(Struct, frozen=True, kw_only=True):
 
     `files` are the inputs and outputs that it declares.
 
-    `network`: the step or its processes use the network. `sandbox`: all its processes run in a sandbox. Of a foreach
-    without items, both describe the least confined item that is possible. `accept` is the command that keeps an edit.
+    `network`: the step or its processes use the network. `sandbox`: all its processes run in a sandbox. For a
+    foreach without items, both describe the least confined item that is possible. `accept`: the command that keeps an
+    edit.
     """
 
     stage: str
