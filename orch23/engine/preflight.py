@@ -135,7 +135,7 @@ _LOCAL = (
 
 
 class CallPreflight(Struct, frozen=True, kw_only=True):
-    """Checks that the models and servers of a build can be called. `budget` is that of the command line.
+    """Checks that the models and servers of a build can be called. `budget` is from the command line.
 
     `ask_consent` asks the user on the terminal for consent to grants; False if the user refuses or no terminal is
     there.

@@ -103,7 +103,7 @@ def deny_memory_access() -> bool:
 def starting_leader() -> Iterator[None]:
     """Mark the leader that is started within by a blocked signal, and let no other thread search for orphans.
 
-    Until `register_leader` the leader looks like an orphan. The signal mask is that of the thread, so other threads
+    Until `register_leader` the leader looks like an orphan. The signal mask belongs to the thread, so other threads
     mark nothing. The limit that `register_leader` sets would alone come too late: on a busy machine a shell forks
     before its parent runs again.
     """

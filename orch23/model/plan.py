@@ -83,7 +83,7 @@ class Plan(Struct, frozen=True, kw_only=True, dict=True):
         return {name: group for group, names in self.groups.items() for name in names}
 
     def is_declared(self, name: str) -> bool:
-        """Return whether a name is that of a node, or may be that of an item of a foreach that is not expanded yet."""
+        """Return whether a name belongs to a node, or may belong to an item of a foreach that is not expanded yet."""
         return name in self.nodes or isinstance(self.nodes.get(family_of(name)), ForeachStage)
 
     def earlier_items(self, name: str) -> tuple[str, ...]:

@@ -64,7 +64,7 @@ _NAMES = {"attempt": "attempts", "exit_code": "last_test_exit_code", "error": "l
 
 
 class StageState(Struct, frozen=True, kw_only=True, rename=_NAMES):
-    """The state of one stage. `state` is that of seed 001, `phase` that of seed 000; the first `attempt` is 1."""
+    """The state of one stage. `state` is as in seed 001, `phase` as in seed 000; the first `attempt` is 1."""
 
     status: str = "waiting"
     state: SeedState = "INIT"
