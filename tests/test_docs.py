@@ -15,6 +15,15 @@ from orch23.model.errors import ExitCode
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 LINK = re.compile(r"\]\((?!https?:|#|mailto:)([^)#\s]+)[^)]*\)")
+PRODUCT = ROOT / "orch23"
+# Pages that describe the code as it is. A record of a decision keeps the names of its time.
+ABOUT_THE_CODE = ["AGENTS.md", "CONTRIBUTING.md", "SECURITY.md", "docs/architecture.md", "docs/plugins.md"]
+PACKAGES = "|".join(sorted(one.name for one in PRODUCT.iterdir() if (one / "__init__.py").exists()))
+DOTTED = re.compile(rf"(?<![\w/.-])(?:(?:orch23\.)?(?:{PACKAGES})|scripts|bench)(?:\.\w+)+(?![\w/(])")
+PATH = re.compile(rf"(?<![\w/.:-])(?:orch23/)?(?:{PACKAGES}|tests|scripts|docs|bench)/[\w/.-]*[\w/]")
+# In a list of modules: the folder of a feature, and modules of it in the lines below.
+PART = re.compile(r"^(features\.\w+) .*\n((?:  .*\n)+)", re.MULTILINE)
+MODULES_OF_PART = re.compile(r"^  (\w[\w., ]*?)  +", re.MULTILINE)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
@@ -44,6 +53,32 @@ def test_every_make_command_that_a_page_names_exists() -> None:
     named = {name for page in PAGES for name in re.findall(r"(?:`|^)make ([a-z]+)", page.read_text(), re.MULTILINE)}
     assert named >= {"demo", "test"}
     assert named <= made
+
+
+def exists(name: str) -> bool:
+    """Return whether a dotted name is a folder or a module, or is in a module that it names."""
+    parts = name.removeprefix("orch23.").split(".")
+    for length in range(len(parts), 0, -1):
+        path = Path(ROOT if parts[0] in {"scripts", "bench"} else PRODUCT, *parts[:length])
+        if path.with_suffix(".py").is_file():
+            text = path.with_suffix(".py").read_text()
+            return all(re.search(rf"\b{part}\b", text) for part in parts[length:])
+        if path.is_dir():
+            return length == len(parts)
+    return False
+
+
+@pytest.mark.parametrize("page", ABOUT_THE_CODE)
+def test_modules_and_paths_that_a_page_about_the_code_names_exist(page: str) -> None:
+    text = (ROOT / page).read_text()
+    dotted = [one for one in DOTTED.findall(text) if not one.endswith((".NAME", ".html", ".md", ".sqlite"))]
+    for folder, below in PART.findall(text):
+        dotted += [f"{folder}.{one}" for names in MODULES_OF_PART.findall(below) for one in names.split(", ")]
+    paths = [one for one in PATH.findall(text) if "NAME" not in one and not one.endswith("_")]
+    assert len(dotted) + len(paths) >= 3
+    assert [one for one in dotted if not exists(one)] == []
+    assert [one for one in paths if not ((ROOT / one).exists() or (PRODUCT / one).exists())] == []
+    assert set(re.findall(r"\btest_\w+\.py", text)) <= {one.name for one in (ROOT / "tests").rglob("test_*.py")}
 
 
 def test_the_pipeline_in_the_readme_is_valid(tmp_path: Path) -> None:

@@ -118,7 +118,7 @@ class AttemptHistory(Struct):
     """The attempts of a stage so far: its model calls, whether a result failed its verification, and how each ended.
 
     `last` is the result of the last one, `proposals` are the responses whose files failed. Another loop can go on from
-    here, if what checks several stages together refuses the result.
+    here, if a check of several stages together refuses the result.
     """
 
     used: set[str] = field(default_factory=set)
@@ -202,7 +202,7 @@ class AttemptLoop(Struct, frozen=True, kw_only=True):
     def run(self, start: tuple[Record | StageResult, Failure] | None = None) -> StageResult:
         """Run attempts until one passes.
 
-        `start` is a result that passed before and failed now, with that failure: a recorded one, or that of the last
+        `start` is a result that passed before, and its failure now. It is a recorded result, or the result of the last
         attempt in the history.
         """
         stage, retry, history = self.resolved.stage, self.resolved.stage.retry, self.history
@@ -235,7 +235,7 @@ class AttemptLoop(Struct, frozen=True, kw_only=True):
                 dialogue=last.dialogue,
             )
             last = step_runner(stage.step).attempt(self, stage.step, turn)
-            # What an earlier attempt wrote stays the stage's own output, even if this attempt did not write it again.
+            # A file of an earlier attempt stays the stage's own output, even if this attempt did not write it again.
             last = replace(last, written=(earlier.written | last.written) & last.tree.keys())
             history.attempt, history.last = attempt, last
             failure = last.failure or self._verify(last, attempt)
@@ -245,7 +245,7 @@ class AttemptLoop(Struct, frozen=True, kw_only=True):
             if failure is None:
                 return self._done(last, attempt, None)
             if failure.escalates and attempt <= retry.max:
-                # A refusal has nothing that another model could correct: it gets the same prompt.
+                # After a refusal, the next model has nothing to correct: it gets the same prompt.
                 last, failure = before
                 continue
             if stop := history.stops(retry, failure):
@@ -257,7 +257,7 @@ class AttemptLoop(Struct, frozen=True, kw_only=True):
 
         Each request is checked again before it is sent, since attempts add to it.
         """
-        # Before inputs are stored, since the store keeps bytes and the lock file, with the manifest, is committed.
+        # Before inputs are stored: the store keeps their bytes, and the lock file with the manifest is committed.
         problems, step = guard_manifest(self.safeguards.secrets, self.resolved), self.resolved.stage.step
         if not problems and not self.resolved.broken:
             problems = step_runner(step).forbidden(self, step)
@@ -293,7 +293,7 @@ class AttemptLoop(Struct, frozen=True, kw_only=True):
 
     def _verify(self, last: AttemptResult, attempt: int) -> Failure | None:
         owned = self._owned(last)
-        if last.keeps:  # files that only match a pattern are verified, and stay the user's
+        if last.keeps:  # also the user's files that match a pattern: they are verified, and stay the user's
             owned |= {path: entry for path, entry in last.tree.items() if match_any(self.resolved.stage.outputs, path)}
         failure = self.verifier.verify(owned, last.tree, attempt)
         self.history.has_failed |= failure is not None
@@ -436,7 +436,7 @@ class ProcessStepRunner(StepRunner):
     """Runs programs. A step kind adds the methods of `attempt.process_runner.ProcessHooks`."""
 
     def unfixable(self, step: Any, runner: ProcessRunner, files: Files) -> tuple[Diagnostic, ...]:
-        """Return an error for each file that the stage cannot write, and with which the step fails in any case.
+        """Return an error for each file that makes the step fail in any case, and that the stage cannot write.
 
         Called before the first model call, for a step of `verify`; `files` are its inputs.
         """

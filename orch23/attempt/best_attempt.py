@@ -10,7 +10,7 @@ from orch23.model.pipeline import Stage
 
 
 class FailedAttempt(Protocol):
-    """The result of an attempt. `failure` is that of the attempt itself; None if only its verification failed."""
+    """The result of an attempt. `failure` is its own failure; None if only its verification failed."""
 
     @property
     def failure(self) -> Failure | None:

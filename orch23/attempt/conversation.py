@@ -67,7 +67,7 @@ class RequestBuilder(Struct, frozen=True):
     ) -> tuple[Request | None, tuple[Diagnostic, ...]]:
         """Return the request of one attempt and the errors that forbid it; None if the prompt cannot be rendered.
 
-        `step` is that of the attempt.
+        `step` is the step of the attempt.
         """
         from orch23.model.media import accepting  # noqa: PLC0415 - only for stages that call a model
 
@@ -234,7 +234,7 @@ class RecordedConversation(Struct, frozen=True, kw_only=True):
 
 
 def with_more_tokens(request: Request, stop: str, more: OnTruncated, most: int | None = None) -> Request | None:
-    """Return a truncated request with a higher token limit, at most that of the model.
+    """Return a truncated request with a higher token limit, at most the limit of the model.
 
     None if its response is complete, or the limit cannot be raised.
     """
@@ -253,7 +253,7 @@ class RecordedResponses(Struct, frozen=True, kw_only=True):
 
 
 def find_recorded(recorded: RecordingProvider, step: "LLMStep", request: Request) -> RecordedResponses:
-    """Follow `complete` through the recordings, without any call. `step` is that of the attempt."""
+    """Follow `complete` through the recordings, without any call. `step` is the step of the attempt."""
     more = truncation_policy(step)
     found: list[Exchange] = []
     for _ in range(more.retries + 1):

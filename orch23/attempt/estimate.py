@@ -222,7 +222,7 @@ def _most(basis: EstimateBasis, tariff_of: TariffOf) -> Decimal | None:
     if not isinstance(node, Stage) or not is_llm(node.step) or request is None:
         return None
     attempts = _attempts(node)
-    # Of a response, after the truncated ones before it.
+    # The most tokens of a response, also after truncated ones.
     limits = ((with_token_limit(step).max_tokens, truncation_policy(step)) for step in attempts)
     most_tokens = max(int(tokens * more.factor**more.retries) for tokens, more in limits)
     costs = [

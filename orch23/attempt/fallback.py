@@ -39,8 +39,8 @@ class FallbackConversation(RecordedConversation, Struct, frozen=True, kw_only=Tr
     def next_sample(self, request: Request) -> Request:
         """Return the first of the requests that is recorded: of the provider, then of each fallback.
 
-        If none is, return that of the provider. The requests before the returned one count as used: a replay makes the
-        same choice.
+        If none is, return the request to the provider. The requests before the returned one count as used: a replay
+        makes the same choice.
         """
         chosen = RecordedConversation.next_sample(self, request)
         if not self.is_recorded(chosen):

@@ -59,7 +59,7 @@ _NO_CONNECTION: Final = (
 _REFUSED: Final = ("connection refused", "ECONNREFUSED", "couldn't connect to server", "failed to connect to ")
 _LOOPBACK: Final = ("localhost", "127.0.0.1", "[::1]")
 _DOWNLOADERS: Final = ("curl", "wget")
-# Of curl and wget, which may print nothing: no host was found, or none was reached.
+# Exit codes of curl and wget, which may print nothing: no host was found, or none was reached.
 _NO_HOST: Final = (4, 6, 7, 28)
 _QUOTES = lazy_pattern("['\"`\u2018\u2019]")
 _BETWEEN_WORDS = lazy_pattern("[\\s:,;()\\[\\]<>\"'`\u2018\u2019=]")
@@ -160,7 +160,7 @@ class FailedStep(Struct, frozen=True, kw_only=True):
             return LikelyCause(kind="path", text=text, key=key, value=entry or "", appends=bool(entry), hint=hint)
         seen = [Path(one) for one in (*SYSTEM_FOLDERS, *_OF_THE_SYSTEM, Path(self.interpreter).parent.parent)]
         is_seen = any(map(place.is_relative_to, seen)) or not (path.startswith("~") or self.project.is_isolated())
-        # Output can name any file. That it is in the command shows that the author of the pipeline wants it.
+        # Output can name any file. The author of the pipeline wants this one, since the command names it.
         if is_seen or path not in self.command or _is_private(str(place)[1:]) or not place.is_file():
             return None
         where = "your home directory" if path.startswith("~") else "that directory"

@@ -281,7 +281,7 @@ class LlmEvents(Struct, kw_only=True):
 
     def requested(self, request: Request) -> None:
         """Keep and report a request, before it is sent."""
-        # Of former responses: of those that are turns, else of the one that the prompt may show.
+        # Bytes of former responses: those that are turns, else the one that the prompt may show.
         turns = [message.content for message in request.messages if message.role == "assistant"]
         self._keep("prompt.txt", f"{request.system}\n\n{request.text}" if request.system else request.text)
         data = LlmRequest(

@@ -53,7 +53,7 @@ class NetworkAccess:
         """Call `end` from another thread if the build is interrupted inside of this context."""
         with self._lock:
             self._open[id(end)] = end
-            # Checked under the lock: otherwise `close` could run between the check and the entry, and end nothing.
+            # Under the lock, so that `close` cannot run between the line above and this one, and miss this call.
             closed = self._is_closed
         try:
             if closed:
@@ -68,7 +68,7 @@ class NetworkAccess:
         with self._lock:
             self._is_closed = True
             ends = list(self._open.values())
-        # Outside of the lock, which the ended threads take when they leave.
+        # Without the lock: the ended threads need it to remove themselves from `_open`.
         for end in ends:
             end()
 
@@ -88,7 +88,7 @@ class TrackedText:
     __slots__ = ("_known", "_read", "text")
 
     def __init__(self, read: ReadText) -> None:
-        """Set the function that reads the text; a tracked one is only peeked at."""
+        """Set the function that reads the text. If that is a `TrackedText`, it does not note this use."""
         self._read = read.peek if isinstance(read, TrackedText) else read
         self._known: str | None = None
         self.text: str | None = None
@@ -99,14 +99,14 @@ class TrackedText:
         return self.text
 
     def peek(self) -> str:
-        """Return the text, for a prompt that may not show it."""
+        """Return the text without noting that a prompt has read it."""
         if self._known is None:
             self._known = self._read()
         return self._known
 
 
 def track_reads(this: AttemptContext) -> AttemptContext:
-    """Return a context that knows which of its inputs the prompt has read; none yet, whatever the given one knows."""
+    """Return a copy of a context that notes which inputs a prompt reads. It starts with none."""
     return replace(this, given=_watched(this.given), own=_watched(this.own))
 
 
@@ -125,17 +125,17 @@ def guard_request(
     # One search for all texts: nearly every request ends here.
     if not request.media and not secrets.may_contain((stored, *texts)):
         return request, ()
-    # These are stored with the result, in its manifest: a secret in them is refused and never redacted.
+    # Endpoint, model and parameters are stored in the manifest: a secret in them is refused, and never redacted.
     if fixed := secrets.find(stored):
         return request, tuple(_stored(stage.name, name) for name in _names(fixed))
-    # A picture or a PDF is compressed, but its notes may be readable. Nothing can be taken out of it.
+    # A picture or a PDF is compressed, but its notes may be readable. A secret cannot be removed from it.
     in_media = [(name, one.path) for one in request.media for name in _names(secrets.find(one.data.decode("latin-1")))]
     if in_media:
         return request, tuple(_sent(name, path, _LEAVE_OUT) for name, path in in_media)
     found = [finding for text in texts for finding in secrets.find(text)]
     if not found:
         return request, ()
-    # A machine without the variable does not know the value, and sends it (docs/secrets.md).
+    # Only values that this machine has in its environment are redacted (docs/secrets.md).
     if is_llm(step) and step.secrets == "redact":
         clean = _redacted(secrets, request)
         unplaced = {
@@ -201,7 +201,7 @@ def _redacted(secrets: Secrets, request: Request) -> Request:
     messages = clean(request.messages)
 
     def length_of(count: int) -> int:
-        # What a provider caches must be a prefix of the redacted text, or nothing.
+        # The part that a provider caches must be a prefix of the redacted text; otherwise nothing is cached.
         head = secrets.redact(request.messages[0].content[:count]) if request.messages else ""
         return len(head) if messages and messages[0].content.startswith(head) else 0
 
@@ -232,7 +232,7 @@ class _Text(Struct, frozen=True):
 def _places(
     secrets: Secrets, name: str, request: Request, stage: Stage, this: AttemptContext, sources: AuthorTexts
 ) -> tuple[str, ...]:
-    """Return where a secret comes from; if no source has it alone, the line of the rendered prompt."""
+    """Return where a secret comes from. If no single source contains it, return the line of the rendered prompt."""
     for texts in (_origins(stage, this, sources), _rendered(request)):
         found = [one.at(finding.line) for one in texts for finding in secrets.find(one.text) if finding.name == name]
         if found:
@@ -253,7 +253,7 @@ def _origins(stage: Stage, this: AttemptContext, sources: AuthorTexts) -> Iterat
 
 
 def _whole(one: PromptInput, text: str, sources: AuthorTexts) -> _Text:
-    """Return an input's text; of a slice the whole file, so that the line number is that of the file."""
+    """Return an input's text; a slice with as many empty lines before it as its file has lines, for line numbers."""
     if not one.slice:
         return _Text(one.path, text)
     whole, _ = sources.text(one.path) if one.slice != "list" else (None, None)
@@ -292,7 +292,7 @@ def _json(value: Json) -> str:
 def sent_files(files: tuple[str, ...], this: AttemptContext, sources: AuthorTexts) -> tuple[SentFile, ...]:
     """Return the files that a request contains, whole or in part: inputs that the prompt read, and `files`.
 
-    `files` are the author's own. Those of the messages that it continues come first.
+    `files` are the author's own. If the request continues a conversation, the files of that come first.
     """
     before = this.dialogue.files if this.dialogue is not None else ()
     if this.dialogue is not None and this.dialogue.response is None:

@@ -26,9 +26,9 @@ from orch23.steps.registry import is_llm
 from orch23.store.workspace import Workspace
 
 _MISSING_SLICE = "E833"
-# Of a prompt or program whose inputs are all known: it is rendered as for a request, or it is refused before.
+# Codes of a prompt or program whose inputs are all known: it is rendered as for a request, or refused before.
 _OF_PROMPTS = frozenset({"E812", "E831", "E832", "E834", "E837", _MISSING_SLICE})
-# Of the server that was called: it has no key or refuses it, cannot be reached, or is not one of models.
+# Codes of the server that was called: a missing or refused key, no connection, or not a server of models.
 _OF_SERVERS = frozenset({"E412", "E414", "E419", "E421"})
 
 
@@ -126,7 +126,7 @@ def _located(plan: Plan, stage: Stage, problem: Diagnostic) -> Diagnostic:
         return problem
     missing = _slice_of(stage, problem)
     place = plan.pipeline.place_in(stage, *(missing[0] if missing else ()))
-    # What the error is about, such as a file, comes before the stage, which the location shows.
+    # The subject of the error, such as a file, comes before the stage, which the location shows.
     return replace(problem, location=place, subject=None if missing else problem.subject or stage.name)
 
 

@@ -113,7 +113,7 @@ def _foreign_words(schema: Json, draft: Draft) -> Iterator[tuple[str, str]]:
 
 
 def schemas_in(root: Json) -> Iterator[tuple[Mapping[str, Json], str, _Library]]:
-    """Yield each schema in a schema once, in order, with its JSON pointer, or that of a reference, and its resolver."""
+    """Yield each schema in a schema once, in order, with its pointer, or the one of a reference, and its resolver."""
     if not isinstance(root, Mapping):
         return
     draft = draft_of(root) or DEFAULT_DRAFT

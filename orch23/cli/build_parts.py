@@ -66,7 +66,7 @@ class BuildRequest(Struct, frozen=True, kw_only=True):
     stage whose response is not recorded waits. `shared_budget` is the limit of several builds together. `approve`
     raises an error if the preview of the build is not the plan that was approved, and returns what limits a decision
     to that plan. `cache` is the shared cache that the user names, as an absolute path or a URL, or `off`; with
-    `cache_write` results are stored in it. `executor` replaces that of the pipeline; `scheduler` is the address
+    `cache_write` results are stored in it. `executor` replaces the one in the pipeline; `scheduler` is the address
     that it uses.
     """
 

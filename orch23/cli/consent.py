@@ -125,7 +125,7 @@ def _grants_of_cache(project: Project) -> tuple[Grant, ...]:
         return ()
     from orch23.model.shared_cache import cache_grant  # noqa: PLC0415 - few pipelines name a cache
 
-    # A cache that the user names meanwhile does not revoke the consent to that of the pipeline.
+    # A cache that the user names meanwhile does not revoke the consent to the pipeline's cache.
     environ = {name: value for name, value in project.settings.environ.items() if name != CACHE_VARIABLE}
     grant = cache_grant(project.pipeline.cache, environ)
     return () if grant is None else (grant,)

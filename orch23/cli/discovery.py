@@ -155,7 +155,7 @@ def required_pipeline(found: FoundProject) -> Path:
     hint = "create one with `orch23 init`"
     if existing:
         having = [name for name in existing if _may_have(found.start / name, found.stages)] or existing
-        # Of many pipelines, only one is shown: a line of twenty commands is not read.
+        # Only one of many pipelines is shown: a line of twenty commands is not read.
         named = having if len(having) <= _MOST_COMMANDS else ["PIPELINE", having[0]]
         commands = [f"`{' '.join((command, name, *found.stages))}`" for name in named]
         hint = f"name one: {(', ' if named is having else ', such as ').join(commands)}"

@@ -22,7 +22,7 @@ class PipelineArguments(Struct, frozen=True, kw_only=True):
     """The pipeline and stages on a command line, how they select, and what overrides the pipeline's own values.
 
     The fields are the names of the parameters of commands. `cache` is the shared cache as the user names it. `executor`
-    replaces that of the pipeline; `scheduler` is the address that executors use.
+    replaces the one in the pipeline; `scheduler` is the address that executors use.
     """
 
     arguments: tuple[str, ...] = ()

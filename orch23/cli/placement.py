@@ -197,7 +197,7 @@ def nodes_to_run(seen: Preview, selected: Collection[str]) -> tuple[Stage | Fore
 
 
 def check_offline(pipeline: Pipeline, name_of: NameOf, scheduler: str, cache: str, look: Callable[[], Preview]) -> None:
-    """Refuse an offline build whose steps would be sent to another machine. `cache` is that of the workers.
+    """Refuse an offline build whose steps would be sent to another machine. `cache` is the cache of the workers.
 
     Raises:
         ConfigurationError: with the first stage that would be.

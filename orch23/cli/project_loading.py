@@ -133,7 +133,7 @@ class Project(Struct, frozen=True, kw_only=True):
 def open_project(settings: ProjectSettings, stale_snapshot: StaleSnapshot | None = None) -> Project:
     """Return the project with its pipeline loaded. Writes nothing.
 
-    `stale_snapshot` is that of the last build of the same command, if one is known.
+    `stale_snapshot` comes from the last build of the same command, if one is known.
 
     Raises:
         InvalidInputError: the pipeline has errors; with all of them.
@@ -182,7 +182,7 @@ def _project(settings: ProjectSettings, loaded: LoadedPipeline, store: ProjectSt
 
 
 def usual_executor(pipeline: Pipeline, named: str | None) -> str:
-    """Return the executor of stages whose pools state none: that of the command line, or of the pipeline.
+    """Return the executor of stages whose pools state none: from the command line, or from the pipeline.
 
     Raises:
         UsageError: the command line replaces the executor of a plugin, whose version is in the keys of stages.

@@ -154,7 +154,7 @@ def open_cache(
 def granted_settings(
     declared: DeclaredCache, environ: Mapping[str, str], options: CacheOptions, consent: Consent
 ) -> tuple[CacheSettings, Grant | None]:
-    """Return the settings of the cache, and the grant that the user has not given for that of the pipeline.
+    """Return the settings of the cache, and the grant that the user has not given for the cache of the pipeline.
 
     Raises:
         ConfigurationError: the cache is named wrongly.

@@ -480,7 +480,7 @@ class StageDecider(Struct):
         if any(entry in (r.originals.get(path), path in r.bases and r.bases[path].start) for r in owning):
             return False
         if self.state.ownership.is_known(path, entry):
-            # What another stage made that has ended is no edit. Of an ended item, the later ones of its chain keep it.
+            # A file of another, ended stage is not an edit. If that was an item, later items of its chain keep it.
             return self.state.was_given_up(path, entry, chained=link is not None and link.chain != name)
         return link is None or entry != self.state.original(path)
 

@@ -62,7 +62,7 @@ _MOST_SUGGESTIONS = 50
 class WholePriorState(Struct):
     """The whole lock file and history.
 
-    `sha256` is that of the lock file that an earlier build wrote, in hex, if it is known. `_known` is that file.
+    `sha256` is the digest of the lock file that an earlier build wrote, in hex, if known. `_known` is that file.
     """
 
     root: Path
@@ -101,7 +101,7 @@ class WholePriorState(Struct):
 class PartialPriorState(Struct):
     """The records of some stages, after a build with nothing to do, which leaves no other history.
 
-    `sha256` is that of the lock file that the build before wrote, in hex. A file with the change time `ctime_ns` is
+    `sha256` is the digest of the lock file of the build before, in hex. A file with the change time `ctime_ns` is
     still that one; if that is 0, the file is hashed. `_data` are its bytes and `_records` the records of the stages,
     once it was read.
     """

@@ -89,8 +89,8 @@ def _grouped(pairs: Iterable[tuple[str, _T]]) -> dict[str, list[_T]]:
 def is_proven(record: Record, records: ResultIndex) -> bool:
     """Return whether the user's builds have stored this record, under any name of the stage.
 
-    The lock file can come with a clone, and others can write into a store (ADR 60). Of a result that `reset` dropped,
-    the store has the part that was on disk then.
+    The lock file can come with a clone, and others can write into a store (ADR 60). If `reset` dropped a result,
+    the store has the part of it that was on disk then.
     """
     # The digest of a key does not cover the outputs: a forged record has the right key with other files.
     if not record.failed:
@@ -132,7 +132,7 @@ def with_lost_records(lock: LockFile, plan: Plan, store: ProjectStore, git: "Git
             every.append(record)
     # A result that is on disk as a whole was the last one, whatever is newer.
     for record in sorted(every, key=lambda one: any(on_disk(p) != e for p, e in one.outputs.items())):
-        # A path has one original: another one is that of a stage with this name which ended before.
+        # A path has one original: another one belonged to a stage with this name which ended before.
         if any(originals.get(path, entry) != entry for path, entry in record.originals.items()):
             continue
         there, is_new = {(p, e) for p, e in record.outputs.items() if on_disk(p) == e}, record.stage not in found

@@ -40,7 +40,7 @@ def removals(
             lost += [(name, path) for path in base if match_any(node.fence.delete, path)]
     again = PatternSet(writes)
     for name in state.former:
-        # Of a foreach that is not expanded, any item may be made again.
+        # Any item of a foreach that is not expanded may be made again.
         if name in active or family_of(name) in active:
             lost += [(name, path) for path in _left(state, name, state.former[name], active, made)]
     ended = ObsoleteFiles(state).replacements() if is_whole else ()

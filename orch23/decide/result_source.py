@@ -1,6 +1,6 @@
 """A source of results from elsewhere, such as a shared cache: the port of a build to it (ADR 73).
 
-What a source says about a result is a claim. A lookup verifies it against its stage, and has no other result.
+A source only claims to have a result. A lookup verifies the claim against its stage, and has no other result.
 """
 
 import threading
@@ -59,7 +59,7 @@ class Claim(Struct, frozen=True):
 
 
 class FoundResult(Struct, frozen=True):
-    """A result of a source whose claim is valid. `tier` is that of the sandbox in which its steps ran."""
+    """A result of a source whose claim is valid. `tier` is the tier of the sandbox in which its steps ran."""
 
     record: Record
     about: ResultOrigin
@@ -67,7 +67,7 @@ class FoundResult(Struct, frozen=True):
 
 
 class InvalidResultError(ValueError):
-    """An entry that is damaged, forged, or not a result of the stage. `code` is that of the warning about it."""
+    """An entry that is damaged, forged, or not a result of the stage. `code` is the code of the warning about it."""
 
     def __init__(self, message: str, *, code: str = "W698") -> None:
         """Store what is wrong."""

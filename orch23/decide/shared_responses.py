@@ -1,6 +1,6 @@
 """Use recorded responses of models from elsewhere, and offer new ones (ADR 57, ADR 73).
 
-What a source has is verified here, and then used like a recorded response: it is parsed, checked and verified by each
+A response of a source is verified here, and then used like a recorded one: it is parsed, checked and verified by each
 stage that uses it.
 """
 
@@ -37,7 +37,7 @@ class SharedResponses:
     def used(self) -> int:
         """The number of responses of the source that a stage has used instead of a call.
 
-        Others were only looked at, such as that of an earlier request whose result is compared.
+        Others were only looked at, such as the response to an earlier request whose result is compared.
         """
         return len(self._used)
 

@@ -218,7 +218,7 @@ class SharedResults(Struct, kw_only=True):
     ) -> None:
         """Store a result that passed in the cache, in the background; not if it has user edits or secrets.
 
-        `about` is what it took to make it, `tier` that of its sandboxes. `is_verified`: it was made by an earlier run.
+        `about` is what it took to make it, `tier` the one of its sandboxes. `is_verified`: an earlier run made it.
         """
         if self.has(record):
             if is_verified:

@@ -33,7 +33,7 @@ def unmatched_inputs(
         # A foreach as declared: today it may have no items.
         writers = writers or WriterIndex({**{stage.name: stage for stage in plan.pipeline.stages}, **plan.nodes})
         for where, pattern in one.unmatched:
-            # What a stage may make may come later, or not be needed.
+            # A file that a stage may make may come later, or not be needed.
             if not writers.writers_of(pattern.pattern):
                 problem = _problem(plan.pipeline, one, where, pattern, workspace)
                 found.setdefault((problem.message, str(problem.location)), problem)

@@ -341,7 +341,7 @@ class Build(Struct, kw_only=True, dict=True):
 
         def work() -> Callable[[], None]:
             try:
-                # A model may take minutes. What else may take long gives the turn back meanwhile.
+                # A model may take minutes. Other slow work gives the turn back meanwhile.
                 with TURN if resolved.stage.step.is_cheap else nullcontext():
                     outcome: WorkOutcome = self.worker.work(resolved, verify)
             # A plugin may call sys.exit: in a worker thread that would end the thread without a message to the loop.

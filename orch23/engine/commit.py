@@ -88,7 +88,7 @@ class Committer(Struct, dict=True):
         # With ORCH23_TRUST=1 the lock file counts as proof (ADR 21), so its records go into the store.
         elif state.trusts_lock and not is_proven(record, records):
             records.put(replace(record, pipeline=own))
-        # A renamed stage has its own record: without the lock file, that of its former name is of an ended stage.
+        # A renamed stage has its own record: without the lock file, its former name belongs to an ended stage.
         elif is_proven(record, records) and not any(
             one.stage == record.stage and one.pipeline in ("", own) for one in records.by_key(record.key)
         ):

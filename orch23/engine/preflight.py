@@ -135,7 +135,7 @@ _LOCAL = (
 
 
 class CallPreflight(Struct, frozen=True, kw_only=True):
-    """Checks that the models and servers of a build can be called. `budget` is that of the command line.
+    """Checks that the models and servers of a build can be called. `budget` is from the command line.
 
     `ask_consent` asks the user on the terminal for consent to grants; False if the user refuses or no terminal is
     there.
@@ -383,7 +383,7 @@ def _grouped(
         stages.setdefault(one, {})[name] = None
     for one, (first, *others) in stages.items():
         at = one.location or place(first, one)
-        # What is written in `defaults` is at one place for all stages.
+        # A value in `defaults` is at one place for all stages.
         places = {name: place(name, one) for name in others}
         own = {name: pipeline.locate("stages", name) if there == at else there for name, there in places.items()}
         related = tuple(Related(also.format(name), own[name]) for name in others)

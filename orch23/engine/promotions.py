@@ -376,7 +376,7 @@ class Promotions(Struct, kw_only=True, dict=True):
         if (built := self._built.get(name)) is not None:
             end = replace(end, status=built.status, text=built.text, attempts=end.attempts or built.attempts)
             success = replace(success, outcome=end, how="promoted")
-        # A promotion may have failed since the stage was started, such as that of an edited upstream file.
+        # A promotion may have failed since the stage was started, such as the promotion of an edited upstream file.
         stuck = self._stuck(name)
         try:
             ends = {name: blocked_by(stuck)} if stuck else self._groups.add(name, success, self._group(name))

@@ -1,7 +1,7 @@
 """Get the credentials of a server from a program that the user names, by the protocol of Bazel's credential helpers.
 
 The program is called with the argument `get`. It reads `{"uri": ...}` and prints `{"headers": {NAME: [VALUE, ...]},
-"expires": TIME}`. What it prints is never shown, logged or stored, not even if it is wrong.
+"expires": TIME}`. Its output is never shown, logged or stored, not even if it is wrong.
 """
 
 import contextlib

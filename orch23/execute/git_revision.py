@@ -23,7 +23,7 @@ from orch23.store.lock_file import decode_lock
 from orch23.store.safe_files import read_regular
 
 _TIMEOUT_S = 60.0
-# Of regular files: links and submodules have other modes.
+# Modes of regular files: links and submodules have others.
 _MODES = {"100644": False, "100755": True}
 _LINK_MODE = "120000"
 _SUBMODULE_MODE = "160000"

@@ -35,7 +35,7 @@ def find_interpreter(declared: str | None, root: Path, environ: Mapping[str, str
     resolved: Python finds its virtual environment by the path of the link.
 
     Raises:
-        ConfigurationError: the declared interpreter, or that of the active environment, does not exist.
+        ConfigurationError: the declared interpreter, or the active environment's, does not exist.
     """
     if declared is not None:
         return _declared(declared, root, environ)

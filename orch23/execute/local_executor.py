@@ -187,7 +187,7 @@ class LocalExecutor:
 
     def _is_recyclable(self, action: Action, outcome: ActionOutcome) -> bool:
         """Return whether no process can know the folders of the sandbox directory any more."""
-        # With one worker, each process that was left is known to be of this step. A step that needs a sandbox is not
+        # With one worker, each process that is left was started by this step. A step that needs a sandbox is not
         # trusted: it may have manipulated the folders.
         ended = isinstance(outcome, Completed) and not outcome.result.violations
         return ended and self._workers == 1 and not action.sandbox
@@ -204,7 +204,7 @@ class LocalExecutor:
             created = make_writable_files(sandbox_dir, action.writable or ())
             if action.writable is not None and not action.reports:
                 make_pytest_cache(sandbox_dir)
-            # No sandbox prevents that a read-only tree changes.
+            # Without a sandbox, a step can change a read-only tree: it is compared afterwards.
             is_open = action.writable is not None and self._launcher_of(action).tier == PlainLauncher.tier
             before = stamp_tree(sandbox_dir, action.writable or ()) if is_open else None
         except OSError as problem:
@@ -395,7 +395,7 @@ def _no_sandbox_dir(problem: OSError) -> EngineUnavailable:
 
 
 def _not_started(action: Action, problem: OSError) -> ActionOutcome:
-    """A missing program is a failure of the stage, as in a shell. No memory or too many processes is not."""
+    """A missing program is a failure of the stage, as in a shell; missing memory or too many processes are not."""
     if problem.errno in _NOT_STARTED:
         exit_code, why = _NOT_STARTED[problem.errno]
         return Completed(ActionResult(exit_code=exit_code, written={}, output=Output(f"{action.argv[0]}: {why}\n")))

@@ -184,7 +184,7 @@ def _start(
             reading, theirs = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
             captures[reading] = one
             writing.append(theirs)
-            # The flag is that of the process too, and few programs expect a stdout that does not block.
+            # The process shares the flag, and few programs expect a stdout that does not block.
             os.set_blocking(theirs, True)
         start = _OwnChild if process.confinement is None else _Supervised
         return start(process, (writing[0], writing[-1]), file_bytes)
@@ -257,7 +257,7 @@ def _follow(
 ) -> tuple[EndReason, str]:
     """Read the output until there is a reason to stop. The leader is not reaped, so its pid cannot be reused."""
     leader = os.pidfd_open(started.tree.leader)
-    # Not a selector: that of epoll needs five system calls more.
+    # Not a selector: the one with epoll needs five system calls more.
     poll = select.poll()
     watched = {*captures, leader}
     with closing(leader):

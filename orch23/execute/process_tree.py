@@ -103,7 +103,7 @@ def deny_memory_access() -> bool:
 def starting_leader() -> Iterator[None]:
     """Mark the leader that is started within by a blocked signal, and let no other thread search for orphans.
 
-    Until `register_leader` the leader looks like an orphan. The signal mask is that of the thread, so other threads
+    Until `register_leader` the leader looks like an orphan. The signal mask belongs to the thread, so other threads
     mark nothing. The limit that `register_leader` sets would alone come too late: on a busy machine a shell forks
     before its parent runs again.
     """
@@ -199,7 +199,7 @@ def kill_tree(tree: ProcessTree) -> tuple[int, ...]:
 def _was_only_child(tree: ProcessTree) -> bool:
     """Reap the leader if no other step runs, and return whether orch23 has no child left: then the step has ended."""
     # One system call instead of a search in /proc: orphans of the step are children of orch23 by now. No other step
-    # can start meanwhile, so the pid of the leader is not that of another step.
+    # can start meanwhile, so the pid of the leader is not the pid of another step.
     with _STEPS_LOCK:
         if _STEPS.keys() != {tree.leader}:
             return False

@@ -23,7 +23,7 @@ from orch23.providers.adapter import ProgramCall, ProgramResult
 from orch23.store.safe_files import FileStamp, is_temp, stamp_of, walk_tree
 
 _OWN_FOLDERS = frozenset({".orch23", "logs"})
-# Of `.git` only these are compared: git itself writes to the others at any command.
+# Only these files of `.git` are compared: git itself writes the others at any command.
 _GIT_NAMES = frozenset({"hooks", "config"})
 
 
@@ -31,7 +31,7 @@ _STDERR_TAIL_BYTES = 64_000
 _CLOSE_WITHIN_S = 10.0
 _MAX_NAMED = 5
 _PYTHON = lazy_pattern(r"python[0-9.]*")
-# In place of an interpreter, for a program that is not Python: it is in a system folder, so no other path is readable.
+# The interpreter of a program that is not Python. It is in a system folder, so it makes no other path readable.
 _NO_INTERPRETER = Path("/usr/bin/env")
 
 _FAULTS: Mapping[EndReason, Literal["time", "output", "limit", "cancelled"]] = {

@@ -146,7 +146,7 @@ class SandboxDirs:
         return tree.scan(inputs, scratch, self._limits, self._meter)
 
     def discard(self, sandbox_dir: SandboxDir) -> None:
-        """Remove a sandbox directory, whatever its depth and modes. What cannot be removed is left to `sweep`."""
+        """Remove a sandbox directory, whatever its depth and modes. Files that cannot be removed stay until `sweep`."""
         self._skeletons.pop(sandbox_dir.marker, None)
         names = (sandbox_dir.root.name, sandbox_dir.orch23_folder.name, sandbox_dir.log.name)
         remove_trees(self.folder, *names)

@@ -284,8 +284,8 @@ class CommonDocument(Document):
     ) = Key("{MODE: test}", read=read_env, elsewhere="environment").doc("""
         Environment variables of the stage's processes. Do not put secrets here: the values are part of the key.""")
     python: Text | UnsetType = Key(".venv/bin/python").doc("""
-        The interpreter for `python`. Default: that of the active virtual environment, of `.venv` in the root, or of
-        orch23 itself, in this order.""")
+        The interpreter for `python`. Default: the first of these: the active virtual environment, `.venv` in the root,
+        the interpreter of orch23 itself.""")
     tools: tuple[Annotated[str, item("The name of a program.")], ...] = Key("[gcc]", default=()).doc("""
         Programs whose versions are part of the key. A stage whose programs start others is in a shared cache only if
         all of them are listed.""")

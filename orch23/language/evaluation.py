@@ -22,7 +22,7 @@ MAX_EXPRESSION_VALUES = 100_000
 MAX_EXPRESSION_LENGTH = 4096
 MAX_EXPRESSION_DEPTH = 64
 _MOST_NAMED = 20
-# With these alone, an unknown value shows in the result: no condition, comparison or call.
+# An expression of only these nodes shows an unknown value in its result. Others could hide it.
 _VISIBLE = (nodes.Name, nodes.Getattr, nodes.Getitem, nodes.Filter, nodes.Const, nodes.Concat, nodes.List, nodes.Slice)
 
 
@@ -200,5 +200,5 @@ def _plain_scalar(value: object, left: _Size) -> Json:
         left.characters -= len(value)
         if left.characters < 0:
             _refuse(f"the result of the expression is over {MAX_RENDERED_TEXT} characters")
-        return str.__str__(value)  # of a subclass such as Markup, the plain text
+        return str.__str__(value)  # a subclass, such as Markup, becomes plain text
     _refuse(f"the expression gives a {type(value).__name__}, which is not a plain value")

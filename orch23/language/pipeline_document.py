@@ -99,7 +99,7 @@ class SharedCacheDocument(Document):
         with the same text. Default: what orch23 finds out about the installed packages and programs of each stage.""")
     tier: Literal["A", "B", "none"] | UnsetType = Key("B").doc("""
         The lowest tier of the sandbox in which the steps of a result may have run: A (namespaces), B (Landlock) or
-        none. Default: that of this machine; A for steps that run elsewhere.""")
+        none. Default: the tier of this machine; A for steps that run elsewhere.""")
     signed_by: Annotated[
         tuple[
             Annotated[

@@ -100,7 +100,7 @@ def _excluded(at: Problems, key: str, entry: str) -> tuple[str, ...]:
     path = at.path_at(key, text, "pattern")
     if path is None:
         return ()
-    # The path may be that of a directory.
+    # The path may name a directory.
     return (normalize_pattern(path),) if is_glob(path) else (path, f"{path}/**")
 
 

@@ -48,7 +48,7 @@ from orch23.resolve.expression_syntax import UNKNOWN_MARK
 
 _METRICS_SUFFIXES = (".json", ".yaml", ".yml")
 
-# Of an earlier rendering, by name.
+# The stages of an earlier rendering, by name: none.
 NO_STAGES: Mapping[str, Stage] = MappingProxyType({})
 
 

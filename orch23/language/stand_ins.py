@@ -36,7 +36,7 @@ def without_unknown(tree: Json, kind: type[Document], at: str, unknown: Containe
 def without_broken(tree: Json, kind: type[Document], at: str, broken: Container[str]) -> Json:
     """Return a mapping at path `at` with a value of the right type for each broken node and missing key.
 
-    Undeclared keys are left out. Of keys that exclude each other the first that is given is kept.
+    Undeclared keys are left out. If keys exclude each other, the first that is given is kept.
     """
     filling = _Filling(lambda path, _value: path in broken, drops_null=True, repairs=True)
     return filling.fill(tree, _type_of(kind), at)

@@ -193,7 +193,7 @@ def _merge(below: Mapping[str, Json], above: Mapping[str, Json]) -> dict[str, Js
 
 
 def _read_foreach(name: str, body: Mapping[str, Json], context: LoadContext) -> ForeachStage | SkippedStage | None:
-    """Return a foreach, or None and report all of its errors. What all items share is checked without items."""
+    """Return a foreach, or None and report all of its errors. Keys that all items share are checked without items."""
     at = f"stages/{name}"
     rest = {key: value for key, value in body.items() if key not in ("foreach", "promote")}
     foreach, group, is_sound = _read_header(at, body, context)

@@ -27,7 +27,7 @@ class StageTexts(Struct, frozen=True):
     def first_lines(self) -> dict[str, int]:
         """Return the number of the first line of each stage, from 1."""
         lines = accumulate(map(len, self.stages.values()), initial=len(self.head) + 1)
-        return dict(zip(self.stages, lines, strict=False))  # the last number is that of the line after all stages
+        return dict(zip(self.stages, lines, strict=False))  # the last number is the line after all stages
 
     def alone(self, names: tuple[str, ...]) -> str:
         """Return a text with these stages and no other."""

@@ -87,7 +87,7 @@ def _lines_of(text: str, node: Location) -> Iterator[tuple[int, int, str]]:
 
 
 def brace_warnings(parsed: ParsedText, text: str) -> tuple[Diagnostic, ...]:
-    """Return a warning for each value that has a name of expressions in `{{ }}`. `text` is that of the pipeline."""
+    """Return a warning for each value that has a name of expressions in `{{ }}`. `text` is the text of the pipeline."""
     return tuple(_warnings(parsed))[:_MOST_WARNINGS] if _BRACES.search(text) else ()
 
 

@@ -124,9 +124,9 @@ class ParsedText(Struct, frozen=True):
     text: str = ""
 
     def location_of(self, path: str, key: str | None = None) -> Location | None:
-        """Return the location of a node, or of a key in it. That of a mapping is its key.
+        """Return the location of a node, or of a key in it. The location of a mapping is its key.
 
-        A node without a location has that of the nearest node above it.
+        A node without a location has the location of the nearest node above it.
         """
         if key is not None and (at_key := self.key_positions.get(path_below(path, key))) is not None:
             return at_key

@@ -10,7 +10,7 @@ from orch23.model.llm import Request, Response, Usage
 
 
 class VendorBatch(Struct, frozen=True, kw_only=True):
-    """A batch at a vendor. `created_s` is a Unix time; `label` is that of `submit`, empty if the vendor keeps none."""
+    """A batch at a vendor. `created_s` is Unix time; `label` was given to `submit`, empty if the vendor keeps none."""
 
     id: str
     has_ended: bool

@@ -29,7 +29,7 @@ class Location(Struct, frozen=True, order=True):
 
 
 class Related(Struct, frozen=True):
-    """A second location that a diagnostic refers to, such as that of the first of two equal keys."""
+    """A second location that a diagnostic refers to, such as the first of two equal keys."""
 
     message: str
     location: Location | None

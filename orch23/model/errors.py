@@ -168,7 +168,7 @@ CUSTOM_EXIT_CODE_NAMES = tuple(code.name for code in ExitCode if code not in FIX
 
 
 def custom_exit_code(code: ExitCode, diagnostics: Iterable[Diagnostic], families: Mapping[str, int]) -> int:
-    """Return the exit code of a pipeline with `exit_codes`: that of the first error with an entry, else `code`.
+    """Return the exit code of a pipeline with `exit_codes`: for the first error with an entry, else `code`.
 
     `families` maps codes of diagnostics, or their beginnings, to numbers; the longest entry that matches is used.
     `FAILED/E8` matches only if `code` is FAILED. `FAILED` is used if no other entry matches.

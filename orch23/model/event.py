@@ -36,9 +36,9 @@ class RunStarted(EventData, frozen=True, kw_only=True):
     """A build starts.
 
     `stages` is the number of stages. If the build processes only the stages that an edit affects, `at_rest` counts the
-    others by status. `jobs` is the maximum of stages that run at once, 0 if only the places of a cluster and of this
-    machine limit them. `lock` is the digest of the lock file, `spec_file` the first file that the stages read.
-    `version`, `python` and `platform` are those of orch23, of Python and of the system.
+    others by status. `jobs` is the maximum of stages that run at once; 0: as many as the slots of a cluster and of this
+    machine allow. `lock` is the digest of the lock file, `spec_file` the first file that the stages read.
+    `version` is the version of orch23, `python` the version of Python, `platform` the system.
     """
 
     kind: ClassVar[str] = "run_started"
@@ -139,7 +139,7 @@ class LlmRequest(EventData, frozen=True, kw_only=True):
 class CallReserved(EventData, frozen=True, kw_only=True):
     """The maximum calls, tokens and cost of a request are reserved before it is sent.
 
-    With `collects` the response was submitted by an interrupted run: this reservation replaces that of the earlier run.
+    With `collects`, an interrupted run submitted the request: this reservation replaces the one of that run.
     A fallback has another `provider`, `model` and fingerprint than the `llm_request` before.
     """
 
@@ -196,9 +196,9 @@ class CallSettled(EventData, frozen=True, kw_only=True):
     """The totals of a request, which replace its reservation.
 
     With `forfeited` they are not known: the whole reservation may have been charged. With `released` nothing was
-    charged. With `unusable` the request failed, and the server reported its usage. With `uncounted`, which is also
-    `forfeited`, there is a response, and the provider reported no tokens; or a response was cut, and this is what may
-    have been charged beside the tokens that it had reported, in the next event.
+    charged. With `unusable` the request failed, and the server reported its usage. `uncounted` comes with `forfeited`:
+    there is a response, but the provider reported no tokens. For a response that was cut off there are two events: the
+    first, `uncounted`, has the maximum that may have been charged besides; the second has the reported tokens.
     """
 
     kind: ClassVar[str] = "call_settled"
@@ -225,8 +225,8 @@ class HttpRetry(EventData, frozen=True, kw_only=True):
 class RateLimitWait(EventData, frozen=True, kw_only=True):
     """A stage has begun to wait for more than three seconds, until a rate limit allows its request.
 
-    It ends with `call_reserved` of the stage. `wait_s` is the expected time, `limit` what it waits for: one of
-    `rates`, one that the server states, or its last refusal.
+    It ends with `call_reserved` of the stage. `wait_s` is the expected time, `limit` the limit: from
+    `rates`, from a reply of the server, or its last refusal.
     """
 
     kind: ClassVar[str] = "rate_limit_wait"
@@ -252,7 +252,7 @@ class LlmResponse(EventData, frozen=True, kw_only=True):
     """The response of a model, or a recorded one (`replayed`).
 
     `requests` counts the requests that were sent for it, `prices` names the price table, `provenance` the source of the
-    response. `uncached_cost` is what it had cost without the prompt cache, null for a recorded response. `fallback`: an
+    response. `uncached_cost` is its cost without the prompt cache, null for a recorded response. `fallback`: an
     entry of `llm.fallback` responded.
     """
 
@@ -298,8 +298,8 @@ class StepOutput(EventData, frozen=True, kw_only=True):
 class CommandRan(EventData, frozen=True, kw_only=True):
     """A command of a stage has ended: of a step, of `verify`, or the program of the provider `command`.
 
-    `exit_code` is null if it was killed, at a timeout or by an interruption. It belongs to the attempt that
-    `attempt_started` began; without one, it verified a recorded result.
+    `exit_code` is null if it was killed, at a timeout or by an interruption. It belongs to the attempt of the
+    last `attempt_started` of its stage; if there is none, it verified a recorded result.
     """
 
     kind: ClassVar[str] = "command_ran"
@@ -414,11 +414,10 @@ class StageFinished(EventData, frozen=True, kw_only=True):
 class SharedCacheUsed(EventData, frozen=True, kw_only=True):
     """What the build did with the shared cache, once it has ended; not emitted if it did nothing.
 
-    `restored` counts the results that were used, `confirmed` those whose files were on disk already, `missing` those
-    that the cache did not have, `stored` those that were stored, `not_stored` those that could not be, `refused` those
-    that have secrets. `responses` counts
-    the recorded responses of models that were used. `waited_s` is the time that the
-    build waited for the cache. `saved_s` and `saved` are what the used results had taken: seconds and US dollars.
+    These count results: `restored` were used, `confirmed` were on disk already, `missing` are not in the cache,
+    `stored` were stored, `not_stored` could not be stored, `refused` have secrets. `responses` counts the recorded
+    responses of models that were used. `waited_s` is the time that the build waited for the cache. `saved_s` and
+    `saved` are the seconds and US dollars that the restored results took to make.
     """
 
     kind: ClassVar[str] = "shared_cache"
@@ -523,7 +522,7 @@ def parse_event(
 class FinishedStage(Struct, frozen=True):
     """How a stage ended: its name, message and data of its `stage_finished`, and a line for each earlier attempt.
 
-    `reasons` has the reason of each attempt in one line if the last one hides that of an earlier one.
+    `reasons` has the reasons of all attempts, in one line, if the reason of the last one hides an earlier one.
     """
 
     name: str

@@ -32,7 +32,7 @@ _OF_A_RUN = lazy_pattern(r"\d{8}T\d{6}Z-[0-9a-f]{8}(?:-\d+)?(?:\.jsonl)?|crash-\
 
 
 def is_run_file(folder: str, name: str) -> bool:
-    """Return whether a name in a folder is that of a journal, of the artifacts of a run or of a crash report."""
+    """Return whether a name in a folder belongs to a journal, the artifacts of a run or a crash report."""
     return folder.rpartition("/")[2] == LOGS_FOLDER and _OF_A_RUN.fullmatch(name) is not None
 
 

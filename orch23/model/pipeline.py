@@ -198,7 +198,7 @@ ModelChoice: TypeAlias = tuple[tuple[str, str | int], ...]
 class Retry(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """Attempts after the first: how many (`max`), after which failures, with which prompt, and when to stop early.
 
-    `escalate` has a model's name, or settings, for each attempt; the last one is that of all later attempts.
+    `escalate` has a model's name, or settings, for each attempt; the last one is for all later attempts.
     """
 
     max: int = 0

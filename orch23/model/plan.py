@@ -83,7 +83,7 @@ class Plan(Struct, frozen=True, kw_only=True, dict=True):
         return {name: group for group, names in self.groups.items() for name in names}
 
     def is_declared(self, name: str) -> bool:
-        """Return whether a name is that of a node, or may be that of an item of a foreach that is not expanded yet."""
+        """Return whether a name belongs to a node, or may belong to an item of a foreach that is not expanded yet."""
         return name in self.nodes or isinstance(self.nodes.get(family_of(name)), ForeachStage)
 
     def earlier_items(self, name: str) -> tuple[str, ...]:
@@ -240,7 +240,7 @@ PriceKind: TypeAlias = Literal["none", "free", "known", "unknown"]
 
 
 class CallRange(Struct, frozen=True):
-    """The number of requests of a stage; None if it is not known. `has_new_items`: that of the items known so far."""
+    """The number of requests of a stage; None if it is not known. `has_new_items`: only known items are counted."""
 
     minimum: int = 0
     maximum: int | None = 0

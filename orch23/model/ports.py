@@ -89,7 +89,7 @@ class FileContentStore(ContentStore, Protocol):
     def adopt(self, descriptor: int, name: str = "") -> Digest:
         """Store the bytes of an open regular file, from its beginning, and return their digest.
 
-        The file may change meanwhile: the digest is that of the stored bytes. `name` is used to show progress.
+        The file may change meanwhile: the digest is computed from the stored bytes. `name` is used to show progress.
         """
 
     def copy_to(self, digest: Digest, descriptor: int, name: str = "") -> None:

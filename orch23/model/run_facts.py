@@ -200,7 +200,7 @@ class StageFacts(Struct, kw_only=True):
                 span.end_s, span.waits, span.ended = now_s, waits, ended
 
     def attempt(self, number: int, now_s: float) -> AttemptFacts:
-        """Return the attempt of a number. That of a verification has no event at its start."""
+        """Return the attempt with a number. Attempt 0, a verification, has no event at its start."""
         return self.attempts.setdefault(number, AttemptFacts(number=number, start_s=now_s))
 
 

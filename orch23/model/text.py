@@ -111,7 +111,7 @@ def one_line(text: str) -> str:
     return shown if len(shown) <= MAX_REASON else f"{shown[:MAX_REASON]}{_DOTS}"
 
 
-# Of a long command, what is shown: all of it, or its beginning and its end.
+# The shown part of a long command: all of it, or its beginning and its end.
 _MOST_SHOWN, _HEAD, _TAIL = 400, 240, 80
 
 

@@ -209,7 +209,7 @@ def compile_plan(facts: PlanNodes) -> tuple[CompiledGraph | None, tuple[Diagnost
         _order_before_chains(graph, chains)
     order = topological_order(graph)
     if len(order) < len(nodes):
-        # Of the cycles of items, the first alone.
+        # Only the first cycle of items.
         cycles = sorted(find_cycles(graph), reverse=True, key=str)
         found = {tuple(family_of(edge.producer) for edge in edges): edges for edges in cycles}
         problems += sorted((cycle_error(pipeline, nodes, one) for one in found.values()), key=lambda d: d.message)

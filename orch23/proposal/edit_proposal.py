@@ -212,7 +212,7 @@ def _no_match(block: EditBlock, file: _File) -> Diagnostic:
 
 
 def _nearest(wanted: Sequence[str], lines: Sequence[str], shown: Sequence[tuple[int, int]]) -> int | None:
-    """Return the line at which most lines match, else that of the most similar line; None if none is similar."""
+    """Return the line at which most lines match, else the most similar line; None if none is similar."""
     seen = [at for a, b in shown for at in range(a, b)][:_COMPARED_LINES]
     places: dict[str, list[int]] = {}
     for at in seen:

@@ -70,8 +70,8 @@ def judge_response(
 ) -> Judgement:
     """Return what a response proposes, or why it is refused.
 
-    If every output is in the base or a kept file, a response may say that no change is needed, and is a proposal of no
-    file. `validate` checks the JSON value by the step's schema.
+    If every output is in the base or a kept file, a response may say that no change is needed: a proposal without
+    files. `validate` checks the JSON value by the step's schema.
     """
     if not step.only_json:
         text = without_thoughts(text.removeprefix("\ufeff"), is_text=step.returns == "text")
@@ -117,8 +117,8 @@ _FORM = frozenset({codes.NOT_JSON, codes.WRONG_SHAPE, codes.NO_CODE})
 
 
 def _named_as_patch(judgement: Judgement, text: str, step: "LLMStep") -> Judgement:
-    """Return a refusal of the form as that of a patch, if the response is one."""
-    # With edits, the error of a diff in a file would ask for the whole file.
+    """Return the error that a response is a patch, instead of errors of its form, if it is one."""
+    # With edits too: the error of a diff in a file asks for the whole file, which edits must not send.
     of_form = _FORM | {codes.DIFF} if step.returns == "edits" else _FORM
     if isinstance(judgement, Proposal) or not {d.code for d in judgement.diagnostics} <= of_form:
         return judgement
@@ -222,7 +222,7 @@ def _keep(outputs: tuple[str, ...], scope: ProposalScope) -> Judgement:
 
 
 def _judge_code(text: str, output: str, scope: ProposalScope) -> Judgement:
-    # A fence with JSON may be a file in JSON.
+    # If the output is JSON, a block of JSON may be the file, and not an error that the model states.
     reason = stated_in(text) if text.lstrip().startswith("{") or not output.endswith(".json") else None
     if reason is not None:
         return _model_error(reason)
@@ -254,7 +254,7 @@ def _one_file(output: str, content: str, scope: ProposalScope) -> Proposal:
 
 
 def _conclude(proposal: Proposal, found: Iterable[Diagnostic]) -> Judgement:
-    """Return the proposal if it has no error. A violation of the write scope determines the kind of a failure first."""
+    """Return the proposal if it has no error. A violation of the write scope decides its kind of failure."""
     diagnostics = _bounded(tuple(dict.fromkeys(found)))
     blocking = {d.code for d in errors(diagnostics)}
     if not blocking:

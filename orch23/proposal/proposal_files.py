@@ -162,7 +162,7 @@ def _fold(path: str) -> str:
 
 MAX_FILE_BYTES = 200_000
 MAX_TOTAL_BYTES = 500_000
-# Of files and deletes, or of blocks that edit files.
+# Maximum of files and deletes together, or of blocks that edit files.
 MAX_ENTRIES = 1_000
 # Placeholders of one file: more would only repeat the first.
 _SHOWN_PLACEHOLDERS = 5

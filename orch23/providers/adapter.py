@@ -235,7 +235,7 @@ class Adapter:
         # Not done by the vendors' libraries: they would be imported to compute a key (ADR 10).
 
     def check(self, root: Path | None) -> Iterable[Diagnostic]:  # noqa: ARG002 - what is declared for all providers
-        """Return the errors of the step on any machine. `root` is that of the project, if there is one."""
+        """Return the errors of the step on any machine. `root` is the root of the project, if there is one."""
         return ()
 
     def ready(self, environ: Mapping[str, str], root: Path | None) -> Iterable[Diagnostic]:  # noqa: ARG002 - as above

@@ -107,7 +107,7 @@ class AnthropicMessages(Struct, frozen=True, kw_only=True):
         """
         import anthropic  # noqa: F401, PLC0415 - 1.5 s, which must not count against `llm.timeout`
 
-        # What the library builds at its first response is built while that response is awaited (ADR 18).
+        # Classes that the library builds at its first response are built while that response is awaited (ADR 18).
         if self.warm_up is not None:
             self.warm_up.start_once(warm_up_anthropic)
         began = self.clock()

@@ -56,7 +56,7 @@ def marked_content(
 def cache_marks(request: Request, facts: ModelFacts) -> CacheMarks:
     """Return the marks that pay: each ends a prefix that is long enough, and that another request will send again.
 
-    The API puts the system text first. It adds more text, such as that of a schema, so a prefix is at least as long as
+    The API puts the system text first. It adds more text, such as a schema, so a prefix is at least as long as
     it is counted here.
     """
     cache = request.cache

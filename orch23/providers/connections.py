@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 CONNECT_S = 15.0
-# What is left after a deadline: a timeout must be more than 0.
+# The timeout after a deadline: it must be more than 0.
 LEAST_S = 0.001
 # Servers close idle connections, uvicorn and Node.js after 5 s. A request must not arrive at that time.
 _MAX_IDLE_S = 4.0
@@ -291,7 +291,7 @@ def clients_of_run() -> ClientPool:
 
 
 def shared_connections(share: Callable[[Any, Any], Any]) -> dict[str, Any]:
-    """Return what the calls of a run share, by the names of the fields of a provider. `share` is that of the run."""
+    """Return what the calls of a run share, by the names of the fields of a provider. `share` makes each once a run."""
     return {
         "calls": share(OpenCalls, OpenCalls),
         "trust": share(TlsContexts, TlsContexts),

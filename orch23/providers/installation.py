@@ -28,7 +28,7 @@ def install_command(library: str, *, prefix: str = sys.prefix, found: Distributi
     if (Path(prefix) / "uv-receipt.toml").is_file():
         return _uv_tool(extra, Path(prefix) / "uv-receipt.toml", installed)
     if (Path(prefix) / "pipx_metadata.json").is_file():
-        # The name of the environment is that of the application, with its suffix if it has one.
+        # The environment is named after the application, with its suffix if it has one.
         return shlex.join(["pipx", "inject", Path(prefix).name, requirement])
     if (installed.read_text("INSTALLER") or "").strip() == "uv":
         return shlex.join(["uv", "pip", "install", "--python", sys.executable, requirement])

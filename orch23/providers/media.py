@@ -27,8 +27,8 @@ class MediaLimits(Struct, frozen=True, kw_only=True):
     """The limits of a provider, and the most tokens of a picture and of a page.
 
     `image_bytes` and `pdf_bytes` are of one file, `request_bytes` of all files of a request as they are sent, in
-    base64. `images` and `pages` are the most of a request. `model_tokens` are the tokens of a picture, and of that of a
-    page, for models that take more; `unscaled_tokens` those of a picture for models that do not scale it down.
+    base64. `images` and `pages` are the most of a request. `model_tokens` are the tokens of a picture, and of a page as
+    a picture, for models that take more; `unscaled_tokens` are for models that do not scale a picture down.
     """
 
     image_bytes: int
@@ -46,7 +46,7 @@ class MediaLimits(Struct, frozen=True, kw_only=True):
         return _of_model(self.unscaled_tokens, model) or self.scaled_tokens_of(model)
 
     def scaled_tokens_of(self, model: str) -> int:
-        """Return the most tokens of a picture that the vendor makes, such as that of a page."""
+        """Return the most tokens of a picture that the vendor makes, such as of a page."""
         return _of_model(self.model_tokens, model) or self.image_tokens
 
 

@@ -123,7 +123,7 @@ class MeteredProvider(Struct, frozen=True, kw_only=True):
         try:
             return self._call(request, deadline_s, on_text)
         except NotCollectedError:
-            # The reservation was that of the interrupted run, which submitted the response (ADR 8).
+            # The reservation was made by the interrupted run, which submitted the response (ADR 8).
             return self._call(request, deadline_s, on_text)
 
     def _call(self, request: Request, deadline_s: float, on_text: Callable[[str], None]) -> Response:

@@ -191,7 +191,7 @@ _OPENAI: Mapping[str, ModelFacts] = {
     "gpt-4": _gpt(8192, 8192, cached=False),
     "gpt-3.5-turbo": _gpt(4096, 16_385, cached=False),
 }
-# All other models that are listed have it, except for one without published prices, which may have it.
+# Other listed models have `pace: flex`. One of these has no published prices, so it may lack it.
 _WITHOUT_FLEX: Final = frozenset(
     {
         *("gpt-5.3-codex", "gpt-5.2-pro", "gpt-5.1-codex-mini", "gpt-5-pro", "gpt-4.1", "gpt-4.1-mini", "gpt-4.1-nano"),
@@ -203,8 +203,8 @@ _WITHOUT: Final = {
     "flex": _WITHOUT_FLEX,
     "batch": frozenset({"gpt-5.3-codex", "gpt-5.1-codex-mini", "o1-mini", "o1-preview"}),
 }
-# Claude has `effort` since Opus 4.5 and Sonnet 4.6. Of OpenAI's, only reasoning models have it; the first of these have
-# no `temperature`, and later ones only without reasoning.
+# Claude has `effort` since Opus 4.5 and Sonnet 4.6. At OpenAI, only reasoning models have it. The first of
+# these have no `temperature`; later ones have it only without reasoning.
 _WITHOUT_PARAMETER: Final = {
     "effort": frozenset(
         {

@@ -34,7 +34,7 @@ _MESSAGE_TOKENS = 16  # tokens that it adds to each message
 class Tariff(Struct, frozen=True, kw_only=True):
     """The prices of one model's tokens. `source` is the price table and its version.
 
-    `cache_write_1h` is the price of input that the cache keeps for an hour, None for that of `cache_write`.
+    `cache_write_1h` is the price of input that the cache keeps for an hour, None for the price of `cache_write`.
     """
 
     input: Rate

@@ -123,7 +123,7 @@ class RateQueue(Struct, eq=False, kw_only=True):
             self.pace.accept(permit.epoch, now)
 
     def state(self, limits: Mapping[str, StatedLimit], now: float) -> None:
-        """Use the limits that a reply states. What they do not count yet is on its way, and is subtracted."""
+        """Use the limits that a reply states. Requests that they do not count yet are subtracted."""
         for kind, limit in limits.items():
             level = limit.remaining - sum(one.cost[kind] for one in self.unheard)
             used, valid_s = limit.limit - limit.remaining, _STATED_FOR_S if limit.reset_s is None else limit.reset_s

@@ -114,7 +114,7 @@ def _duration_s(text: str) -> float | None:
 def _seconds_until(text: str, headers: Mapping[str, str], now: datetime | None) -> float | None:
     try:
         date = datetime.fromisoformat(text)
-        # The date of a reset belongs to the server's clock: that of this machine may differ.
+        # The date of a reset belongs to the server's clock: the clock of this machine may differ.
         there = now or http_date(headers.get("date", "")) or datetime.now(UTC)
         seconds = ((date if date.tzinfo else date.replace(tzinfo=UTC)) - there).total_seconds()
     except (ValueError, OverflowError):
@@ -193,7 +193,7 @@ class AdaptivePace(Struct):
     After it one request is sent, and each accepted one lets one more be on its way, so they do not come all at once.
     The rate becomes the one at which the server accepted requests since the last refusal, or half of that if it did
     not say how long to wait; each accepted request raises it by the same amount. `random` returns a number from 0 to 1.
-    `resume_at` is the end of the pause, `required_until` that of the last one that the server required.
+    `resume_at` is the end of the pause, `required_until` the end of the last pause that the server required.
     """
 
     random: Callable[[], float]

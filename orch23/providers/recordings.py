@@ -68,7 +68,7 @@ class UniqueCalls:
 class RecordingProvider(Struct, frozen=True, kw_only=True):
     """A provider that records: one stage's view of the transcripts.
 
-    `mode` is that of the step, or of the whole build. `cached` uses every recorded response, also a refused one: an
+    `mode` is the mode of the step, or of the whole build. `cached` uses every recorded response, also a refused one: an
     unchanged failed build costs nothing and fails the same way. `record` requests another sample of what is recorded,
     and uses only responses of this run, by `unique_calls`. In `replay`, `inner` refuses every call. `keeps`: the stage
     has a result, whose responses stay in force until a new one is accepted.
@@ -133,7 +133,7 @@ class RecordingProvider(Struct, frozen=True, kw_only=True):
         outcome, since the two stages may judge it differently.
         """
         if self.keeps:
-            # What checks several stages together may refuse a response that was accepted.
+            # A check of several stages together may refuse a response that was accepted.
             self._mark(superseded=outcome == "accepted")
         known = self._own.get(fingerprint) or self.store.get(fingerprint, self.transcripts)
         if self.mode == "replay" or known is None or (known.outcome != "pending" and known.stage != self.stage):

@@ -242,7 +242,7 @@ def is_remote(step: "LLMStep") -> bool:
 
 
 def sent_schema_of(step: "LLMStep", wire: Json) -> Json:
-    """Return the schema that is sent. Only that of `returns: files` differs from the one in the fingerprint."""
+    """Return the schema that is sent. Only for `returns: files` does it differ from the one in the fingerprint."""
     if wire is None or step.returns != "files":
         return wire
     from orch23.providers.wire import sent_schema  # noqa: PLC0415 - the adapter that returned the schema has loaded it

@@ -68,7 +68,7 @@ class RateWait(Struct, kw_only=True):
     def again(self, fault: TransportError, number: int) -> None:
         """Note that the server refused the request: all requests for the model wait, this one at its old place.
 
-        `number` is that of the next request.
+        `number` is the number of the next request.
 
         Raises:
             ProviderError: it would take too long.

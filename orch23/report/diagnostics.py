@@ -23,7 +23,7 @@ MAX_WIDTH = 160
 _MAX_RELATED = 9
 _MAX_SHOWN = 50
 _MAX_TEXT = 1_600
-# What means itself in YAML, also in a list; and what does so between quotes.
+# Texts that need no quotes in YAML, also in a list; and texts that need no escapes between quotes.
 _NAME = r"[\w./+-][\w./@+*?-]*(?:#[\w./-]+)?"
 _PLAIN = re.compile(rf" +|\"[^\"\\]*\"|{_NAME}(?:, {_NAME})*|\[{_NAME}(?:, {_NAME})*\]")
 _QUOTABLE = re.compile(r"[^'\"\\]*")

@@ -24,7 +24,7 @@ _PLAIN = lazy_pattern(r"[\w./@+-]+")
 
 
 def cause_lines(pipeline: Pipeline, stage: str, cause: LikelyCause, style: Style, code: str = "") -> list[str]:
-    """Return the lines of a cause; `code` is that of the error that it explains, or empty."""
+    """Return the lines of a cause; `code` is the code of the error that it explains, or empty."""
     name = f"{cause_name(cause)}[{code}]" if code else cause_name(cause)
     lines = [f"  {style.paint(name, 'notice')}: {visible(cause.text)}"]
     if cause.key:
@@ -96,13 +96,13 @@ def next_step(
 def trace_hint(command: str, place: str) -> str:
     """Return how to see which command of a text or script of a shell failed; empty for another program.
 
-    `command` is that of the stage; `place` is where it is written, or empty.
+    `command` is the command of the stage; `place` is where it is written, or empty.
     """
     typed = typed_command(command)
     words = _words_of_one(typed)
     if script := _script(words):
         return f"to see each command before it runs, write `set -x` in `{script}`, after its first line"
-    # Of one program alone, bash would show only its name.
+    # For one program alone, bash would show only its name.
     if typed == command or (words and words[0] not in _EXITS):
         return ""
     where = f" ({place})" if place else ""
@@ -220,7 +220,7 @@ def hidden_reasons(events: Iterable[Event]) -> str:
     """Return the reason of each attempt of a stage: `3 attempts failed: 1: no module; 2, 3: cut off`.
 
     Empty unless a result failed its verification, and the last attempt failed before there was a result to verify: its
-    reason says nothing about that of the earlier one.
+    reason says nothing about the earlier one.
     """
     ended = [one for one in events if isinstance(one.data, AttemptFinished) and one.data.attempt]
     kinds = [one.data.failure_kind for one in ended if isinstance(one.data, AttemptFinished)]
@@ -240,7 +240,7 @@ _VAR = re.compile(r"\$\{\{\s*vars\.(\w+)\s*\}\}")
 def model_places(pipeline: Pipeline, name: str, place: Location, source: str) -> tuple[Related, ...]:
     """Return where the model of a stage is set: at a var, or outside of the file; nothing if it is at the place.
 
-    `place` is that of `llm.model`, `source` the text of its file.
+    `place` is the place of `llm.model`, `source` the text of its file.
     """
     stage = next((one for one in pipeline.stages if one.name == family_of(name)), None)
     if not isinstance(stage, Stage) or not is_llm(stage.step):

@@ -26,7 +26,7 @@ _TAB = 4
 class Frame(Struct, frozen=True, kw_only=True):
     """What the rows show at the time `now` of a build that began at `since`, on a terminal of `columns` by `lines`.
 
-    `width` is that of the column of names in the lines above. `redact` removes secrets from what steps print. `left_s`
+    `width` is the width of the names in the lines above. `redact` removes secrets from what steps print. `left_s`
     is the expected rest of the build, None if it is not known.
     """
 

@@ -23,7 +23,7 @@ _RESET = "\x1b[0m"
 
 # Up to so many stages, idle ones get a line each. In a larger pipeline only their number is shown.
 MAX_IDLE_LINES = 64
-# Up to so many items of a foreach, each gets a line. Of more, only those that failed do.
+# Up to so many items of a foreach, each gets a line. If there are more, only those that failed do.
 MAX_ITEM_LINES = 64
 
 

@@ -102,7 +102,7 @@ def _sum(amounts: Iterable[Decimal | None]) -> Decimal | None:
 
 def _time(running: Sequence[Estimate]) -> str:
     known = [(one.duration_s, one.runs) for one in running if one.duration_s is not None]
-    # Without the time of a call, the sum would be that of the quick stages beside it.
+    # Without the time of a call, the sum would be the time of the quick stages beside it.
     if not known or any(one.calls.minimum and one.duration_s is None for one in running):
         return ""
     unknown = len(running) - len(known)
@@ -220,7 +220,7 @@ def _line(
     name, action = f"{visible(line.stage):<{width}}", f"{_action(line.decision):<{action_width}}"
     indent = " " * (width + action_width + len("     ") + 1)
     out = [f" {style.paint(mark, tone)} {name}  {style.paint(action, tone)} {shown}".rstrip()]
-    # That a run may end as `edited` is not only a reason, so it is always shown.
+    # It is always shown that a run may end as `edited`: this is not only a reason.
     out += [f"{indent}{clause}" for clause in (clauses[1:] if verbose else ends)]
     return [*out, f"{indent}{edit_hint(line)}"] if isinstance(line.decision, Edited) else out
 

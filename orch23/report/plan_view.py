@@ -86,8 +86,9 @@ class PlanLine(Struct, frozen=True, kw_only=True):
 
     `files` are the inputs and outputs that it declares.
 
-    `network`: the step or its processes use the network. `sandbox`: all its processes run in a sandbox. Of a foreach
-    without items, both describe the least confined item that is possible. `accept` is the command that keeps an edit.
+    `network`: the step or its processes use the network. `sandbox`: all its processes run in a sandbox. For a
+    foreach without items, both describe the least confined item that is possible. `accept`: the command that keeps an
+    edit.
     """
 
     stage: str
@@ -378,7 +379,7 @@ def _restore_texts(reasons: Sequence[Reason]) -> tuple[str, ...]:
 
 
 def _as_before(clause: str) -> str:
-    # What changed is a reason to run: the text has to say why the stage does not.
+    # A change is a reason to run: the text has to say why the stage does not.
     return f"{clause} back" if clause.endswith(" changed") else f"{clause}; an earlier result has the same inputs"
 
 

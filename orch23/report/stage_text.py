@@ -49,7 +49,7 @@ def stage_line(
     restored: tuple[str, ...] = (),
     why: str = "",
 ) -> str:
-    """Return the line of a stage that ended. `width` is that of the column of names.
+    """Return the line of a stage that ended. `width` is the width of the column of names.
 
     `retries` has the cause of each request that was sent again; `restored` are files that came from the store,
     `why` is the reason.

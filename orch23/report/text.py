@@ -60,9 +60,9 @@ _HOW_TO_GO_ON = (
 )
 # The statuses that the blocks after the summary show. The other stages are not kept: there can be 10,000.
 _IN_FAILURES = frozenset({StageStatus.FAILED, StageStatus.EDITED, StageStatus.WITHHELD})
-# Items of a foreach that have a line of their own even if there are many.
+# Space for `@` and the name of an item after the name of its foreach.
 _ITEM_WIDTH = 8
-# Of a list that a stage makes, the items are known only when lines have been written.
+# If a stage makes the list, its items become known only after lines were written.
 _LATER_ITEM_WIDTH = 17
 _MAX_WIDTH = 32
 
@@ -92,7 +92,7 @@ class _Sums(Struct):
 
 
 def _name_width(stage: Stage | ForeachStage) -> int:
-    """Return the width of the name of a stage; of a foreach, one that most names of its items fit into."""
+    """Return the width of the name of a stage. For a foreach, most names of its items fit into the width."""
     width = len(stage.name)
     if isinstance(stage, Stage):
         return width
@@ -106,7 +106,7 @@ class TextScreen(Struct, Sink, kw_only=True):
 
     It writes nothing before something happens, so that a build with nothing to do is one line. `quiet` leaves only
     warnings and failures; `View.verbose` adds why each stage runs, and its attempts. With `folds`, idle stages are only
-    counted. `width` is that of the column of names.
+    counted. `width` is the width of the column of names.
     """
 
     view: View
@@ -139,7 +139,7 @@ class TextScreen(Struct, Sink, kw_only=True):
     def __post_init__(self) -> None:
         """Read the kinds and names of the declared stages, and start the clock."""
         self._kinds = {stage.name: stage.kind for stage in self.view.pipeline.stages}
-        # The names of items are longer than that of their foreach: space for them keeps the columns in place.
+        # Names of items are longer than the name of their foreach: space for them keeps the columns in place.
         self.width = max(map(_name_width, self.view.pipeline.stages), default=0)
         self._started = self.view.clock()
 
@@ -213,9 +213,9 @@ class TextScreen(Struct, Sink, kw_only=True):
             self._stage_line(stage, visible(text))
 
     def _show_former_attempt(self, stage: str, number: int) -> None:
-        """Write why an attempt of a stage failed, or with 0 its recorded result, if that was the last one to end.
+        """Write why attempt `number` of a stage failed, if it was the last to end; 0 verified a recorded result.
 
-        Of an item without a line of its own, it is not shown.
+        Items without a line of their own are left out.
         """
         events = self._attempts.get(stage, [])
         ended = [event.data for _, event in events if isinstance(event.data, AttemptFinished)]
@@ -289,7 +289,7 @@ class TextScreen(Struct, Sink, kw_only=True):
             self._folded[foreach] = _Sums()
 
     def _fold(self) -> None:
-        """Write a line for each foreach of many items: how many of them ended how, and what they cost."""
+        """Write a line for each foreach of many items: the number of them by status, and their cost."""
         for name, sums in self._folded.items():
             if ended := sums.statuses.total():
                 counts = format_counts({one.value: sums.statuses[one] for one in StageStatus})

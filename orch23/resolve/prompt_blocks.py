@@ -53,7 +53,7 @@ def render_blocks(blocks: Iterable[DataBlock]) -> str:
         delimiters = [_delimiter(heads, [one.text for one in given])] * len(given)
     else:
         delimiters = [own.assign(head, one.text) for head, one in zip(heads, given, strict=True)]
-        # A response may name the digest of a file. That of another text is of no use to a model.
+        # A response may name the digest of a file. The digest of another text is of no use to a model.
         heads = [head if one.path else _label(one) for head, one in zip(heads, given, strict=True)]
     written: list[str] = []
     for delimiter, head, one in zip(delimiters, heads, given, strict=True):

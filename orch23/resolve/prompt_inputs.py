@@ -148,7 +148,7 @@ class AttemptContext(Struct, frozen=True, kw_only=True):
 class KeyTexts(Struct, frozen=True):
     """The aspects and errors of a stage's prompt or template; `rendered` is the text of a template.
 
-    `digest` is that of everything that a prompt is rendered from, without the contents of the inputs and the item.
+    `digest` covers everything that a prompt is rendered from, without the contents of the inputs and the item.
     """
 
     aspects: dict[str, Json] = {}

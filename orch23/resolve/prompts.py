@@ -213,7 +213,7 @@ def shared_by_items(
     Nothing is shared with other items if the stage is none, or the system text, which is first, differs between items.
     """
     if stage.item is not None:
-        # Of a first attempt of another item: no real one, so that all items get the same prefix.
+        # The values of a first attempt of an item that does not exist, so that all items get the same prefix.
         own = PromptInput("?", "", "?", lambda: "?")
         inputs = PromptInputs(tuple(own if one.own else one for one in this.given if not one.base), _OTHER_FILE)
         names = {**sent, "attempt": 1, "previous": None, "brief": None, "own": None, "inputs": inputs}

@@ -202,7 +202,7 @@ def _declared(stage: Stage, facts: Facts) -> dict[str, Json]:
         "plugins": list(facts.plugins) or None,
         "ensures": [f"{c.kind}:{c.path}" for c in stage.ensures] or None,
     }
-    # If models of attempts are listed, no attempt uses that of the step.
+    # If models of attempts are listed, no attempt uses the model of the step.
     step = stage.step.of_attempt(stage.retry, 1) if is_llm(stage.step) else stage.step
     aspects |= step.aspects(facts)
     # By name, so that the reason of a run names the variable or the tool that differs.

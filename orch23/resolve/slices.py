@@ -18,7 +18,7 @@ YamlReader = Callable[[str], Json]
 _HEADING = lazy_pattern(r"^(#{1,6})[ \t]+(.+?)[ \t]*#*[ \t]*$")
 _FENCE = lazy_pattern(r"^ {0,3}(```+|~~~+)")
 _INDEX = lazy_pattern(r"0|[1-9][0-9]{0,8}")
-# By a field, an item is still found after others were inserted before it.
+# A step such as `[id=T1]` still finds its item after others were inserted before it.
 _BY_FIELD = lazy_pattern(r"^\[([A-Za-z0-9_.-]+)=(.*)\]$")
 
 PointerStep = str | int | tuple[str, str]
@@ -41,8 +41,8 @@ def _refuse(message: str, hint: str) -> NoReturn:
 class Slice(Struct, frozen=True):
     """A part of a file: a section with its heading, or the canonical JSON of a value.
 
-    `keys` are the positions of the steps of a pointer that are a key of a mapping, but would also be valid in a list,
-    such as `0`.
+    A step such as `0` can be a key of a mapping or a position in a list. `keys` are the numbers of the steps of the
+    pointer that are keys.
     """
 
     selector: str
@@ -156,7 +156,7 @@ def _values(value: Json, pointer: str) -> list[Json]:
 
 
 def _of_list(step: str) -> PointerStep:
-    """Return what a step means in a list; itself if it means nothing there."""
+    """Return a step as a position or a field in a list; unchanged if it is neither."""
     by_field = _BY_FIELD.match(step)
     if by_field:
         return by_field[1], by_field[2]

@@ -16,7 +16,7 @@ from orch23.resolve.templates import TEMPLATE_GLOBALS, TemplateFileError, templa
 
 _TAGS = ("if", "for", "set", "filter", "macro", "raw", "with")
 _PARTS_OF_TAGS = (*_TAGS, "elif", "else", *(f"end{one}" for one in _TAGS))
-# Of other languages.
+# Words of other languages.
 _ENDS = {"fi": "endif", "end": "endif", "done": "endfor", "elseif": "elif", "elsif": "elif", "foreach": "for"}
 _BLOCK_FILTERS = ("blocks", "block")
 

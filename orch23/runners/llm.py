@@ -136,7 +136,7 @@ def _with_fallbacks(
 def _fallback_request(attempts: AttemptLoop, context: AttemptContext, other: RecordedConversation) -> Request | None:
     """Return the request of a fallback in an attempt; None if it must not be sent."""
     step = other.call.step
-    # What this model would read as text, the provider's model may have read as a picture.
+    # This model may read a file as text that the provider's model has read as a picture.
     this = track_reads(replace(context, model=step.model))
     request, errors = attempts.models.requests.build(attempts.resolved, step, this, other.params)
     if request is None or errors:

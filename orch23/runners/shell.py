@@ -12,7 +12,7 @@ from orch23.steps.shell.spec import ShellStep
 
 
 def shell_command(step: ShellStep) -> tuple[str, ...]:
-    """Return the argv of a shell step: its own, or that of bash, which stops at the first error."""
+    """Return the argv of a shell step: its own, or the argv of bash, which stops at the first error."""
     return (*SHELL_COMMAND, step.command) if isinstance(step.command, str) else step.command
 
 

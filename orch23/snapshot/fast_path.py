@@ -90,7 +90,7 @@ def last_snapshot(argv: list[str], known: "StaleSnapshot | None" = None) -> "Sta
     """Return the snapshot of the last build with a command line, and what has changed since, which may be nothing.
 
     None if there is none that can be compared. Writes nothing, and does not need the build lock. `known` is what an
-    earlier call returned: it is not read again if its file is the same, and files that were hashed are not again.
+    earlier call returned: it is not read again if its file is the same, and no file is hashed twice.
     """
     try:
         here = os.getcwd()
@@ -245,7 +245,7 @@ def _read(identity: str, stream: "TextIO") -> StatSnapshot | None:
     }
     if any(snapshot.facts[name] != value for name, value in now.items()):
         return None
-    # The text is stored without colors, but on a terminal the word `warning` would have one.
+    # The text is stored without colors, but a terminal shows the word `warning` in color.
     has_color = "warning" in snapshot.facts["told"]
     return None if has_color and color_by_environment(os.environ, terminal=sys.stderr.isatty()) else snapshot
 

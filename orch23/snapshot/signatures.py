@@ -92,7 +92,7 @@ def _kind(entry: "os.DirEntry[str]") -> str:
 def is_racy(device: int, mtime_ns: int, ctime_ns: int, seen_ns: int) -> bool:
     """Return whether a file that changed so shortly before it was seen may have changed again and kept its times.
 
-    `device` is that of its file system, as `st_dev`.
+    `device` identifies its file system, as `st_dev`.
     """
     changed_ns = max(mtime_ns, ctime_ns)
     if changed_ns <= seen_ns - RACY_NS:

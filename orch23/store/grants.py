@@ -85,7 +85,7 @@ def user_folder(environ: Mapping[str, str], variable: str, usual: str) -> Path |
 
 def grants_of(root: Path, environ: Mapping[str, str]) -> Grants:
     """Return the grants of the project at `root`."""
-    # By the real path: consent is that of the user for this directory, not a property of the project (ADR 25).
+    # By the real path: consent is the user's for this directory, not a property of the project (ADR 25).
     project, state = root.resolve(), user_folder(environ, "XDG_STATE_HOME", ".local/state")
     # With a state directory inside of the project, a clone could bring its own grants.
     if state is None or (state / "orch23").resolve().is_relative_to(project):

@@ -426,7 +426,7 @@ def _of_both_sides(sides: Iterable[bytes], damaged: CorruptStateError) -> LockFi
     except CorruptStateError as error:
         raise damaged from error
     released = {name: record for lock in reversed(found) for name, record in lock.released.items()}
-    # Of a stage that one side released, the records of the other side own no file.
+    # If one side released a stage, the records of the other side own no file.
     records = {n: record for lock in reversed(found) for n, record in lock.records.items() if n not in released}
     retained = {n: record for lock in reversed(found) for n, record in lock.retained.items() if n not in released}
     others = (record for lock in found for name, record in lock.records.items() if record != records.get(name))

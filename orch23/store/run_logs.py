@@ -397,7 +397,7 @@ def _parse_line(line: bytes) -> JournalLine:
 
 
 def line_without_checksum(event: Event, number: int, moment: str) -> str:
-    """Return the journal line of an event without its end. The checksum is that of this text."""
+    """Return the journal line of an event without its end. The checksum is made from this text."""
     values = (EVENT_VERSION, number, moment, event.level, event.type, event.role, event.message, event.facts())
     line: JsonObject = dict(zip(_Line.__struct_fields__, values, strict=True))
     return escape_hidden(compact_json(line)[:-1])

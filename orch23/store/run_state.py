@@ -64,7 +64,7 @@ _NAMES = {"attempt": "attempts", "exit_code": "last_test_exit_code", "error": "l
 
 
 class StageState(Struct, frozen=True, kw_only=True, rename=_NAMES):
-    """The state of one stage. `state` is that of seed 001, `phase` that of seed 000; the first `attempt` is 1."""
+    """The state of one stage. `state` is as in seed 001, `phase` as in seed 000; the first `attempt` is 1."""
 
     status: str = "waiting"
     state: SeedState = "INIT"
@@ -102,7 +102,7 @@ class RunState(Struct, frozen=True, kw_only=True):
     def to_json(self) -> dict[str, Json]:
         """Return the content of `state.json`. As in the seeds, `attempt` counts from 0.
 
-        `max_retries` is that of the last stage with a model until one has begun.
+        Until a stage with a model has begun, `max_retries` comes from the last one of the pipeline.
         """
         retries = max(0, self.focus.attempt - 1)
         state, phase = _overall(self)
@@ -211,7 +211,7 @@ class StateFile:
     """
 
     def __init__(self, path: Path, clock: Callable[[], datetime]) -> None:
-        """Write nothing before the first event. The clock should be that of the journal."""
+        """Write nothing before the first event. The clock should be the same as for the journal."""
         self._path = path
         self._clock = clock
         self._folding = RunStateFold()

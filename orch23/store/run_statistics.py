@@ -23,7 +23,7 @@ _MAX_JOURNAL_BYTES = 8_000_000
 
 
 class StageStatistics(Struct, frozen=True, kw_only=True):
-    """Of a stage, newest run first: the seconds of each build, and the (input, output) tokens of each response."""
+    """The seconds of each build of a stage, and the (input, output) tokens of each response; newest run first."""
 
     durations_s: tuple[float, ...] = ()
     tokens: tuple[tuple[int, int], ...] = ()

@@ -46,7 +46,7 @@ def open_below(directory: int, names: Sequence[str]) -> Iterator[int]:
 
 
 def remove_tree(root: Path) -> None:
-    """Remove a tree, or a file of that name. What cannot be removed stays, and is tried again at the next call.
+    """Remove a tree, or a file of that name. Files that cannot be removed stay, and are tried again at the next call.
 
     A directory that is deep or cannot be removed in place is moved beside `root` first, so that neither paths nor
     recursion grow with the depth of the tree.
@@ -154,7 +154,7 @@ def _forced(change: Callable[[], None], name: str, folder: int) -> None:
             raise
         _clear_attributes(folder)
         flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
-        # What cannot be opened has no attributes. An ioctl on a device could do anything.
+        # A file that cannot be opened has no attributes. An ioctl on a device could do anything.
         with contextlib.suppress(OSError), closing(os.open(name, flags, dir_fd=folder)) as descriptor:
             if stat.S_IFMT(os.fstat(descriptor).st_mode) in (stat.S_IFREG, stat.S_IFDIR):
                 _clear_attributes(descriptor)

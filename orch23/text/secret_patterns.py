@@ -178,7 +178,7 @@ def is_secret_key(key: str) -> bool:
 
 
 def mask_secrets(text: str) -> str:
-    """Return a YAML text with `*` for each character of a value whose key is named as that of a secret.
+    """Return a YAML text with `*` for each character of a value whose key is named like a secret.
 
     The key `key` alone, which the language has, and expressions stay.
     """

@@ -282,7 +282,7 @@ def _source_text(project: Project, path: str) -> str:
 
 
 def _usual_durations(project: Project) -> Mapping[str, float]:
-    """Return the median durations of stages in the last runs, by name; for items also by that of their foreach."""
+    """Return the median durations of stages in the last runs, by name; for items also by the name of their foreach."""
     from statistics import median  # noqa: PLC0415 - only for builds that take long
 
     from orch23.report.plan_view import model_names  # noqa: PLC0415 - as above

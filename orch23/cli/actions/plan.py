@@ -85,7 +85,7 @@ def estimates_of(project: Project, seen: Preview, failing: Collection[str]) -> d
 
     `failing` are the stages that will certainly fail.
     """
-    # What depends on a stage that fails does not run, also with `--keep-going`.
+    # A stage that depends on one that fails does not run, also with `--keep-going`.
     ended = closure(set(failing), seen.plan.downstream)
     running = [
         name
@@ -161,7 +161,7 @@ def _basis(project: Project, seen: Preview, name: str, past: StageStatistics) ->
 def first_request(project: Project, decided: DecidedStage | None) -> Request | None:
     """Return the request that the first attempt of a stage would make; None if there is none, or it cannot be made.
 
-    If only that of a fallback is recorded, it is that one.
+    If only the request to a fallback is recorded, it is that one.
     """
     if decided is None or not is_llm(step := decided.resolved.stage.step) or decided.resolved.broken:
         return None

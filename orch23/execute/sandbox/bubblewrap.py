@@ -197,7 +197,7 @@ def _settings(launch: Launch) -> dict[str, str]:
 
 def _machine_mounts(settings: Iterable[str], hidden: Sequence[str], copied: Sequence[tuple[str, str]]) -> Iterator[str]:
     """Yield the options that make the file system without the sandbox directory and the interpreter."""
-    # Of the host's /proc only /proc/sys is there, read-only. `settings` are files of the machine. `copied` are those to
+    # Only /proc/sys of the host's /proc is there, read-only. `settings` are files of the machine. `copied` are those to
     # copy, each with its source: a descriptor for bwrap, a path for orch23's own program. `hidden` are folders in
     # system folders that appear empty.
     # There are few mounts, since bwrap reads the whole mount table for each (ADR 14).

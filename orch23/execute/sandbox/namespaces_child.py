@@ -236,7 +236,7 @@ def _make_tree(operations: Sequence[Operation]) -> None:
 
 
 def _leave_old_tree() -> None:
-    """Move all processes of the mount namespace to the new file system, and make that of the machine unreachable."""
+    """Move all processes of the mount namespace to the new file system, and make the machine's unreachable."""
     os.chdir("/new")
     _pivot(".", ".")
     check_result("umount", libc.umount2(b".", _DETACH))

@@ -153,7 +153,7 @@ def _socket_rules(sockets: AllowedSockets) -> Iterator[_Rule]:
         case AllowedSockets.NONE:
             yield _Rule("socket")
             yield _Rule("connect")
-    # Of netlink only the sockets of addresses and routes, which libc uses.
+    # Only the netlink sockets of addresses and routes, which libc uses.
     if sockets is not AllowedSockets.NONE:
         yield _Rule("socket", (_Test(0, _NETLINK), _Test(2, 0, negated=True)))
     yield _Rule("socketpair", (_Test(0, _UNIX, negated=True),))

@@ -235,7 +235,7 @@ class SandboxLauncher:
 
 
 _LOCK = threading.Lock()
-# What the machine can do does not change while this process lives.
+# The abilities of the machine do not change while this process lives.
 _CHOSEN: list[TierChoice] = []
 
 

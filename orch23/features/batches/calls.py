@@ -46,7 +46,7 @@ from orch23.steps.llm.spec import LLMStep
 if TYPE_CHECKING:
     from orch23.attempt.ledger import Ledger
 
-# The clock of the vendor may differ from that of this machine.
+# The clock of the vendor may differ from the clock of this machine.
 _CLOCK_DIFFERENCE_S = 3600.0
 _GONE = 404
 # The delays before further tries, after errors that may pass.
@@ -514,7 +514,7 @@ def _unsent(error: Diagnostic, *, is_sure: bool) -> Diagnostic:
 
 
 def _gone_error(error: Diagnostic, batch: PendingBatch) -> Diagnostic:
-    # The key may be that of another account: to send the requests again on its own could cost twice.
+    # The key may belong to another account: to send the requests again on its own could cost twice.
     message = f"batch {batch.batch_id} cannot be collected: {error.message}"
     hint = "check the key; if the batch is gone, run `orch23 cancel`, and build again to send its requests again"
     return replace(error, message=message, hint=hint)

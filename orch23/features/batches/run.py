@@ -86,6 +86,6 @@ class RunBatches(Struct, kw_only=True):
             sleep=setting.share(OpenCalls, OpenCalls).wait,
             now=lambda: project.settings.clock().timestamp(),
             limiter=limiter,
-            # Of the run it is the whole limit: a longer wait than that is not begun. The build ends the others.
+            # The whole limit of the run: a longer wait is not begun. The build ends the others.
             wall=lambda: (wall_s, wall_s < math.inf),
         )

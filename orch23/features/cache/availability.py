@@ -17,8 +17,8 @@ class CacheLimits(Struct, frozen=True, kw_only=True):
 
     Calls may lose `patience_s`: then the cache is switched off. Each reply gives `usual_s` back, bytes what they take
     at `slowest_bytes_per_s`. A build notices it `check_each_s` later at most: one that waits for replies of 0.07 s or
-    more, one after another, loses 10 s at most. `pending` is the maximum number of results that wait for their upload,
-    `batch` that of digests in one question, `damaged` that of blobs with wrong bytes, and that of refused ones.
+    more, one after another, loses 10 s at most. Maximum numbers are `pending` of results that wait for their
+    upload, `batch` of digests in one request, `damaged` of blobs with wrong bytes, and of refused ones.
     """
 
     delays_s: tuple[float, ...] = (0.2, 1.0)

@@ -14,7 +14,7 @@ from orch23.model.ports import ChunkSource, SharedCache
 # Optional, and not a part of SharedCache: most protocols have one request for each blob.
 @runtime_checkable
 class BlobBatches(Protocol):
-    """Several small blobs in one request to a shared cache. What a batch did not move has to be moved alone."""
+    """Several small blobs in one request to a shared cache. A blob that a batch did not move has to be moved alone."""
 
     def batches(self, digests: Collection[Digest]) -> Sequence[Sequence[Digest]]:
         """Return the digests in groups: a batch can have all blobs of a group. A large blob is alone. Calls nothing."""

@@ -90,7 +90,7 @@ def guarded(call: Callable[[], _Result]) -> _Result:
 
 @contextlib.contextmanager
 def reading(chunks: Iterator[bytes]) -> Iterator[Iterator[bytes]]:
-    """Yield an iterator with the chunks of a backend; `guarded` has its exceptions. Close that of the backend."""
+    """Yield an iterator with the chunks of a backend; `guarded` has its exceptions. Close the backend's iterator."""
     try:
         yield iter(lambda: guarded(lambda: next(chunks, None)), None)
     finally:

@@ -67,7 +67,7 @@ class CacheClient:
         self._reading = Availability(limits, self._stop_reading, self._patience, clock, self._pause)
         self._writing = Availability(limits, self._stop_writing, self._patience, clock, self._pause)
         self._limits = limits
-        # Of its own, so that the lookup of one stage does not wait for the downloads of another.
+        # Its own pool, so that the lookup of one stage does not wait for the downloads of another.
         self._lookups = DaemonThreads(limits.downloads, "cache-lookup")
         self._downloads = DaemonThreads(limits.downloads, "cache-download")
         self._uploads = Uploads(cache, self._writing, limits, clock, lambda size: self._count(up_bytes=size))

@@ -116,7 +116,7 @@ def _of_dist_info(folder: Path, files: StampedFiles) -> str:
         _refuse(f"`{folder.name.partition('-')[0]}` is installed in editable mode")
     record = folder / "RECORD"
     if record.exists():
-        # Scripts are not in the stamp: an edit of one is as invisible as that of any other installed file.
+        # Scripts are not in the stamp: an edit of one is as invisible as an edit of any other installed file.
         return files.get("record", record, _of_record).partition("\n")[0]
     return files.sha256(folder / "METADATA")
 

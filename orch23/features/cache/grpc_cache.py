@@ -79,7 +79,7 @@ class GrpcCache:
     """A shared cache behind gRPC. What the server can do is asked once, before the first call."""
 
     def __init__(self, server: GrpcServer, *, takes_entries: bool = True) -> None:
-        """Set the server. One that takes no entries from this user gets blobs only without `takes_entries`."""
+        """Set the server. Without `takes_entries`, blobs are stored even if it takes no entries from this user."""
         self.server = server
         self._has_batches = True
         self._takes_entries = takes_entries
@@ -101,7 +101,7 @@ class GrpcCache:
             raise BlobFault(TOO_LARGE) from None
 
     def put_entry(self, digest: Digest, data: bytes, *, replace: bool = False) -> None:
-        """See the port. Of two that write within some seconds the second may win.
+        """See the port. If two builds write within some seconds, the second entry may replace the first.
 
         An entry that is too large for a message of the server is not stored.
         """
@@ -142,7 +142,7 @@ class GrpcCache:
         return found
 
     def worth_asking(self, digests: Collection[Digest]) -> Collection[Digest]:
-        """See the port. One question is for all of them."""
+        """See the port. One request asks for all of them."""
         return digests if sum(digest.size_bytes for digest in digests) > UNASKED_BYTES else ()
 
     def blob(self, digest: Digest, offset: int = 0) -> Iterator[bytes] | None:

@@ -26,7 +26,7 @@ _RESUMED = 3
 
 def read(server: GrpcServer, digest: Digest, offset: int, *, is_compressed: bool) -> Iterator[bytes]:
     """Yield an empty chunk before those of a blob from an offset on; nothing if there is none."""
-    # The offset is that of the blob, also if it is sent compressed.
+    # The offset is a position in the blob, also if it is sent compressed.
     request = ReadRequest(resource_name=server.prefix + _name(digest, is_compressed=is_compressed), read_offset=offset)
     replies = server.read(READ, request, ReadResponse, deadline_s(digest.size_bytes))
     try:

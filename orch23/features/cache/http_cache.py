@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     import httpcore2
 
 _CONNECTIONS, _KEPT_CONNECTIONS = 128, 24
-"""At most, which the number of threads limits; a call that waited for a connection would look slow."""
+"""Maximum numbers. The number of threads limits them too; a call that waited for a connection would look slow."""
 _CHECKS = 8
-"""Questions at once for blobs: the protocol has one for each blob."""
+"""Maximum of parallel HEAD requests: the protocol needs one for each blob."""
 _TIMEOUTS = {"connect": 5.0, "read": 8.0, "write": 8.0, "pool": 8.0}
 _OK, _REDIRECTS, _REFUSED, _LOGIN = range(200, 300), range(300, 400), range(400, 500), frozenset({401, 403, 407})
 _SMALL_BYTES = 1 << 16
@@ -47,7 +47,7 @@ class HttpCache:
     def __init__(
         self, url: str, credentials: Callable[[str], Mapping[str, str]], pool: "httpcore2.ConnectionPool"
     ) -> None:
-        """Set the URL, without a slash at its end, and what returns the headers that log in to it."""
+        """Set the URL, without a slash at its end, and the function that returns the headers to log in."""
         self._url, self._credentials, self._pool = url, credentials, pool
         self._misses = RecentMisses()
         self._is_closed = False
@@ -61,7 +61,7 @@ class HttpCache:
             return whole_entry(reply.iter_stream())
 
     def put_entry(self, digest: Digest, data: bytes, *, replace: bool = False) -> None:
-        """See the port. Few servers know the condition, so of two that write within some seconds the second may win."""
+        """See the port. Few servers know `If-None-Match`: at the same time, a second entry may replace the first."""
         path = f"ac/{checked_sha256(digest)}"
         if replace:
             self._put(path, len(data), (data,), {})
@@ -82,7 +82,7 @@ class HttpCache:
 
     def blob(self, digest: Digest, offset: int = 0) -> Iterator[bytes] | None:
         """See the port."""
-        # A blob of another size is read, up to that of its digest: its bytes are wrong, which is worth a warning.
+        # A blob of the wrong size is read too, up to the size in its digest: damage is worth a warning.
         return opened(self._chunks(f"cas/{checked_sha256(digest)}", digest.size_bytes, offset))
 
     def put_blob(self, digest: Digest, chunks: ChunkSource) -> None:
@@ -104,7 +104,7 @@ class HttpCache:
         if offset:
             headers["Range"] = f"bytes={offset}-"
         elif can_compress():
-            # Of the servers, bazel-remote compresses. None says whether it takes compressed uploads.
+            # bazel-remote can compress replies. No server states whether it accepts compressed uploads.
             headers["Accept-Encoding"] = "zstd, identity"
         with self._reply("GET", path, headers) as reply:
             is_compressed = "Accept-Encoding" in headers and _header(reply, b"content-encoding") == b"zstd"
@@ -141,7 +141,7 @@ class HttpCache:
             "Host": urlsplit(self._url).netloc,
             "User-Agent": "orch23",
             "Accept": "*/*",
-            # The size of a compressed reply is not that of its digest.
+            # A compressed reply does not have the size in its digest.
             "Accept-Encoding": "identity",
             **self._credentials(self._url),
             **(more or {}),
@@ -156,7 +156,7 @@ class HttpCache:
             try:
                 kind = BlobFault
                 yield reply
-                # A connection is kept only if its reply was read to the end. That of a fault may be a long page.
+                # A connection is kept only if its reply was read to the end. An error page may be too long for that.
                 if method != "GET" or reply.status in _ABSENT:
                     _drain(reply)
             finally:
@@ -167,13 +167,13 @@ class HttpCache:
         except passing as error:
             text = str(error) or type(error).__name__
             message = f"{method} /{path.partition('/')[0]}/ failed: {text}"
-            # If it ends too early each time, only this one is damaged.
+            # If a reply ends too early at each try, this blob is damaged, and not the server.
             is_short = isinstance(error, httpcore2.RemoteProtocolError)
             raise (kind if is_short else CacheFault)(message, transient=True) from error
 
 
 def _is_there(reply: "httpcore2.Response", *, is_compressed: bool = False) -> bool:
-    """Return whether a reply has what it was asked for; raise if it says something else, or is compressed wrongly."""
+    """Return whether the server has the entry or blob; raise on another status, or an unwanted encoding."""
     if reply.status in _ABSENT:
         return False
     if reply.status != _OK[0]:

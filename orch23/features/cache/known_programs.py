@@ -69,7 +69,7 @@ def starting_fault(called: Invocation, tools: Collection[str], *, is_python: boo
     if options is None:
         return f"`{name}` may start other programs; {_WAY_OUT}"
     for word in called.arguments:
-        # Not `*.txt`, whose files the author knows; but `find` takes any word as an option.
+        # The author knows the files of `*.txt`, so it is not one; but `find` takes any word as an option.
         is_hidden = word.is_open and (base == "find" or "$" in word.text or word.text.startswith(("-", "[", "?", "{")))
         if (found := options.match(word.text)) or is_hidden:
             why = f"it has `{word.text}`" if found else f"`{word.text}` may be an option"

@@ -130,7 +130,7 @@ class ObjectStoreCache:
             except FileNotFoundError:
                 return
             except GenericError:
-                # Some servers, such as that of rclone, return the whole object instead.
+                # Some servers, such as rclone's, return the whole object instead.
                 if not offset:
                     raise
                 found = self._store.get(path)
@@ -193,7 +193,7 @@ def _faults() -> Iterator[None]:
             raise CacheFault(message) from error
         raise CacheFault(text, transient=not isinstance(error, lasting)) from error
     except FileNotFoundError as error:
-        # Of a put: there is no bucket.
+        # The reply to a put if there is no bucket.
         raise CacheFault(_first_line(error)) from error
 
 

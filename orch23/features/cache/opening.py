@@ -86,7 +86,7 @@ def _identities(platform: str | None, project: Project, named: str | None) -> Id
 
 
 def signatures_of(settings: CacheSettings, root: Path, environ: Mapping[str, str]) -> Signatures:
-    """Return the keys whose signatures count, and that of the user among them.
+    """Return the keys whose signatures count, and the user's key among them.
 
     Raises:
         ConfigurationError: all private keys that there are cannot be used, or the library is missing.

@@ -49,10 +49,10 @@ def engine_opener(root: Path, environ: Mapping[str, str], stranger: str = "") ->
 
 
 def worker_cache_opener(own_url: str, folder: Path, environ: Mapping[str, str]) -> Callable[[str], SharedCache]:
-    """Return a function that opens the caches of a worker: that of its command line with the credentials of its user.
+    """Return a function that opens caches for a worker: the one of its command line with the user's credentials.
 
-    That of a build is opened without any, since a user who builds could name a server that stores them. `own_url` is
-    empty if the command line has none. Steps write in `folder`.
+    The cache of a build is opened without them, since its user could name a server that stores them. `own_url` is empty
+    if the command line has none. Steps write in `folder`.
     """
     with_login = cache_opener(folder, environ)
 

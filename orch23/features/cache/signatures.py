@@ -63,7 +63,7 @@ def small_blobs(kind: str, version: int, key: str, files: Mapping[str, FileEntry
 
 
 NO_SIGNATURES = Signatures()
-"""Of a build without keys."""
+"""The signatures of a build without keys."""
 
 
 def _signed_entry(kind: str, action: Digest, files: Mapping[str, FileEntry | bytes]) -> SignedEntry:

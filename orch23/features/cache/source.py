@@ -142,7 +142,7 @@ class CacheSource:
         if found is None:
             lookup.finish()
             return
-        # What is stored, or at its path, need not be downloaded.
+        # A blob that is stored, or at its path, need not be downloaded.
         absent = [(p, one) for p, one in found.record.outputs.items() if not self._contents.has(one.digest)]
         wanted = {entry.digest for path, entry in absent if not self._is_on_disk(path, entry)}
         if not wanted:

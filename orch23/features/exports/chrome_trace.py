@@ -37,7 +37,7 @@ def trace_text(name: str, run: EndedRun) -> str:
     names = [_metadata("process_name", 0, name)]
     rows = sorted({lane + 1 for lane, _, _ in lanes})
     names += [_metadata("thread_name", row, f"worker {row}") for row in rows]
-    # Of spans that start together, the outer one is first.
+    # If spans start together, the outer one is first.
     events.sort(key=lambda one: (one["ts"], -one.get("dur", 0)))
     began = facts.began
     about: _Facts = {"run": began.run_id, "pipeline": began.pipeline, "orch23": began.version}

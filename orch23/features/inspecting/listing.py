@@ -20,7 +20,7 @@ from orch23.store.safe_files import read_regular
 
 
 class RunSummary(Struct, frozen=True, kw_only=True, rename={"run_id": "run", "counts": "stages"}):
-    """The summary of a run. `status` is that of `run_finished`, else `interrupted`, or `damaged` if unreadable.
+    """The summary of a run. `status` comes from `run_finished`, else it is `interrupted`, or `damaged` if unreadable.
 
     `duration_s` is the time from the first event to the last. `cost` in US dollars is known, `possible_cost` may have
     been charged besides, `unpriced` counts the calls without a known price. A call whose response a later run collected

@@ -88,7 +88,7 @@ def revision_metrics(project: Project, revision: GitRevision, name: str) -> Metr
 def run_metrics(project: Project, run: str, name: str, wanted: Mapping[str, str]) -> MetricsState:
     """Return the metrics files as a run left them; `wanted` are files with their stages that may be asked for.
 
-    A file that the run did not name is that of the run before it: nothing had affected its stage.
+    A file that the run did not name is the same as after the run before it: nothing had affected its stage.
     """
     logs, file = project.store.logs, project.pipeline.file
     own: Mapping[str, StageFile] = {}

@@ -44,7 +44,7 @@ class SpanExport:
     def __init__(self, version: str, *, has_queue_size: bool) -> None:
         """Read the environment variables; nothing is sent yet.
 
-        `version` is that of orch23. With `has_queue_size` the environment has the size of the queue.
+        `version` is the version of orch23. With `has_queue_size` the environment has the size of the queue.
 
         Raises:
             ValueError, RuntimeError, OSError: a variable has a value that cannot be used.

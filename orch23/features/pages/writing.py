@@ -99,7 +99,7 @@ class KeptFiles(Struct, frozen=True):
             return None
         data, size = found
         text = data.decode("utf-8", errors="replace")
-        # Of a longer file only the bytes are counted: reading it to count its characters would take too long.
+        # For a longer file only the bytes are counted: reading it to count its characters would take too long.
         whole = len(text) if size <= len(data) else size
         return KeptText(text, whole, str((files.attempt_folder(stage, attempt) / name).relative_to(self.root)))
 

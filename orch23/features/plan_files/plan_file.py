@@ -266,7 +266,7 @@ def arguments_of(console: Console, plan: PlanFile, args: PipelineArguments) -> P
 
 
 def check_options(given: PlanOptions, plan: PlanFile, resample: Sequence[str]) -> None:
-    """Check that no option of a build contradicts the plan. An option that is not given is that of the plan.
+    """Check that no option of a build contradicts the plan. An option that is not given is taken from the plan.
 
     Raises:
         UsageError: one does.

@@ -77,7 +77,7 @@ def count_slots(address: str) -> int:
 
 
 def lacking_text(resources: Mapping[str, float], declared: Iterable[Mapping[str, float]]) -> str:
-    """Return which resources none of some workers has; empty if one of them has all. `declared` are those of each."""
+    """Return the resources that no worker has; empty if one worker has all. `declared` has those of each."""
 
     def missing(worker: Mapping[str, float]) -> frozenset[str]:
         return frozenset(name for name, amount in resources.items() if worker.get(name, 0) < amount)
@@ -158,7 +158,7 @@ class DaskEngine:
         from orch23.features.remote.dask_worker import run_remotely  # noqa: PLC0415 - loads dask
 
         client = self._client()
-        # A key of its own: dask would give the result of an earlier submission, also one with a fault.
+        # A new key: for an old one, dask would return the result of that submission, even a fault.
         key, digest = f"orch23-{uuid4().hex}", digest_text(work.action)
         allowed = self._others(work)
         try:
@@ -188,7 +188,7 @@ class DaskEngine:
         return made
 
     def cancel(self, submission: Submission) -> None:
-        """See the port. Dask leaves a running function alone: the worker gets the keys of those that have to end."""
+        """See the port. Dask does not stop a running function: the worker gets the keys of those that have to end."""
         assert isinstance(submission, DaskSubmission | FoundSubmission)
         if isinstance(submission, FoundSubmission):
             submission.is_unwanted.set()
@@ -268,7 +268,7 @@ class DaskEngine:
             return self._workers
 
     def _others(self, work: Work) -> frozenset[str]:
-        """Return the workers that are not avoided and may run an action; none if all may."""
+        """Return the workers that may run an action; empty if none is avoided."""
         declared = self._look().declared if work.avoided else {}
         able = [one for one, amounts in declared.items() if not lacking_text(work.resources, [amounts])]
         return frozenset(able) - work.avoided
@@ -319,7 +319,7 @@ class DaskEngine:
         silence_dask()
         security = security_of(self._address, "client")
         try:
-            # It warns of other versions of libraries, which two strings do not depend on.
+            # dask warns of differing versions of libraries, but the strings that are sent do not depend on them.
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 client = Client(

@@ -151,7 +151,7 @@ async def run_worker(settings: WorkerSettings) -> int:
         return NO_SCHEDULER
     finally:
         await worker.close()
-    # The scheduler, or a build, has removed it as frozen. It is not, any more.
+    # The scheduler or a build has removed this worker, because it was frozen. It runs again.
     return WAS_FROZEN if clock.has_stood_still and not stop.is_set() else 0
 
 

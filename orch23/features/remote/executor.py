@@ -70,7 +70,7 @@ class RemoteExecutor:
         on_fault: Callable[[str], object] = str,
         limits: RemoteLimits = USUAL_LIMITS,
     ) -> None:
-        """Submit at most `workers` actions at a time. `cache_url` is that of the cache, for the workers.
+        """Submit at most `workers` actions at a time. `cache_url` is the URL of the cache, for the workers.
 
         They do not get its user name and password. `redact` removes secrets from reports. `on_fault` gets why an action
         is submitted again.

@@ -17,9 +17,9 @@ Line: TypeAlias = tuple[str, bool]
 
 SEND_EACH_S = 0.2
 BATCH_CHARACTERS = 4096
-"""Of one message. An engine may keep some messages of a build in memory; dask keeps 1000."""
+"""Limit of one message. An engine may keep some messages of a build in memory; dask keeps 1000."""
 MAX_CHARACTERS = 1 << 20
-"""Of one start of an action. The lines after that are heard when it has ended."""
+"""Limit of one start of an action. The lines after that are heard when it has ended."""
 _WAITING_CHARACTERS = 64 << 10
 _LONGEST_LINE = 2 * MAX_LINE_LENGTH
 _KEY_CHARACTERS = 1000

@@ -1,6 +1,6 @@
 """Actions on workers that do not have orch23: the command itself, and its whole tree as the output.
 
-They run only what needs nothing of orch23. What no worker can tell is left out: hard links, processes that were left.
+They run actions that need nothing of orch23. Facts that no worker knows are left out: hard links and processes.
 """
 
 from collections.abc import Callable, Iterator

@@ -30,7 +30,7 @@ class ReapiAddress(Struct, frozen=True, kw_only=True):
         return f"{without_login(self.url)}?{options}"
 
     def with_resources(self, resources: Mapping[str, float]) -> "ReapiAddress":
-        """Return the address for actions that take some resources: each is a property, in place of one of its name."""
+        """Return the address for actions that need resources: each replaces the platform property of its name."""
         if not resources:
             return self
         amounts = {name: amount_text(amount) for name, amount in resources.items()}

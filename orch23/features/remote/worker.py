@@ -140,7 +140,7 @@ class RemoteWorker:
     ) -> bytes:
         """Run an action to its end, and return the bytes of a `Reply`. Never raises.
 
-        `digest` is that of the action's bytes. As soon as `is_wanted` returns False, the action is cancelled: its
+        `digest` is the digest of the action's bytes. As soon as `is_wanted` returns False, the action is cancelled: its
         processes are killed. `lines` gets the lines that it prints. `place` is what the engine knows this worker by.
         """
         try:

@@ -371,7 +371,7 @@ def _usable_providers(environ: Mapping[str, str], choices: Sequence[str]) -> dic
 
 def _suggested(found: Mapping[str, str], choices: Sequence[str], answers: Mapping[str, str]) -> dict[str, Any]:
     """Return defaults of the questions, and what templates use to mark choices: `found`, and `served` models by URL."""
-    # Only a terminal is asked, so only there a port is tried: the same command writes the same files everywhere.
+    # Ports are tried only on a terminal, where the user is asked: elsewhere a command always writes the same files.
     is_possible = SERVER in choices and answers.get("provider", SERVER) == SERVER
     servers = find_servers() if is_possible else ()
     if servers:

@@ -34,7 +34,7 @@ class AzureAccess(ServerAccess, frozen=True):
 
 
 def make_azure_client(server: AzureAccess, connection: ClientConnection, trust: TlsContexts) -> "AzureOpenAI":
-    """Return a client that does not depend on the environment, as that of OpenAI's own server."""
+    """Return a client that does not depend on the environment, as for OpenAI's own server."""
     import openai  # noqa: PLC0415 - heavy
 
     client = openai.AzureOpenAI(

@@ -43,7 +43,7 @@ class AwsLogin(Struct, frozen=True):
 
 
 class BedrockMessages(AnthropicMessages, frozen=True, kw_only=True):
-    """The provider. `environ` has the settings of AWS; `login` is that of one call."""
+    """The provider. `environ` has the settings of AWS; `login` is the login of one call."""
 
     name_of: Callable[[str], str] = claude_of
     environ: Mapping[str, str]

@@ -118,7 +118,7 @@ class ResponsesApi(ResponsesProvider, frozen=True, kw_only=True):
     first_poll_s: float = 0.25
 
     def complete(self, request: Request, deadline_s: float, on_text: Callable[[str], None]) -> Response:
-        """Return the response, that of an earlier run if the server still has it.
+        """Return the response, from an earlier run if the server still has it.
 
         Raises:
             TransportError: it could not be submitted, or it failed at the server. A retry may submit it again.

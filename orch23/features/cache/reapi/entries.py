@@ -40,7 +40,7 @@ class EntryFile(Struct, frozen=True):
 
 
 def entry_digest(kind: str, version: int, key: str) -> Digest:
-    """Return the key of an entry in an action cache. `version` is that of the format of its files."""
+    """Return the key of an entry in an action cache. `version` is the version of the format of its files."""
     return digest_bytes(_action(kind, version, key))
 
 

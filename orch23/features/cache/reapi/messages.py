@@ -330,7 +330,7 @@ class ExecuteResponse(Proto, frozen=True, kw_only=True):
 
 
 class ExecuteOperationMetadata(Proto, frozen=True, kw_only=True):
-    """The metadata of an Operation. The names are those of streams for ByteStream.Read, or empty."""
+    """The metadata of an Operation. ByteStream.Read reads the streams with these names; empty: no stream."""
 
     stdout_stream_name: Annotated[str, 3] = ""
     stderr_stream_name: Annotated[str, 4] = ""
@@ -375,7 +375,7 @@ class QueryWriteStatusRequest(Proto, frozen=True, kw_only=True):
 
 
 class WriteStatus(Proto, frozen=True, kw_only=True):
-    """WriteResponse and QueryWriteStatusResponse: how far a write has come. The first has only the size."""
+    """WriteResponse and QueryWriteStatusResponse: how far a write has come. WriteResponse has only the size."""
 
     committed_size: Annotated[int, 1] = 0
     complete: Annotated[bool, 2] = False

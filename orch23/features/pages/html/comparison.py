@@ -18,7 +18,7 @@ _SHARE = 0.25
 def compare_runs(then: RunFacts, now: RunFacts, anchors: Anchors) -> ComparisonView:
     """Return the totals of both runs, and the stages whose result, calls, attempts or time differ.
 
-    Stages that failed or called a model come first. Of a foreach with many items only the number is given.
+    Stages that failed or called a model come first. For a foreach with many items only the number is given.
     """
     large = large_families((one.name, one.family) for one in now.stages.values())
     single: list[tuple[int, ComparisonRow]] = []

@@ -229,7 +229,7 @@ def _stage_view(
     cost, seconds = stage.cost, stage.duration_s
     kept = texts or _StageTexts({}, [])
     has_calls = bool(cost.calls or cost.recorded)
-    # Of a stage that could not run, the reason says as much.
+    # If a stage could not run, the reason says as much.
     is_plain = stage.message == stage.status or (stage.ended is not None and stage.ended.by)
     message = "" if is_plain else stage.message.partition("\n")[0]
     return StageView(

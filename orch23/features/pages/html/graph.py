@@ -16,7 +16,7 @@ MAX_NODES = 2_000
 """Beyond so many nodes the graph is not drawn: it would be neither readable nor quick."""
 NODE_HEIGHT = 28.0
 _MAX_LABEL = 30
-# Of the monospaced font of the labels, in pixels at its size.
+# Width of a character of the labels (a monospaced font), in pixels.
 _CHARACTER = 7.3
 _PADDING = 38.0
 _MARGIN = 6.0

@@ -47,7 +47,7 @@ def run_badge(status: str) -> Badge:
 
 
 def worst_badge(badges: Iterable[Badge]) -> Badge:
-    """Return the badge of several stages: that of the worst."""
+    """Return the badge of several stages: the badge of the worst."""
     return min(badges, key=lambda one: _ORDER.index(one.tone))
 
 
