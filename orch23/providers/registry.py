@@ -67,8 +67,8 @@ def _fault(found: object, _name: str) -> str:
             return f"its `{name}` must be a value or a property, not a method"
     from orch23.steps.llm.spec import LLMStep  # noqa: PLC0415 - only a provider of a plugin needs it
 
-    sends = () if isinstance(found.sends, property) else found.sends
-    unknown = [name for name in sends if name not in LLMStep.__struct_fields__]
+    sends: object = found.sends
+    unknown = [name for name in sends if name not in LLMStep.__struct_fields__] if isinstance(sends, tuple) else []
     return f"its `sends` has `{unknown[0]}`, which is not a field of `llm`" if unknown else ""
 
 
