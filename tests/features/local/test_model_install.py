@@ -5,6 +5,7 @@ import importlib.machinery
 import importlib.util
 import io
 import os
+import signal
 import subprocess
 import sys
 import zipfile
@@ -154,6 +155,23 @@ def test_a_login_that_a_program_prints_is_not_shown(without_pip, tmp_path) -> No
     assert "https://****@example.invalid/m.whl" in found
     assert "s3cr" not in found
     assert "uv exited with status 3" in found
+
+
+def test_a_signal_ends_the_download_before_it_counts(without_pip, tmp_path) -> None:
+    fake = tmp_path / "bin/uv"
+    fake.parent.mkdir()
+    fake.write_text("#!/bin/sh\nkill -TERM $PPID\nsleep 3\n")
+    fake.chmod(0o755)
+    environ = {"HOME": str(tmp_path), "XDG_DATA_HOME": str(tmp_path), "PATH": f"{fake.parent}:{os.environ['PATH']}"}
+    console = Console(environ=environ, here=tmp_path)
+    left: list[list[Path]] = []
+    former = signal.signal(signal.SIGTERM, lambda *_: left.append(list((tmp_path / "orch23/models").iterdir())))
+    try:
+        with pytest.raises(ConfigurationError):
+            install_by_name(console, name="smollm2", source=None)
+    finally:
+        signal.signal(signal.SIGTERM, former)
+    assert left == [[]]
 
 
 def test_uv_installs_without_pip_and_not_in_the_project(without_pip, tmp_path, monkeypatch) -> None:
