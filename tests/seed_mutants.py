@@ -821,8 +821,8 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "S4-37": (
         M(
             PROPOSAL,
-            "    found += path_errors(tuple(file.path for file in envelope.files), envelope.deletes, scope)\n",
-            "",
+            "    found += of_paths + [",
+            "    found += [",
         ),
     ),
     "S4-38": (
