@@ -877,7 +877,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "S4-44": (
         M(
             PROPOSAL,
-            "    found += [error for file in safe for error in base_errors(file, scope)]\n",
+            "    of_files += [error for file in safe for error in base_errors(file, scope)]\n",
             "",
         ),
         M(PATHS, "    found += _duplicates((*written, *deletes))\n", ""),
