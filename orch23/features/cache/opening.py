@@ -14,11 +14,10 @@ from orch23.engine.worker_threads import executor_of
 from orch23.features.cache.client import CacheClient
 from orch23.features.cache.environment import Environments
 from orch23.features.cache.key_files import key_file, read_key_file
-from orch23.features.cache.responses import CacheResponses
 from orch23.features.cache.server_login import cache_opener
 from orch23.features.cache.signatures import Signatures
 from orch23.features.cache.signing.keys import LIBRARY, KeyPair, PublicKey
-from orch23.features.cache.source import CacheSource, IdentityOf
+from orch23.features.cache.source import CacheResponses, CacheSource, IdentityOf
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import CacheFault, ConfigurationError
 from orch23.model.shared_cache import CacheSettings

@@ -20,6 +20,7 @@ from orch23.decide.result_source import (
     Lookup,
     record_form,
 )
+from orch23.decide.shared_responses import MAX_RESPONSE_BYTES
 from orch23.execute.daemon_threads import DaemonThreads
 from orch23.features.cache.client import CacheClient
 from orch23.features.cache.reapi.entries import EntryFile, decode_result, encode_result, entry_digest
@@ -249,3 +250,51 @@ class CacheSource:
         """Wait for the uploads, for some seconds at most. Return the stages whose results are not stored."""
         unsent = self._client.flush(deadline_s)
         return sorted(self._offered[action] for action in unsent if action in self._offered)
+
+
+KIND, VERSION = "response", 1
+"""The kind of an entry that is a recorded response, and the version of its format."""
+_EXCHANGE = "exchange.json"
+
+
+class CacheResponses:
+    """The recorded responses in a shared cache: a `ResponseSource`."""
+
+    def __init__(self, client: CacheClient, signatures: Signatures) -> None:
+        """Look up nothing yet."""
+        self._client, self._signatures = client, signatures
+
+    @property
+    def is_signing(self) -> bool:
+        """Whether new entries are signed, and may replace one that does not count."""
+        return self._signatures.pair is not None
+
+    def find(self, fingerprint: str) -> bytes | None:
+        """Return the exchange of a request, if its entry counts by its signature."""
+        action = entry_digest(KIND, VERSION, fingerprint)
+        data = self._client.entry(action)
+        if data is None:
+            self._client.warn_of(action)
+            return None
+        try:
+            files = decode_result(data)
+            file = files[_EXCHANGE]
+        except (ValueError, KeyError):
+            self._client.reject(action)
+            return None
+        text = file.contents or self._client.get(file.entry.digest, MAX_RESPONSE_BYTES) or b""
+        self._client.warn_of(file.entry.digest)
+        if self._signatures.fault(KIND, action, files, text, _EXCHANGE):
+            self._client.reject(action)
+            return None
+        return text
+
+    def reject(self, fingerprint: str) -> None:
+        """Let an upload replace an entry."""
+        self._client.reject(entry_digest(KIND, VERSION, fingerprint))
+
+    def offer(self, fingerprint: str, text: bytes) -> None:
+        """Store an exchange in the background."""
+        action = entry_digest(KIND, VERSION, fingerprint)
+        files = self._signatures.signed(KIND, action, {_EXCHANGE: text})
+        self._client.upload(action, encode_result(files), small_blobs(KIND, VERSION, fingerprint, files))

@@ -13,7 +13,6 @@ from orch23.decide.dry_run import preview
 from orch23.decide.ownership import check_left_out
 from orch23.decide.stage_view import ObsoleteFiles
 from orch23.execute.git_revision import GitRevision, lock_at, open_revision
-from orch23.features.metrics.past_pipeline import bytes_of_artifacts, pipeline_at
 from orch23.features.metrics.revision_view import (
     AffectedStage,
     ManifestReader,
@@ -22,6 +21,7 @@ from orch23.features.metrics.revision_view import (
     artifact_paths,
     compare_manifests,
 )
+from orch23.features.metrics.states import bytes_of_artifacts, pipeline_at
 from orch23.model.digest import Json
 from orch23.model.errors import ExitCode, MissingBytesError, Orch23Error
 from orch23.model.plan import Fresh, Restore

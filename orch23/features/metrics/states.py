@@ -5,16 +5,84 @@ from contextlib import suppress
 
 from msgspec import Struct
 
-from orch23.cli.project_loading import Project, read_yaml
+from orch23.cli.project_loading import Project, model_override_of, read_yaml
+from orch23.decide.list_expansion import expand_each, first_plan
 from orch23.execute.git_revision import GitRevision, lock_at
 from orch23.features.metrics.comparison import ComparedState
-from orch23.features.metrics.declared_metrics import declared_metrics
-from orch23.features.metrics.past_pipeline import pipeline_at
-from orch23.model.errors import InvalidInputError, NotFoundError, SafetyError
+from orch23.features.metrics.revision_view import ReadEntry
+from orch23.load.pipeline import parse_pipeline
+from orch23.load.yaml_errors import decode_text
+from orch23.model.digest import FileEntry, digest_bytes
+from orch23.model.errors import InvalidInputError, MissingBytesError, NotFoundError, SafetyError
+from orch23.model.pipeline import ForeachStage, Pipeline, Stage, family_of
 from orch23.resolve.metrics import MAX_METRICS_BYTES, MetricsError, MetricValues, read_metrics
+from orch23.resolve.slices import YamlReader
 from orch23.store.lock_file import lock_path
 from orch23.store.run_metrics import StageFile, runs_with_metrics, stage_keys, stored_metrics
 from orch23.store.safe_files import read_and_close
+
+
+def bytes_of_artifacts(project: Project, revision: GitRevision) -> ReadEntry:
+    """Return the reader of artifacts: from the store, the working tree or git. Fetches nothing."""
+
+    def bytes_of(path: str, entry: FileEntry) -> bytes | None:
+        # The store first: it has the bytes of results that were never committed.
+        with suppress(MissingBytesError):
+            return project.store.sources.read(path, entry)
+        data = None
+        with suppress(NotFoundError):  # a partial clone does not have it
+            data = revision.read(path)
+        return data if data is not None and digest_bytes(data) == entry.digest else None
+
+    return bytes_of
+
+
+def pipeline_at(project: Project, revision: GitRevision) -> Pipeline | None:
+    """Return the pipeline at a revision, with the vars of the command line; None if it is missing or not valid."""
+    settings, file = project.settings, project.pipeline.file
+    text = _text_at(revision, file)
+    if text is None:
+        return None
+    vars_file = settings.vars_file
+    vars_name = "" if vars_file is None else vars_file.resolve().relative_to(settings.root.resolve()).as_posix()
+    return parse_pipeline(
+        text,
+        file,
+        sets=settings.sets,
+        vars_text=_text_at(revision, vars_name) if vars_name else None,
+        vars_name=vars_name,
+        override=model_override_of(settings),
+    ).pipeline
+
+
+def _text_at(revision: GitRevision, path: str) -> str | None:
+    data = revision.read(path)
+    if data is None:
+        return None
+    text, refused = decode_text(data, path)
+    return None if refused else text
+
+
+def declared_metrics(
+    pipeline: Pipeline, read: Callable[[str], bytes | None], read_yaml: YamlReader
+) -> Mapping[str, str]:
+    """Return the stage of each metrics file, by path, in the order of the pipeline. `read` returns a file's bytes.
+
+    A foreach whose list does not exist, or has errors, has no metrics files.
+
+    Raises:
+        InvalidInputError: the graph has errors.
+    """
+    if not any("metrics" in one.body if isinstance(one, ForeachStage) else one.metrics for one in pipeline.stages):
+        return {}
+    plan, problems = first_plan(pipeline, lambda *where: read(where[-1]), read_yaml)
+    if plan is None:
+        raise InvalidInputError(*problems)
+    for one in expand_each(plan, lambda *where: read(where[-1]), read_yaml):
+        plan = one.plan
+    place = {stage.name: number for number, stage in enumerate(pipeline.stages)}
+    nodes = (plan.nodes[name] for name in sorted(plan.order, key=lambda name: place[family_of(name)]))
+    return {path: node.name for node in nodes if isinstance(node, Stage) for path in node.metrics}
 
 
 class MetricsState(Struct, frozen=True, kw_only=True):

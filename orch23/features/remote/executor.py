@@ -11,11 +11,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from orch23 import __version__
-from orch23.features.remote.engine import Engine, EngineFault, Submission, UnreachableEngineError, Work
+from orch23.features.remote.engine import Engine, EngineFault, Reply, Submission, UnreachableEngineError, Work
 from orch23.features.remote.faults import USUAL_LIMITS, Faults, GivenUpError, RemoteLimits, described
 from orch23.features.remote.live_lines import HeardLines
-from orch23.features.remote.reply import Reply
-from orch23.features.remote.slot_count import SlotCount
 from orch23.features.remote.transfers import Transfers
 from orch23.features.remote.worker import digests_of, input_digests
 from orch23.model.action import (
@@ -33,11 +31,44 @@ from orch23.model.action import (
 )
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Digest
-from orch23.model.errors import CacheFault, ConfigurationError, MissingBytesError
+from orch23.model.errors import CacheFault, ConfigurationError, MissingBytesError, Orch23Error
 from orch23.model.ports import ContentStore, SharedCache
 from orch23.model.server_url import without_login
 from orch23.model.text import LineListener, one_line
 from orch23.store.thread_turns import PAUSE
+
+_EACH_S = 2.0
+
+
+class SlotCount:
+    """The number of slots now. It follows workers that start or end while the build runs."""
+
+    def __init__(self, ask: Callable[[], int], wait: Callable[[float], bool]) -> None:
+        """Ask nothing yet. `ask` may take long, or raise EngineFault; `wait` returns whether the executor has ended."""
+        self._ask, self._wait = ask, wait
+        self._lock = threading.Lock()
+        self._is_running = False
+        self._count = 1
+
+    def now(self) -> int:
+        """Return the number, at least 1: an action that waits for a worker reports that there is none."""
+        with self._lock:
+            if not self._is_running:
+                self._is_running = True
+                threading.Thread(target=self._follow, name="orch23-slots", daemon=True).start()
+        return max(1, self._count)
+
+    def _follow(self) -> None:
+        while True:
+            try:
+                self._count = self._ask()
+            except CancelledError:
+                return
+            except (EngineFault, Orch23Error):
+                pass  # the actions report it
+            if self._wait(_EACH_S):
+                return
+
 
 _E_REMOTE = "E487"
 _MOST_FAILED = 3

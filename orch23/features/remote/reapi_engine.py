@@ -22,15 +22,21 @@ from orch23.features.cache.reapi.messages import (
     digest_proto,
 )
 from orch23.features.cache.reapi.wire import Proto
-from orch23.features.remote.engine import EngineFault, Submission, UnreachableEngineError, Work, WorkerLost
+from orch23.features.remote.engine import (
+    MAX_INLINE_BYTES,
+    EngineFault,
+    Reply,
+    Submission,
+    UnreachableEngineError,
+    Work,
+    WorkerLost,
+)
 from orch23.features.remote.executor import RemoteExecutor
 from orch23.features.remote.faults import RemoteLimits
 from orch23.features.remote.plain_action import plain_action, plain_fault, plain_outcome
 from orch23.features.remote.reapi_address import ReapiAddress, reapi_address
-from orch23.features.remote.reapi_execution import Execution
-from orch23.features.remote.reapi_result import Finished
+from orch23.features.remote.reapi_result import Execution, Finished
 from orch23.features.remote.reapi_streams import OutputStreams, stream_names
-from orch23.features.remote.reply import MAX_INLINE_BYTES, Reply
 from orch23.features.remote.single_action import REPLY, single_action
 from orch23.model.action import Action, EngineUnavailable, outcome_to_bytes
 from orch23.model.digest import Digest

@@ -17,9 +17,8 @@ from orch23.execute.local_executor import LocalExecutor
 from orch23.execute.sandbox.tier_selection import SandboxLauncher, best_tier_once
 from orch23.execute.sandbox_dir import SandboxDirs
 from orch23.features.cache.registry import open_shared_cache
-from orch23.features.remote.engine import parse_digest
+from orch23.features.remote.engine import MAX_INLINE_BYTES, Reply, parse_digest
 from orch23.features.remote.live_lines import LineSender
-from orch23.features.remote.reply import MAX_INLINE_BYTES, Reply
 from orch23.features.remote.transfers import Transfers
 from orch23.model.action import (
     Action,

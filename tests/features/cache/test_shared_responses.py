@@ -8,9 +8,9 @@ from msgspec.structs import replace
 from orch23.decide.shared_responses import SharedResponses
 from orch23.features.cache.client import CacheClient
 from orch23.features.cache.reapi.entries import decode_result, encode_result, entry_digest
-from orch23.features.cache.responses import KIND, VERSION, CacheResponses
 from orch23.features.cache.signatures import SIGNATURE, Signatures
 from orch23.features.cache.signing.keys import KeyPair
+from orch23.features.cache.source import KIND, VERSION, CacheResponses
 from orch23.model.llm import Exchange
 from orch23.providers.adapter import SCRIPTED_PROVENANCE
 from orch23.store.exchanges import exchange_text

@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from orch23.features.remote.dask_engine import DaskEngine
+from orch23.features.remote.dask_engine import FROZEN_S, DaskEngine, WorkerWatch
 from orch23.features.remote.dask_submission import FoundSubmission, Place
-from orch23.features.remote.dask_watch import FROZEN_S, WorkerWatch
 from orch23.model.action import Action, Completed
 from orch23.store.running_actions import ActionFiles
 from tests.features.remote.clusters import Cluster, dask_cluster

@@ -12,14 +12,15 @@ from msgspec.structs import replace
 from orch23.execute.interpreters import SYSTEM_PATH, tool_digest
 from orch23.features.remote.dask_engine import lacking_text
 from orch23.features.remote.engine import (
+    MAX_INLINE_BYTES,
     EngineFault,
+    Reply,
     UnreachableEngineError,
     Work,
     WorkerLost,
     digest_text,
     parse_digest,
 )
-from orch23.features.remote.reply import MAX_INLINE_BYTES, Reply
 from orch23.features.remote.worker import RemoteWorker
 from orch23.model.action import (
     Action,

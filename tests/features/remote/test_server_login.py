@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from orch23.features.cache.server_login import worker_cache_opener
-from orch23.features.remote.reply import Reply
+from orch23.features.remote.engine import Reply
 from orch23.features.remote.worker import RemoteWorker
 from orch23.model.action import Action, Completed, outcome_from_bytes
 from orch23.model.digest import Digest, digest_bytes

@@ -5,7 +5,6 @@ from decimal import Decimal
 
 from msgspec import UNSET, Struct
 
-from orch23.features.pages.html.anchors import Anchors, large_families
 from orch23.features.pages.html.attempts import attempt_texts, attempt_view, payment, shown_command
 from orch23.features.pages.html.changes import Changes
 from orch23.features.pages.html.comparison import compare_runs, cost_text
@@ -15,12 +14,14 @@ from orch23.features.pages.html.metrics import NO_METRICS, MetricsHistory, descr
 from orch23.features.pages.html.page import Fact, FailureView, Row, RunPage, StageGroup, StageView
 from orch23.features.pages.html.statuses import count_words, run_badge, stage_badge, worst_badge
 from orch23.features.pages.html.texts import (
+    Anchors,
     LongText,
     ShownText,
     TextReader,
     cut_text,
     fair_limit,
     html_size,
+    large_families,
     read_limit,
     total_limit,
 )

@@ -5,10 +5,10 @@ from itertools import pairwise
 
 from msgspec.structs import replace
 
-from orch23.features.pages.html.anchors import Anchors, large_families
 from orch23.features.pages.html.layout import Point, layered_layout
 from orch23.features.pages.html.page import GraphView, NodeView, Tone
 from orch23.features.pages.html.statuses import count_words, stage_badge, tone_shares, worst_badge
+from orch23.features.pages.html.texts import Anchors, large_families
 from orch23.model.run_facts import RunFacts, StageFacts
 from orch23.report.values import truncate
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from orch23.features.pages.html.anchors import Anchors
 from orch23.features.pages.html.page import ImpactView, Row
+from orch23.features.pages.html.texts import Anchors
 from orch23.model.event_data import EventReason
 from orch23.model.run_facts import RunFacts, StageFacts
 from orch23.model.text import join_first

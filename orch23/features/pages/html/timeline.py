@@ -1,8 +1,8 @@
 """What ran when, as a picture: a lane for each worker, a bar for each stage, and its attempts within it."""
 
-from orch23.features.pages.html.anchors import Anchors
 from orch23.features.pages.html.page import BarView, TimelineView, Tone
 from orch23.features.pages.html.statuses import stage_badge
+from orch23.features.pages.html.texts import Anchors
 from orch23.model.run_facts import RunFacts, StageFacts, StageSpan
 from orch23.model.text import format_duration
 
