@@ -515,30 +515,40 @@ class Histories(RuleBasedStateMachine):
         return {p: t for p, t in files.items() if not p.startswith("kept/") and p != "pipeline.lock"}
 
 
+def history_settings(*, examples: int, steps: int) -> settings:
+    """Return how many histories of how many steps are played on each run; all of them are longer in `make thorough`."""
+    return settings(
+        deadline=None,
+        derandomize=not THOROUGH,
+        database=None,
+        max_examples=400 if THOROUGH else examples,
+        stateful_step_count=10 if THOROUGH else steps,
+        phases=(Phase.generate, Phase.shrink),  # explaining traces every line, and makes a build ten times as slow
+        suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],
+        print_blob=True,
+    )
+
+
 TestHistories = pytest.mark.slow(pytest.mark.timeout(7200 if THOROUGH else 300)(Histories.TestCase))
-TestHistories.settings = settings(
-    deadline=None,
-    derandomize=not THOROUGH,
-    database=None,
-    max_examples=400 if THOROUGH else 4,
-    stateful_step_count=10 if THOROUGH else 4,
-    phases=(Phase.generate, Phase.shrink),  # explaining traces every line, and makes a build ten times as slow
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],
-    print_blob=True,
-)
+TestHistories.settings = history_settings(examples=4, steps=4)
 
 
 # ---- histories that were found, and stay fixed ----------------------------------------------------
 
 
-@pytest.fixture
-def chain(tmp_path: Path) -> Rig:
-    rig = Rig(tmp_path / "p")
+def built_chain(root: Path) -> Rig:
+    """Return a project with a chain, a page and shell stages, after its first build."""
+    rig = Rig(root)
     for path, texts in (SOURCES | TESTS).items():
         rig.write(path, texts[0])
     rig.author(Sketch(frozenset({"chain", "page", "shells"})))
     assert rig.build().code == 0
     return rig
+
+
+@pytest.fixture
+def chain(tmp_path: Path) -> Rig:
+    return built_chain(tmp_path / "p")
 
 
 @pytest.mark.slow

@@ -1,12 +1,11 @@
 """The same histories, with `gc` at any moment: it changes no plan, no result, and no answer is asked for again."""
 
-import os
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
 import pytest
-from hypothesis import HealthCheck, Phase, note, settings
+from hypothesis import note
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
@@ -15,10 +14,19 @@ from orch23.features.upkeep.store import collect_garbage
 from orch23.store.content_store import DiskContentStore
 from orch23.store.project_store import open_store
 from orch23.store.records import Records
-from tests.property.oracle import Sketch
-from tests.property.test_histories import CHANGES, HOW, SOURCES, TESTS, CrashError, Fuse, Histories, Rig
+from tests.property.test_histories import (
+    CHANGES,
+    HOW,
+    SOURCES,
+    THOROUGH,
+    CrashError,
+    Fuse,
+    Histories,
+    Rig,
+    built_chain,
+    history_settings,
+)
 
-THOROUGH = os.environ.get("HYPOTHESIS_PROFILE") == "thorough"
 ENVIRON = {"PATH": "/usr/bin:/bin"}
 
 
@@ -76,26 +84,12 @@ class CollectedHistories(Histories):
 
 
 TestCollectedHistories = pytest.mark.slow(pytest.mark.timeout(7200 if THOROUGH else 300)(CollectedHistories.TestCase))
-TestCollectedHistories.settings = settings(
-    deadline=None,
-    derandomize=not THOROUGH,
-    database=None,
-    max_examples=400 if THOROUGH else 3,
-    stateful_step_count=10 if THOROUGH else 6,
-    phases=(Phase.generate, Phase.shrink),
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],
-    print_blob=True,
-)
+TestCollectedHistories.settings = history_settings(examples=3, steps=6)
 
 
 @pytest.fixture
 def built(tmp_path: Path) -> Rig:
-    rig = Rig(tmp_path / "p")
-    for path, texts in (SOURCES | TESTS).items():
-        rig.write(path, texts[0])
-    rig.author(Sketch(frozenset({"chain", "page", "shells"})))
-    assert rig.build().code == 0
-    return rig
+    return built_chain(tmp_path / "p")
 
 
 def comparable(rig: Rig) -> dict[str, str]:
