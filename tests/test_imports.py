@@ -1,6 +1,7 @@
 """What imports what: no circles, no abstract base classes, the network in one room, the contracts between rooms."""
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator
@@ -103,6 +104,11 @@ def test_no_module_imports_itself_by_way_of_others() -> None:
 
 def test_there_are_no_abstract_base_classes() -> None:
     assert [name for name, path in modules().items() if any(one.split(".")[0] == "abc" for one in imported(path))] == []
+
+
+def test_each_exception_to_a_lint_rule_has_its_reason_on_the_line() -> None:
+    lines = [line for path in modules().values() for line in path.read_text().splitlines() if "# noqa" in line]
+    assert [line for line in lines if not re.search(r"# noqa: [A-Z0-9, ]+ - \S", line)] == []
 
 
 def test_no_module_imports_dataclasses() -> None:

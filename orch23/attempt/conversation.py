@@ -390,10 +390,9 @@ class Conversations(Struct, frozen=True, kw_only=True):
             return self._refusing(call, "E403", hint + (_COMMIT.format(folder) if folder else _SET_FOLDER))
         if self.offline and is_remote(call.step):
             return self._refusing(call, "E423", _OFFLINE_HINT)
-        # Not at the top: most builds after an edit call no model, and `socket` takes long to load.
-        from orch23.attempt.token_counting import CountingProvider, TokenCounter  # noqa: PLC0415
-        from orch23.providers import middleware, retries  # noqa: PLC0415
-        from orch23.providers.connections import OpenCalls  # noqa: PLC0415
+        from orch23.attempt.token_counting import CountingProvider, TokenCounter  # noqa: PLC0415 - few edits call a model
+        from orch23.providers import middleware, retries  # noqa: PLC0415 - as above
+        from orch23.providers.connections import OpenCalls  # noqa: PLC0415 - `socket` takes long to load
 
         # Each retry is a request of its own, so the meter is inside of the retries.
         provider = adapter_for(call.step).make(self.setting, call)

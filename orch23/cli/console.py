@@ -58,8 +58,9 @@ class Console(Struct, frozen=True, kw_only=True, dict=True):
         """The line on stderr that shows that files are hashed or copied. Every other write clears it."""
         from orch23.report.terminal import ProgressLine  # noqa: PLC0415 - for commands that read or copy files
 
-        write = lambda text: _write_err(self.redact(text))  # noqa: E731
-        return ProgressLine(write=write, clock=monotonic, is_terminal=self._can_overwrite)
+        return ProgressLine(
+            write=lambda text: _write_err(self.redact(text)), clock=monotonic, is_terminal=self._can_overwrite
+        )
 
     @property
     def _can_overwrite(self) -> bool:

@@ -212,8 +212,8 @@ def _marker(folder: Path) -> Path | None:
 
 
 def _repository(folder: Path) -> Path | None:
-    # Not `Path.exists`, which raises for a folder that cannot be read.
-    return folder / ".git" if os.path.exists(folder / ".git") else None  # noqa: PTH110
+    found = os.path.exists(folder / ".git")  # noqa: PTH110 - `Path.exists` raises for a folder that cannot be read
+    return folder / ".git" if found else None
 
 
 def _default_pipeline(folder: Path) -> Path | None:

@@ -307,9 +307,8 @@ class IdleSnapshotWriter(Struct, kw_only=True):
 
     def _plans(self, build: Build, decisions: Mapping[str, Decision]) -> dict[str, str]:
         """Return what the commands that show a plan write with nothing to do, without and with colors; the models."""
-        # Not for a build of a part: its snapshot keeps these texts.
-        from orch23.report.plan_text import plan_text, status_text  # noqa: PLC0415
-        from orch23.report.plan_view import models_of, plan_view  # noqa: PLC0415
+        from orch23.report.plan_text import plan_text, status_text  # noqa: PLC0415 - a build of a part keeps these texts
+        from orch23.report.plan_view import models_of, plan_view  # noqa: PLC0415 - as above
 
         plan = build.opened.state.plan
         view = plan_view(plan, decisions, skipped=build.options.selection.skipped(plan))

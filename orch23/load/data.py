@@ -21,19 +21,19 @@ def validate_data(
     value: Json, schema_json: Json, file: str, *, parsed: ParsedText | None = None
 ) -> tuple[Diagnostic, ...]:
     """Return the errors of a value by a JSON schema, with locations if `parsed` is the text that it was read from."""
-    # These modules import jsonschema, which only data with a schema needs.
-    from orch23.checks.schema_validator import PATTERN_HINT, PatternError, make_validator, undeclared_keys  # noqa: PLC0415
-    from orch23.language.schema_errors import schema_errors_of  # noqa: PLC0415
+    from orch23.checks import schema_validator  # noqa: PLC0415 - it imports jsonschema
+    from orch23.language.schema_errors import schema_errors_of  # noqa: PLC0415 - as above
 
     unusable = invalid_schema_errors(schema_json, file)
     if unusable:
         return unusable
     try:
-        found = schema_errors_of(make_validator(cast("Mapping[str, Any]", schema_json)), value, undeclared_keys)
+        validator = schema_validator.make_validator(cast("Mapping[str, Any]", schema_json))
+        found = schema_errors_of(validator, value, schema_validator.undeclared_keys)
     except RecursionError:
         return _unusable(file, "the schema refers to itself without end, or the data is nested too deeply", _FLATTER)
-    except PatternError as error:
-        return _unusable(file, f"the pattern {error}", PATTERN_HINT)
+    except schema_validator.PatternError as error:
+        return _unusable(file, f"the pattern {error}", schema_validator.PATTERN_HINT)
     except Exception as error:  # noqa: BLE001 - an author wrote the schema, and the library raises errors of many types
         return _unusable(file, f"the schema cannot be used: {_first_line(error)}", _INSIDE)
     places = ((one, None if parsed is None else parsed.location_of(one.path, one.key)) for one in found)

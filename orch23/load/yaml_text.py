@@ -391,10 +391,10 @@ class _Building:
 # runs, which is seldom (ADR 18).
 _TAKING: Mapping[str, Callable[[_Building, _Event], bool]] = {
     "ScalarEvent": _Building._scalar,  # noqa: SLF001 - of this module
-    "MappingStartEvent": _Building._start,  # noqa: SLF001
-    "SequenceStartEvent": _Building._start,  # noqa: SLF001
-    "MappingEndEvent": _Building._end,  # noqa: SLF001
-    "SequenceEndEvent": _Building._end,  # noqa: SLF001
-    "AliasEvent": _Building._alias,  # noqa: SLF001
-    "DocumentStartEvent": _Building._document,  # noqa: SLF001
+    "MappingStartEvent": _Building._start,  # noqa: SLF001 - as above
+    "SequenceStartEvent": _Building._start,  # noqa: SLF001 - as above
+    "MappingEndEvent": _Building._end,  # noqa: SLF001 - as above
+    "SequenceEndEvent": _Building._end,  # noqa: SLF001 - as above
+    "AliasEvent": _Building._alias,  # noqa: SLF001 - as above
+    "DocumentStartEvent": _Building._document,  # noqa: SLF001 - as above
 }

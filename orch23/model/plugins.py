@@ -277,7 +277,8 @@ def plugin_folders(plugins: tuple[str, ...]) -> tuple[str, ...]:
     found: dict[str, None] = {}
     for plugin in filter(None, map(_installed, plugins)):
         home = str(plugin.locate_file(""))
-        found |= dict.fromkeys((*filter(None, takewhile(lambda one: one != home, sys.path)), home))  # noqa: B023
+        before = takewhile(home.__ne__, sys.path)
+        found |= dict.fromkeys((*filter(None, before), home))
     return tuple(found)
 
 

@@ -96,7 +96,8 @@ def judge_pytest(
 
 def _most_frequent(report: PytestReport) -> str:
     groups = group_failures(report.failures)
-    more = f" (and {len(groups) - 1} more {'cause' if len(groups) == 2 else 'causes'})" if len(groups) > 1 else ""  # noqa: PLR2004
+    others = len(groups) - 1
+    more = f" (and {others} more {'cause' if others == 1 else 'causes'})" if others else ""
     return f"{shorten_tree_paths(groups[0].error, '')}{more}"
 
 

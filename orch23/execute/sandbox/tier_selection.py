@@ -153,22 +153,20 @@ class TierChoice(Struct, frozen=True):
 
 def best_tier() -> TierChoice:
     """Return the best tier that passes the self-test."""
-    # These load tables of system calls: a build whose stages say `sandbox: off` needs none.
-    from orch23.execute.sandbox import landlock  # noqa: PLC0415
-    from orch23.execute.sandbox.bubblewrap import BWRAP_PATHS, BubblewrapLauncher, NamespacesLauncher  # noqa: PLC0415
+    from orch23.execute.sandbox import bubblewrap, landlock  # noqa: PLC0415 - tables that `sandbox: off` does not need
 
     version = landlock.abi()
     too_old = f"its interface has version {version}, and {landlock.MIN_ABI} is needed"
     missing = {"bubblewrap": "it is not installed", "Landlock": too_old if version else "the kernel does not have it"}
     present: dict[str, str] = {}
-    for path in (one for one in BWRAP_PATHS if os.access(one, os.X_OK)):
+    for path in (one for one in bubblewrap.BWRAP_PATHS if os.access(one, os.X_OK)):
         # Where /bin is a link, one program has two of these paths.
         present.setdefault(os.path.realpath(path), path)
     # orch23's own program first: its steps start in a third of the time. bubblewrap works where only programs with an
     # AppArmor profile may create namespaces, and on Linux before 5.12.
     candidates: list[tuple[str, BubblewrapLauncher | NamespacesLauncher | LandlockLauncher | None]] = [
-        ("user namespaces", NamespacesLauncher()),
-        *((one, BubblewrapLauncher(Path(one))) for one in present.values()),
+        ("user namespaces", bubblewrap.NamespacesLauncher()),
+        *((one, bubblewrap.BubblewrapLauncher(Path(one))) for one in present.values()),
         *(() if present else [("bubblewrap", None)]),
         ("Landlock", landlock.LandlockLauncher() if version >= landlock.MIN_ABI else None),
     ]

@@ -117,7 +117,8 @@ def route_to(url: str, watch: DownloadWatch) -> tuple[HTTPConnection, str, Mappi
     )
     # http.client has had this attribute since Python 2.7. It is the only place where an address can be checked between
     # its lookup and the connection.
-    connection._create_connection = partial(_connect, watch, is_proxy=proxy is not None)  # type: ignore[attr-defined]  # noqa: SLF001
+    watched = partial(_connect, watch, is_proxy=proxy is not None)
+    connection._create_connection = watched  # type: ignore[attr-defined]  # noqa: SLF001 - no public name
     if proxy is None:
         return connection, target, {}
     named = f"{unquote(proxy.username or '')}:{unquote(proxy.password or '')}"

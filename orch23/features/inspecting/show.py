@@ -424,7 +424,10 @@ def show_stage(
             raise UsageError(Diagnostic("E641", f"`--{view}` and `--{option}` cannot be combined", hint=hint))
     # With it, the store looks up responses in the shared cache, too.
     has_cache = bool(project.pipeline.cache.get("responses"))
-    read_cache = lambda: has_cache and shared_results(console, project, args) is not None  # noqa: E731
+
+    def read_cache() -> bool:
+        return has_cache and shared_results(console, project, args) is not None
+
     result = _find_kept(project, stage, view or "all", attempt, run, read_cache)
     console.write_out(
         json_document({"orch23_show": 1, **result.facts, "text": result.text}) if as_json else result.text
