@@ -22,7 +22,7 @@ from msgspec import Struct
 
 from orch23.checks.check import Check
 from orch23.attempt.attempt import AttemptResult, ProcessStepRunner, StepRunner
-from orch23.attempt.outcomes import command_failed
+from orch23.attempt.failures import command_failed
 from orch23.attempt.process_runner import FinishedProcess, StepCommand
 from orch23.model.action import ActionResult, Completed
 from orch23.model.diagnostic import Diagnostic

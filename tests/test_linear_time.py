@@ -14,8 +14,8 @@ from types import ModuleType
 import pytest
 
 from orch23.attempt import likely_cause
+from orch23.attempt.failures import command_failed
 from orch23.attempt.likely_cause import FailedStep, ProjectFacts
-from orch23.attempt.outcomes import command_failed
 from orch23.attempt.process_runner import with_refused_writes
 from orch23.checks.schema_validator import make_validator
 from orch23.load.yaml_errors import PIPELINE_LIMITS

@@ -5,7 +5,7 @@ from typing import Generic, Protocol, TypeVar
 
 from msgspec import Struct
 
-from orch23.attempt.outcomes import Failure, fit_feedback
+from orch23.attempt.failures import Failure, fit_feedback
 from orch23.model.pipeline import Stage
 
 

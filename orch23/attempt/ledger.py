@@ -9,8 +9,8 @@ from typing import Literal, TypeAlias
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from orch23.attempt.outcomes import NO_COST, StageCost
 from orch23.attempt.process_runner import CancelledBuildError
+from orch23.attempt.stage_outcomes import NO_COST, StageCost
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ConfigurationError, LimitError
 from orch23.model.event import CallReserved, CallSettled, Event, RunFinished, Warned

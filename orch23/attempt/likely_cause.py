@@ -15,7 +15,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from orch23.attempt.outcomes import Failure
+from orch23.attempt.failures import Failure
 from orch23.execute.interpreters import SYSTEM_PATH, find_program, has_module
 from orch23.execute.launch import refused_variables
 from orch23.execute.sandbox.visible_paths import SYSTEM_FOLDERS

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol, assert_never
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from orch23.attempt.outcomes import Failure, LeftoverFiles, command_failed, diagnostic_line, failure_of
+from orch23.attempt.failures import Failure, LeftoverFiles, command_failed, diagnostic_line, failure_of
 from orch23.attempt.run_events import StageReporter
 from orch23.model.action import (
     Action,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from orch23.attempt.outcomes import relative_path
+from orch23.attempt.failures import relative_path
 from orch23.decide.project_state import ProjectState
 from orch23.decide.stage_view import StageTree
 from orch23.execute.interpreters import has_installed_module

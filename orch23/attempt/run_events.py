@@ -6,8 +6,9 @@ from typing import Protocol
 from msgspec import UNSET, Struct, field
 from msgspec.structs import replace
 
-from orch23.attempt.outcomes import StageOutcome, StageUsage, diagnostic_line
+from orch23.attempt.failures import diagnostic_line
 from orch23.attempt.sent_data import sent_bytes, sent_files, sent_media, utf8_size
+from orch23.attempt.stage_outcomes import StageOutcome, StageUsage
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.event import (
     ORCH23_ROLE,

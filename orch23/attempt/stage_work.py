@@ -10,7 +10,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from orch23.attempt.attempt import AttemptHistory, AttemptLoop, Models, Safeguards, Shown, StageResult, step_runner
-from orch23.attempt.outcomes import Failure, failure_of
+from orch23.attempt.failures import Failure, failure_of
 from orch23.attempt.process_runner import Files, ProcessRunner
 from orch23.attempt.pytest_trust import TestTrust
 from orch23.attempt.run_events import Reporter

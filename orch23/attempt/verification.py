@@ -6,7 +6,7 @@ from typing import Any, TypeAlias
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from orch23.attempt.outcomes import (
+from orch23.attempt.failures import (
     Failure,
     acceptance_failed,
     command_failed,

@@ -5,9 +5,9 @@ from collections.abc import Collection, Mapping
 from msgspec import UNSET
 
 from orch23.attempt.attempt import StageResult
-from orch23.attempt.outcomes import metrics_of, missing_bytes_error
 from orch23.attempt.process_runner import Files
 from orch23.attempt.sent_data import guard_edit
+from orch23.attempt.stage_outcomes import metrics_of, missing_bytes_error
 from orch23.attempt.stage_work import InputsChangedError, record_edit
 from orch23.decide.dry_run import DryRun
 from orch23.engine.build import Build

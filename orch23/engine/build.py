@@ -12,15 +12,9 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from orch23.attempt.ledger import Ledger, StageLimitError, wall_time_error
-from orch23.attempt.outcomes import (
-    BuildResult,
-    RunStop,
-    StageOutcome,
-    blocked_by,
-    run_outcome,
-)
 from orch23.attempt.process_runner import CancelledBuildError
 from orch23.attempt.run_events import RunEvents
+from orch23.attempt.stage_outcomes import BuildResult, RunStop, StageOutcome, blocked_by, run_outcome
 from orch23.attempt.stage_work import Worker
 from orch23.decide.decisions import DecidedStage
 from orch23.decide.dry_run import walk_through

@@ -11,7 +11,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from orch23.attempt.attempt import StageResult
-from orch23.attempt.outcomes import StageOutcome
+from orch23.attempt.stage_outcomes import StageOutcome
 from orch23.decide.open_pipeline import LAST_LOCK, OpenPipeline
 from orch23.decide.ownership import is_proven
 from orch23.decide.protected_files import DeclaredByPlan

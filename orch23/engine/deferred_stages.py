@@ -6,7 +6,7 @@ from functools import partial
 from msgspec import Struct, field
 
 from orch23.attempt.later_batches import LaterBatches
-from orch23.attempt.outcomes import StageOutcome
+from orch23.attempt.stage_outcomes import StageOutcome
 from orch23.engine.worker_threads import WorkerThreads
 from orch23.model.errors import ExitCode
 from orch23.model.event_data import StageStatus

@@ -7,7 +7,7 @@ from pathlib import Path, PurePosixPath
 
 from msgspec.structs import replace
 
-from orch23.attempt.outcomes import StageOutcome, stopped_by
+from orch23.attempt.stage_outcomes import StageOutcome, stopped_by
 from orch23.decide.dry_run import Preview
 from orch23.decide.project_state import ProjectState
 from orch23.decide.stage_view import StageTree

@@ -7,7 +7,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from orch23.attempt.attempt import StageResult
-from orch23.attempt.outcomes import Failure, relative_path
+from orch23.attempt.failures import Failure, relative_path
 from orch23.engine.promotions import Promotions
 from orch23.model.llm import RetryFeedback
 from orch23.model.paths import may_overlap

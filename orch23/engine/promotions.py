@@ -8,8 +8,9 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from orch23.attempt.attempt import StageResult
-from orch23.attempt.outcomes import (
-    Failure,
+from orch23.attempt.failures import Failure
+from orch23.attempt.run_events import RunEvents
+from orch23.attempt.stage_outcomes import (
     StageCost,
     StageOutcome,
     blocked_by,
@@ -17,7 +18,6 @@ from orch23.attempt.outcomes import (
     missing_bytes_outcome,
     stopped_by,
 )
-from orch23.attempt.run_events import RunEvents
 from orch23.decide.plan_walk import PlanWalk, may_access
 from orch23.decide.protected_files import undeclared_tool_files
 from orch23.engine.commit import Committer, PassedStage, WorkspaceChange, WriteBehind, is_cheap_to_rebuild

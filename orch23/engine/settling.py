@@ -8,9 +8,11 @@ from msgspec import UNSET, Struct, field
 from msgspec.structs import replace
 
 from orch23.attempt.attempt import StageResult
+from orch23.attempt.failures import Failure
 from orch23.attempt.ledger import StageLimitError
-from orch23.attempt.outcomes import (
-    Failure,
+from orch23.attempt.process_runner import CancelledBuildError
+from orch23.attempt.run_events import RunEvents
+from orch23.attempt.stage_outcomes import (
     StageOutcome,
     blocked_by,
     edited_outcome,
@@ -18,8 +20,6 @@ from orch23.attempt.outcomes import (
     missing_bytes_outcome,
     stopped_by,
 )
-from orch23.attempt.process_runner import CancelledBuildError
-from orch23.attempt.run_events import RunEvents
 from orch23.attempt.stage_work import InputsChangedError
 from orch23.decide.decisions import DecidedStage
 from orch23.decide.open_pipeline import OpenPipeline

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from orch23.attempt.attempt import AttemptInput, AttemptLoop, AttemptResult, StepRunner
 from orch23.attempt.conversation import CallResult, RecordedConversation
-from orch23.attempt.outcomes import Failure, failure_of
+from orch23.attempt.failures import Failure, failure_of
 from orch23.attempt.process_runner import Files
 from orch23.attempt.run_events import LlmEvents
 from orch23.attempt.sent_data import TrackedText, author_files, guard_proposal, sent_files, track_reads

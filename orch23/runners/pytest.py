@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from orch23.attempt.attempt import ProcessStepRunner
-from orch23.attempt.outcomes import Failure, LeftoverFiles, command_failed
+from orch23.attempt.failures import Failure, LeftoverFiles, command_failed
 from orch23.attempt.process_runner import Files, FinishedProcess, ProcessRunner, StepCommand
 from orch23.execute.pytest_report import reporter_files
 from orch23.model.action import PYTHON, TOOLS_FOLDER, WORKING_DIRECTORY, ActionResult

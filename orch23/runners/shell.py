@@ -3,7 +3,7 @@
 from msgspec.structs import replace
 
 from orch23.attempt.attempt import ProcessStepRunner
-from orch23.attempt.outcomes import Failure, LeftoverFiles, command_failed, exit_text
+from orch23.attempt.failures import Failure, LeftoverFiles, command_failed, exit_text
 from orch23.attempt.process_runner import Files, FinishedProcess, ProcessRunner, StepCommand, missing_program_errors
 from orch23.model.action import ActionResult
 from orch23.model.diagnostic import Diagnostic

@@ -5,7 +5,7 @@ import time
 from collections import defaultdict
 
 from orch23.attempt.attempt import AttemptInput, AttemptLoop, AttemptResult, StepRequirements, StepRunner
-from orch23.attempt.outcomes import failure_of
+from orch23.attempt.failures import failure_of
 from orch23.features.fetch.connections import FetchError, download_timeout_error, wrong_digest_error
 from orch23.features.fetch.download import download, file_chunks
 from orch23.features.fetch.step.spec import FetchStep

@@ -20,7 +20,7 @@ from orch23.attempt.attempt import (
     StepRunner,
 )
 from orch23.attempt.conversation import RequestBuilder
-from orch23.attempt.outcomes import Failure, command_failed, failure_of, fit_feedback
+from orch23.attempt.failures import Failure, command_failed, failure_of, fit_feedback
 from orch23.attempt.process_runner import Files
 from orch23.attempt.run_events import Reporter
 from orch23.attempt.sent_data import NetworkAccess

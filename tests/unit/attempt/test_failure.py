@@ -2,7 +2,7 @@
 
 import pytest
 
-from orch23.attempt.outcomes import acceptance_failed, command_failed, exit_text, failure_of
+from orch23.attempt.failures import acceptance_failed, command_failed, exit_text, failure_of
 from orch23.model.diagnostic import Diagnostic
 
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from orch23.attempt.ledger import Ledger, StageLimitError
-from orch23.attempt.outcomes import StageCost
 from orch23.attempt.process_runner import CancelledBuildError
+from orch23.attempt.stage_outcomes import StageCost
 from orch23.model.errors import ConfigurationError, ExitCode, LimitError
 from orch23.model.event import CallReserved, Event, RunFinished
 from orch23.model.event_data import RequestTotals

@@ -2,7 +2,7 @@
 
 import pytest
 
-from orch23.attempt.outcomes import command_failed
+from orch23.attempt.failures import command_failed
 from orch23.attempt.process_runner import with_refused_writes
 
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from orch23.attempt.outcomes import StageOutcome
 from orch23.attempt.run_events import RunEvents
+from orch23.attempt.stage_outcomes import StageOutcome
 from orch23.model.event import Event, FilesPromoted, StageRestored
 from orch23.model.event_data import StageStatus
 from orch23.model.plan import Edited, Maybe, Run

@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 from msgspec.structs import replace
 
-from orch23.attempt.outcomes import Failure
+from orch23.attempt.failures import Failure
 from orch23.attempt.process_runner import Files, ProcessRunner
 from orch23.attempt.run_events import Reporter
 from orch23.attempt.verification import Verifier, first_errors, undeclared_writes

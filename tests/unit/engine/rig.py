@@ -10,9 +10,9 @@ from typing import Any, cast
 from orch23.attempt.attempt import Models, Safeguards
 from orch23.attempt.conversation import RecordedConversation, RequestBuilder
 from orch23.attempt.ledger import Ledger
-from orch23.attempt.outcomes import BuildResult
 from orch23.attempt.run_events import Reporter
 from orch23.attempt.sent_data import NetworkAccess
+from orch23.attempt.stage_outcomes import BuildResult
 from orch23.attempt.stage_work import Worker
 from orch23.decide.dry_run import DryRun
 from orch23.decide.open_pipeline import OpenPipeline, PlanningTools, PriorState, open_pipeline

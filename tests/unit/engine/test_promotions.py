@@ -8,8 +8,9 @@ from typing import Any, cast
 import pytest
 
 from orch23.attempt.attempt import StageResult
-from orch23.attempt.outcomes import StageCost, StageOutcome, failure_of
+from orch23.attempt.failures import failure_of
 from orch23.attempt.run_events import RunEvents
+from orch23.attempt.stage_outcomes import StageCost, StageOutcome
 from orch23.decide.plan_walk import PlanWalk
 from orch23.engine.commit import Committer, WorkspaceChange
 from orch23.engine.promotions import Promotions
