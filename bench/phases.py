@@ -28,7 +28,7 @@ def parts() -> Mapping[str, list[tuple[type, str]]]:
     """Return the parts: classes with the names of their methods."""
     from orch23.attempt.stage_work import Worker  # noqa: PLC0415 - heavy
     from orch23.decide.decisions import StageDecider  # noqa: PLC0415 - heavy
-    from orch23.engine.commit import Committer  # noqa: PLC0415 - heavy
+    from orch23.engine.result_writer import ResultWriter  # noqa: PLC0415 - heavy
     from orch23.execute.cleanup import BackgroundCleaner  # noqa: PLC0415 - heavy
     from orch23.execute.local_executor import LocalExecutor  # noqa: PLC0415 - heavy
     from orch23.execute.sandbox_dir import SandboxDirs  # noqa: PLC0415 - heavy
@@ -58,7 +58,7 @@ def parts() -> Mapping[str, list[tuple[type, str]]]:
         "searched for secrets": [(Secrets, "find"), (Secrets, "may_contain"), (Secrets, "redact")],
         "journal, state and screen": [(Journal, "notice"), (StateFile, "notice"), (TextScreen, "notice")],
         "records": [(Records, "put"), (Records, "add")],
-        "promoted, and committed": [(Committer, "promote"), (Committer, "change"), (Committer, "write_lock")],
+        "promoted, and written": [(ResultWriter, "promote"), (ResultWriter, "change"), (ResultWriter, "write_lock")],
         "the rest of a stage's work": [(Worker, "work")],
     }
 

@@ -1086,7 +1086,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     ),
     "C17": (
         M(CONTENTS, "    if entry.base.lower() != there:\n", "    if False:\n"),
-        M("orch23/engine/commit.py", "if may_replace(path, old[path], targets)", "if True"),
+        M("orch23/engine/result_writer.py", "if may_replace(path, old[path], targets)", "if True"),
     ),
     "C18": (
         M(

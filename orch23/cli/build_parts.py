@@ -27,9 +27,9 @@ from orch23.decide.dry_run import Preview
 from orch23.decide.open_pipeline import OpenPipeline
 from orch23.decide.protected_files import own_file_patterns
 from orch23.engine.build import Build, BuildOptions
-from orch23.engine.commit import Committer
 from orch23.engine.foreseen_failures import certain_failures
 from orch23.engine.preflight import CallPreflight, SandboxPreflight
+from orch23.engine.result_writer import ResultWriter
 from orch23.execute.launch import weak_sandbox_error
 from orch23.execute.local_executor import LocalExecutor
 from orch23.execute.program_runner import LocalProgramRunner
@@ -203,7 +203,7 @@ class BuildParts(Struct, frozen=True, kw_only=True):
                 selection=request.selection,
                 is_isolated=lambda stage: not self._is_here(stage) or self.sandbox.choice.launcher is not None,
             ),
-            committer=Committer(opened),
+            writer=ResultWriter(opened),
             cancel_steps=local.cancel if placement is None else placement.executors.cancel,
             ledger=ledger,
             observer=self.observer,

@@ -257,7 +257,7 @@ class IdleSnapshotWriter(Struct, kw_only=True):
         return {
             **digests,
             f"{STORE_NAME}/VERSION": digest_bytes(STORE_VERSION).sha256,
-            lock: build.committer.written_lock_sha256,
+            lock: build.writer.written_lock_sha256,
         }
 
     def _warnings(self) -> str:

@@ -6,7 +6,14 @@ from typing import TYPE_CHECKING, TypeAlias
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from orch23.decide.bases import Bases, accepted_elsewhere, rebuild_outputs, recall, texts_of_user, unshown_files
+from orch23.decide.base_selection import (
+    BaseSelection,
+    accepted_elsewhere,
+    rebuild_outputs,
+    recall,
+    texts_of_user,
+    unshown_files,
+)
 from orch23.decide.earlier_build import EarlierBuild
 from orch23.decide.freshness import Candidate, DecisionFacts, decide
 from orch23.decide.ownership import SCRIPT_MAKERS, is_proven, may_write_outputs_of
@@ -133,7 +140,7 @@ class StageDecider(Struct):
 
     def resolve_on_base(self, name: str) -> ResolvedStage:
         """Return a stage with its manifest, on the base that is in force."""
-        self.state.moved_bases[name] = Bases(self.state).in_force(name)
+        self.state.moved_bases[name] = BaseSelection(self.state).in_force(name)
         return self.resolve(name)
 
     def decide(self, name: str, *, need_intermediate: bool = False) -> DecidedStage:
@@ -146,7 +153,7 @@ class StageDecider(Struct):
         return own._decide(name, need_intermediate=need_intermediate)  # noqa: SLF001 - of the same class
 
     def _decide(self, name: str, *, need_intermediate: bool) -> DecidedStage:
-        state, bases = self.state, Bases(self.state)
+        state, bases = self.state, BaseSelection(self.state)
         in_force = bases.in_force(name)
         state.moved_bases[name] = in_force
         resolved = self.resolve(name)

@@ -114,7 +114,7 @@ def _accept_one(build: Build, name: str, paths: tuple[str, ...], recorded: Recor
     if failure is not None:
         text = f"{edit} does not pass: {failure.summary}"
         return _failed(build, resolved, paths, text, (failure.feedback.excerpt, failure.diagnostics))
-    if refused := build.committer.refused(outputs):
+    if refused := build.writer.refused(outputs):
         raise SafetyError(*refused_path_errors(refused))
     fingerprint = record_edit(opened, resolved, outputs)
     # Earlier accepted outputs of the stage stay accepted: their bytes are still the user's.
@@ -126,9 +126,9 @@ def _accept_one(build: Build, name: str, paths: tuple[str, ...], recorded: Recor
         attempts=0,
         accepted=accepted,
     )
-    records = {name: build.committer.keep(resolved, done)}
-    build.committer.promote(records, build.committer.change(records))
-    build.committer.write_lock({name}, complete=False)
+    records = {name: build.writer.keep(resolved, done)}
+    build.writer.promote(records, build.writer.change(records))
+    build.writer.write_lock({name}, complete=False)
     metrics = metrics_of(resolved.stage, records[name]) or UNSET
     ended = StageFinished(status=StageStatus.VERIFIED, key=resolved.key, outputs=tuple(outputs), metrics=metrics)
     build.observer.notice(Event(ended, f"accepted by hand: {', '.join(paths)}", name))

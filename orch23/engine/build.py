@@ -20,8 +20,8 @@ from orch23.decide.decisions import DecidedStage
 from orch23.decide.dry_run import walk_through
 from orch23.decide.open_pipeline import OpenPipeline
 from orch23.decide.plan_walk import PlanWalk
-from orch23.engine.commit import Committer
 from orch23.engine.promotions import Promotions
+from orch23.engine.result_writer import ResultWriter
 from orch23.engine.settling import NOT_RUN, Settling, WorkOutcome
 from orch23.engine.worker_threads import StagePools, WorkerThreads
 from orch23.model.diagnostic import Diagnostic
@@ -94,7 +94,7 @@ class Build(Struct, kw_only=True, dict=True):
 
     opened: OpenPipeline
     worker: Worker
-    committer: Committer
+    writer: ResultWriter
     cancel_steps: Callable[[], None]
     ledger: Ledger
     observer: Observer
@@ -179,7 +179,7 @@ class Build(Struct, kw_only=True, dict=True):
     @cached_property
     def _results(self) -> Promotions:
         return Promotions(
-            committer=self.committer,
+            writer=self.writer,
             events=self._events,
             walk=self._walk,
             clock=self.clock,
@@ -412,8 +412,8 @@ class Build(Struct, kw_only=True, dict=True):
         green = self._stopped is None and all(end.is_green for end in ends.values())
         # A partial or failed build does not know every result, so it must not remove files of ended stages (ADR 19).
         if green and everything:
-            self.committer.end_ownership(self._events)
-        self.committer.write_lock(
+            self.writer.end_ownership(self._events)
+        self.writer.write_lock(
             {name for name, end in ends.items() if end.status.has_result},
             complete=green and everything,
         )

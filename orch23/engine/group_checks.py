@@ -53,7 +53,7 @@ class GroupChecks(Struct, kw_only=True):
 
     def finish(self, resolved: ResolvedStage, done: StageResult) -> None:
         """Keep the result of a stage that passed, and how it was made if a check may refuse it."""
-        name, plan = resolved.stage.name, self.results.committer.opened.state.plan
+        name, plan = resolved.stage.name, self.results.writer.opened.state.plan
         is_kept = done.verified and name in self._made  # with the attempts that made it
         if resolved.stage.step.asks_model and plan.group_of(name) is not None and not is_kept:
             self._made[name] = resolved.core, done
@@ -83,7 +83,7 @@ class GroupChecks(Struct, kw_only=True):
 
     def _forget(self, names: set[str]) -> None:
         """Delete the records of what models made in this run: the next build replays their attempts."""
-        opened = self.results.committer.opened
+        opened = self.results.writer.opened
         made = [opened.state.results[name] for name in names if name in self._made]
         if made:
             records = opened.store.local.records
@@ -91,7 +91,7 @@ class GroupChecks(Struct, kw_only=True):
 
     def _refuse(self, name: str, failure: Failure) -> None:
         """Add a failure to the attempts of a stage, and refuse its result if another attempt may follow."""
-        state = self.results.committer.opened.state
+        state = self.results.writer.opened.state
         record, stage = state.results[name], state.stage(name)
         core, done = self._made.get(name, ("", _earlier(record)))
         if not done.history.stops(stage.retry, failure) and may_refuse(stage, record, done.history.attempt):
@@ -114,7 +114,7 @@ class GroupChecks(Struct, kw_only=True):
 
     def _with_last_failure(self, resolved: ResolvedStage) -> StageResult | None:
         """Return the recorded result of a stage with the failure of a check in the last run; None if one is missing."""
-        opened = self.results.committer.opened
+        opened = self.results.writer.opened
         plan, failures = opened.state.plan, opened.history.failures
         for name in plan.promoted_with(resolved.stage.name):
             if name in failures and not (isinstance(one := plan.nodes[name], Stage) and one.step.asks_model):
@@ -127,13 +127,13 @@ class GroupChecks(Struct, kw_only=True):
         return None
 
     def _models(self, check: Stage) -> list[str]:
-        state = self.results.committer.opened.state
+        state = self.results.writer.opened.state
         group = (name for name in state.plan.promoted_with(check.name) if name in state.results)
         return [name for name in group if state.stage(name).step.asks_model]
 
     def _named(self, check: Stage, failure: Failure) -> list[str]:
         """Return the stages that made a file which a failure names, unless that is the list of a foreach."""
-        state, text = self.results.committer.opened.state, failure.feedback
+        state, text = self.results.writer.opened.state, failure.feedback
         shown = (*(failure.parts or (failure.printed or "",)), text.excerpt, *text.failing, *text.diagnostics)
         words = {word.rstrip(".") for part in shown for word in _BETWEEN_WORDS.split(part)}
         lists = [one.foreach.source for one in state.plan.pipeline.stages if isinstance(one, ForeachStage)]

@@ -61,7 +61,7 @@ def idle_build_of(
         # From here on, only what the next build uses counts: git, and bytes of the store.
         state.git.was_used = False
         opened.store.local.contents.read_digests.clear()
-        replanned = replan(opened, build.committer.written_lock, selection)
+        replanned = replan(opened, build.writer.written_lock, selection)
         decisions, state, unaffected = replanned.decisions, replanned.state, replanned.unaffected
     else:
         unaffected = build.unaffected
@@ -72,7 +72,7 @@ def idle_build_of(
     counts = Counter(part.idle_counts if part is not None else {})
     skipped = selection.skipped(state.plan)
     counts.update(fresh=len(wanted), skipped=len(skipped))
-    lock, spec = build.committer.written_lock_sha256, _spec_of(opened.store, began.spec_file, part)
+    lock, spec = build.writer.written_lock_sha256, _spec_of(opened.store, began.spec_file, part)
     return IdleBuild(
         decisions=decisions,
         plan=state.plan,
@@ -81,7 +81,7 @@ def idle_build_of(
         ended=RunFinished(status="ok", stages=dict(+counts), limits=ended.limits),
         wanted=wanted,
         empty=tuple(name for name in skipped if not state.plan.idle[name].condition),
-        lock=build.committer.written_lock,
+        lock=build.writer.written_lock,
         unaffected=unaffected,
     )
 

@@ -20,7 +20,7 @@ from orch23.attempt.stage_outcomes import (
 )
 from orch23.decide.plan_walk import PlanWalk, may_access
 from orch23.decide.protected_files import undeclared_tool_files
-from orch23.engine.commit import Committer, PassedStage, WorkspaceChange, WriteBehind, is_cheap_to_rebuild
+from orch23.engine.result_writer import PassedStage, ResultWriter, WorkspaceChange, WriteBehind, is_cheap_to_rebuild
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ExitCode, MissingBytesError
 from orch23.model.event import FROM_SHARED_CACHE, Warned
@@ -38,7 +38,7 @@ _MOST_NAMES = 3
 class AtomicGroups(Struct):
     """Withholds passed stages until all of their promotion group have passed. Only the loop thread calls this."""
 
-    committer: Committer
+    writer: ResultWriter
     events: RunEvents
     waiting: dict[str, PassedStage] = field(default_factory=dict)
 
@@ -54,7 +54,7 @@ class AtomicGroups(Struct):
             # Together or not at all: the user's file may not fit to the other files of a result.
             return _refused(members, change) or _foreign(members, change) or self._promote(members, change)
         if success.how != "fresh":
-            self.committer.withhold(name, success.record)
+            self.writer.withhold(name, success.record)
         self.waiting[name] = success
         missing = [other for other in group if other not in self.waiting]
         if missing:
@@ -80,7 +80,7 @@ class AtomicGroups(Struct):
         In that case, add them one by one.
         """
         # Bytes and records must be durable before the promotion that refers to them (ADR 16).
-        self.committer.opened.store.sync()
+        self.writer.opened.store.sync()
         change = self._change(members)
         try:
             return None if change.foreign or change.refused else self._promote(members, change)
@@ -91,7 +91,7 @@ class AtomicGroups(Struct):
         """Return the outcomes of stages of incomplete groups. A result that is in place already counts as fresh."""
         found = {}
         for name, success in self.waiting.items():
-            in_place = success.how == "fresh" and self.committer.is_in_place(name, success.record)
+            in_place = success.how == "fresh" and self.writer.is_in_place(name, success.record)
             not_green = {other: ends[other] for other in groups[name] if other in ends and not ends[other].is_green}
             found[name] = success.outcome if in_place else _withheld(success.outcome, not_green)
         return found
@@ -99,10 +99,10 @@ class AtomicGroups(Struct):
     # ---- helpers --------------------------------------------------------------------------
 
     def _change(self, members: Mapping[str, PassedStage]) -> WorkspaceChange:
-        return self.committer.change({name: one.record for name, one in members.items() if one.how != "fresh"})
+        return self.writer.change({name: one.record for name, one in members.items() if one.how != "fresh"})
 
     def _promote(self, members: Mapping[str, PassedStage], change: WorkspaceChange) -> Outcomes:
-        promoted = self.committer.promote({name: one.record for name, one in members.items()}, change)
+        promoted = self.writer.promote({name: one.record for name, one in members.items()}, change)
         ends = {}
         for name, one in members.items():
             every, targets = (promoted.written, promoted.removed, promoted.edited), change.targets.get(name, {})
@@ -112,7 +112,7 @@ class AtomicGroups(Struct):
             elif one.how == "promoted":
                 self.events.promoted(name, "promoted", own)
             if one.how != "fresh":
-                self.events.warn_of(name, undeclared_tool_files(self.committer.opened.state.plan, name, own.written))
+                self.events.warn_of(name, undeclared_tool_files(self.writer.opened.state.plan, name, own.written))
             ends[name] = _edited(one.outcome, own.edited) if own.edited else one.outcome
         return ends
 
@@ -121,7 +121,7 @@ class AtomicGroups(Struct):
         stuck = {}
         for name, target in change.targets.items():
             try:
-                self.committer.ensure_stored({path: entry for path, entry in change.new.items() if path in target})
+                self.writer.ensure_stored({path: entry for path, entry in change.new.items() if path in target})
             except MissingBytesError as lost:
                 stuck[name] = missing_bytes_outcome(name, members[name].outcome.key, lost)
         return stuck | _foreign(members, change) | _refused(members, change)
@@ -164,7 +164,7 @@ class Promotions(Struct, kw_only=True, dict=True):
     They are on disk before anything else ends or is promoted: see `_apply`.
     """
 
-    committer: Committer
+    writer: ResultWriter
     events: RunEvents
     walk: PlanWalk
     clock: Callable[[], float]
@@ -176,7 +176,7 @@ class Promotions(Struct, kw_only=True, dict=True):
 
     @cached_property
     def _groups(self) -> AtomicGroups:
-        return AtomicGroups(self.committer, self.events)
+        return AtomicGroups(self.writer, self.events)
 
     @cached_property
     def _write_behind(self) -> WriteBehind:
@@ -206,7 +206,7 @@ class Promotions(Struct, kw_only=True, dict=True):
         if not stage.step.asks_model:
             return ()
         # A promotion may fail by a user edit, which blocks this stage although its upstream passed.
-        upstream = self.committer.opened.state.plan.upstream[stage.name]
+        upstream = self.writer.opened.state.plan.upstream[stage.name]
         if any(self._statuses.get(up) is StageStatus.DEFERRED for up in upstream):
             self._flush()
         return self._stuck(stage.name)
@@ -215,7 +215,7 @@ class Promotions(Struct, kw_only=True, dict=True):
 
     def reopen(self, names: set[str]) -> None:
         """Decide some stages of a group again, and all withheld ones after them."""
-        state = self.committer.opened.state
+        state = self.writer.opened.state
         for name in state.plan.order:
             success = self._groups.waiting.get(name)
             if success is not None and (name in names or not names.isdisjoint(state.plan.upstream[name])):
@@ -246,10 +246,10 @@ class Promotions(Struct, kw_only=True, dict=True):
 
     def fresh(self, resolved: ResolvedStage, record: Record) -> None:
         """Add a result that is on disk already."""
-        state = self.committer.opened.state
+        state = self.writer.opened.state
         if state.shared is not None and state.is_shared(record):
             state.shared.confirm(record)
-        record = self.committer.store_trusted_record(resolved, record)
+        record = self.writer.store_trusted_record(resolved, record)
         metrics = metrics_of(resolved.stage, record)
         end = StageOutcome(status=StageStatus.FRESH, text="fresh", key=resolved.key, metrics=metrics)
         self._apply(self._taking(PassedStage(resolved=resolved, record=record, outcome=end, how="fresh")))
@@ -260,13 +260,13 @@ class Promotions(Struct, kw_only=True, dict=True):
         Raises:
             MissingBytesError: their bytes are lost; nothing was changed.
         """
-        state = self.committer.opened.state
+        state = self.writer.opened.state
         text = "restored from the store"
         if state.shared is not None and state.is_shared(record):
             state.shared.use(record)
             text = FROM_SHARED_CACHE
-        record = self.committer.store_trusted_record(resolved, record)
-        self.committer.use_recorded(resolved, record)
+        record = self.writer.store_trusted_record(resolved, record)
+        self.writer.use_recorded(resolved, record)
         metrics = metrics_of(resolved.stage, record)
         end = StageOutcome(status=StageStatus.RESTORED, text=text, key=resolved.key, metrics=metrics)
         self._apply(self._taking(PassedStage(resolved=resolved, record=record, outcome=end, how="restored")))
@@ -276,18 +276,18 @@ class Promotions(Struct, kw_only=True, dict=True):
 
         Other stages see it; its files are promoted now or soon.
         """
-        name, state = resolved.stage.name, self.committer.opened.state
+        name, state = resolved.stage.name, self.writer.opened.state
         # The files below a directory or a pattern in `outputs` are known only after the run.
         if refused := state.ownership_errors(name, (*done.outputs, *done.deleted), only_new=True):
             self.end(name, stopped_by(resolved.key, *refused))
             return
         cheap = is_cheap_to_rebuild(resolved.stage, done) and self._is_alone(resolved.stage)
-        record = self.committer.keep_for_later(resolved, done) if cheap else self.committer.keep(resolved, done)
+        record = self.writer.keep_for_later(resolved, done) if cheap else self.writer.keep(resolved, done)
         if state.shared is not None:
             from orch23.engine.offers import offer  # noqa: PLC0415 - few builds use a shared cache
 
             offer(state.shared, resolved, record, done, self.events.took_s(name))
-        if changed := self.committer.changed_inputs(resolved):
+        if changed := self.writer.changed_inputs(resolved):
             text = f"inputs changed while it ran, so it is stale again: {', '.join(changed)}"
             self.events.warn(text, name, Warned(paths=tuple(changed)))
         status = StageStatus.VERIFIED if done.verified else StageStatus.BUILT
@@ -324,7 +324,7 @@ class Promotions(Struct, kw_only=True, dict=True):
     def close(self, rest: StageOutcome) -> Mapping[str, StageOutcome]:
         """End all selected stages without an outcome as `rest`; return the outcomes in the order of the plan."""
         self._apply(self._closing(rest))
-        order = self.committer.opened.state.plan.order
+        order = self.writer.opened.state.plan.order
         return {name: self.outcomes[name] for name in (*order, *self.outcomes) if name in self.outcomes}
 
     # ---- write-behind ---------------------------------------------------------------------
@@ -345,7 +345,7 @@ class Promotions(Struct, kw_only=True, dict=True):
             return False
         began = self.clock()
         ends = self._groups.promote_all(members)
-        self._write_behind.committed(self.clock() - began)
+        self._write_behind.promoted(self.clock() - began)
         for name, end in (ends or {}).items():
             self._note(name, end)
         # One file that cannot be promoted must not keep back the others, so each result is promoted alone.
@@ -393,9 +393,9 @@ class Promotions(Struct, kw_only=True, dict=True):
     def _failing(self, resolved: ResolvedStage, done: StageResult, failure: Failure) -> Iterator[Outcomes]:
         name = resolved.stage.name
         if resolved.stage.on_failure == "keep" and done.outputs:
-            kept = self.committer.keep_failure(resolved, done)
+            kept = self.writer.keep_failure(resolved, done)
             self.events.promoted(name, "kept, although it failed", kept)
-            self.events.warn_of(name, undeclared_tool_files(self.committer.opened.state.plan, name, kept.written))
+            self.events.warn_of(name, undeclared_tool_files(self.writer.opened.state.plan, name, kept.written))
         end = StageOutcome(
             status=StageStatus.FAILED,
             text=f"{failure.summary}{'; ' + done.note if done.note else ''}",
@@ -419,19 +419,19 @@ class Promotions(Struct, kw_only=True, dict=True):
             return failure.diagnostics
         from orch23.attempt.stage_errors import located_errors  # noqa: PLC0415 - only for failures
 
-        opened = self.committer.opened
+        opened = self.writer.opened
         return tuple(located_errors(opened.state.plan, stage, opened.decider.sources, failure.diagnostics))
 
     def _completing(self) -> Iterator[Outcomes]:
         """Promote each group of which all members wait."""
-        plan = self.committer.opened.state.plan
+        plan = self.writer.opened.state.plan
         held = {plan.group_of(name): name for name in self._groups.waiting}
         for name in held.values():
             yield self._groups.complete(self._group(name))
 
     def _closing(self, rest: StageOutcome) -> Iterator[Outcomes]:
         waiting, wanted = self._groups.waiting, self.walk.wanted
-        order = self.committer.opened.state.plan.order
+        order = self.writer.opened.state.plan.order
         yield {name: rest for name in order if name not in self.outcomes and name not in waiting and name in wanted}
         yield self._groups.withheld(self.outcomes, {name: self._group(name) for name in waiting})
 
@@ -444,16 +444,16 @@ class Promotions(Struct, kw_only=True, dict=True):
         self.outcomes[name] = end
         self.failed += end.status is StageStatus.FAILED
         self.walk.release(name)
-        self.events.ended(name, end, self.committer.opened.lock.records.get(name))
+        self.events.ended(name, end, self.writer.opened.lock.records.get(name))
 
     def _stuck(self, name: str) -> tuple[str, ...]:
         """Return the upstream stages that block a stage."""
-        plan = self.committer.opened.state.plan
+        plan = self.writer.opened.state.plan
         return tuple(up for up in plan.upstream[name] if self.blocks(up, plan.nodes[name]))
 
     def _group(self, name: str) -> tuple[str, ...]:
         """Return the selected stages that a stage is promoted with and that have no outcome yet."""
-        group = self.committer.opened.state.plan.promoted_with(name)
+        group = self.writer.opened.state.plan.promoted_with(name)
         selected = (other for other in group if other in self.walk.wanted)
         return tuple(other for other in selected if other not in self.outcomes or self.outcomes[other].is_awaited)
 
@@ -462,5 +462,5 @@ class Promotions(Struct, kw_only=True, dict=True):
 
         Results that others wait for so are durable at once (ADR 13), and not written behind.
         """
-        chain = self.committer.opened.state.plan.chains[stage.chain.chain] if stage.chain else ()
+        chain = self.writer.opened.state.plan.chains[stage.chain.chain] if stage.chain else ()
         return len(chain) <= 1 and len(self._group(stage.name)) == 1

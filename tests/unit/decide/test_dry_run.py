@@ -160,12 +160,12 @@ def test_replan_decides_on_the_state_after_the_build() -> None:
     project = Project(*CHAIN, files={"src": "1"})
     build = project.builder()
     build.run()
-    again = replan(build.opened, build.committer.written_lock, ALL_STAGES)
+    again = replan(build.opened, build.writer.written_lock, ALL_STAGES)
     decisions, state = again.decisions, again.state
     assert [type(one) for one in decisions.values()] == [Fresh, Fresh, Fresh]
     assert (set(state.results), state is build.opened.state) == ({"a", "b", "c"}, False)
     project.disk["src"] = "2"
-    decisions = replan(build.opened, build.committer.written_lock, ALL_STAGES).decisions
+    decisions = replan(build.opened, build.writer.written_lock, ALL_STAGES).decisions
     assert isinstance(decisions["a"], Run)
 
 
@@ -173,5 +173,5 @@ def test_replan_forces_the_same_stages_again() -> None:
     project = built()
     build = project.builder(forced=("a",))
     build.run()
-    decisions = replan(build.opened, build.committer.written_lock, ALL_STAGES).decisions
+    decisions = replan(build.opened, build.writer.written_lock, ALL_STAGES).decisions
     assert decisions["a"] == Run((Reason("forced"),))

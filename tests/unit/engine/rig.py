@@ -18,7 +18,7 @@ from orch23.decide.dry_run import DryRun
 from orch23.decide.open_pipeline import OpenPipeline, PlanningTools, PriorState, open_pipeline
 from orch23.decide.protected_files import own_file_patterns
 from orch23.engine.build import Build, BuildOptions
-from orch23.engine.commit import Committer
+from orch23.engine.result_writer import ResultWriter
 from orch23.model.action import Action, ActionOutcome
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Digest, FileEntry, digest_bytes, git_blob_id
@@ -406,7 +406,7 @@ class Project:
         return Build(
             opened=opened,
             worker=self.worker(opened),
-            committer=Committer(opened),
+            writer=ResultWriter(opened),
             cancel_steps=self.executor.cancel,
             ledger=Ledger(
                 limits=self.pipeline.stop,

@@ -12,8 +12,8 @@ from orch23.attempt.failures import failure_of
 from orch23.attempt.run_events import RunEvents
 from orch23.attempt.stage_outcomes import StageCost, StageOutcome
 from orch23.decide.plan_walk import PlanWalk
-from orch23.engine.commit import Committer, WorkspaceChange
 from orch23.engine.promotions import Promotions
+from orch23.engine.result_writer import ResultWriter, WorkspaceChange
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry, digest_bytes
 from orch23.model.errors import MissingBytesError
@@ -38,7 +38,7 @@ MODEL = LLMStep(prompt="p.j2", provider="command", model="m", command=("c",))
 
 
 class Rig:
-    """Promotions over a committer that notes what it does."""
+    """Promotions over a writer that notes what it does."""
 
     def __init__(self, *stages: Stage) -> None:
         plan, problems = build_plan(Pipeline(name="p", file="p.yaml", stages=stages))
@@ -58,7 +58,7 @@ class Rig:
             pipeline=plan.pipeline,
         )
         self.results = Promotions(
-            committer=cast("Committer", self),
+            writer=cast("ResultWriter", self),
             events=RunEvents(self, self.clock.monotonic),
             walk=cast("PlanWalk", SimpleNamespace(wanted=frozenset(plan.nodes), release=self.passed.append)),
             clock=self.clock.monotonic,
@@ -79,7 +79,7 @@ class Rig:
             case _:
                 pass
 
-    # as a committer
+    # as a writer
     def keep(self, resolved: Any, _done: StageResult) -> Record:
         self.heard.append(("durable", resolved.stage.name))
         return self.record(resolved.stage.name)

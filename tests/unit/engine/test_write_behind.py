@@ -4,7 +4,7 @@ import math
 from types import SimpleNamespace
 from typing import Any, cast
 
-from orch23.engine.commit import WriteBehind
+from orch23.engine.result_writer import WriteBehind
 from tests.doubles import FakeClock
 
 
@@ -28,11 +28,11 @@ def test_if_commits_take_long_more_results_are_collected_up_to_a_limit() -> None
     clock = FakeClock()
     waiting_results = WriteBehind(clock.monotonic)
     assert waits(waiting_results, clock) == 0.3
-    waiting_results.committed(0.1)
+    waiting_results.promoted(0.1)
     assert waits(waiting_results, clock) == 1.0
-    waiting_results.committed(5.0)
+    waiting_results.promoted(5.0)
     assert waits(waiting_results, clock) == 2.0
-    waiting_results.committed(0.001)
+    waiting_results.promoted(0.001)
     assert waits(waiting_results, clock) == 0.3
     assert waiting_results.left_s == math.inf
     assert not waiting_results.is_due

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from orch23.attempt.attempt import StageResult
 from orch23.decide.open_pipeline import OpenPipeline
 from orch23.decide.stage_view import StageTree
-from orch23.engine.commit import Committer, WorkspaceChange
+from orch23.engine.result_writer import ResultWriter, WorkspaceChange
 from orch23.model.digest import FileEntry
 from orch23.model.errors import MissingBytesError
 from orch23.model.pipeline import ChainLink, WriteScope
@@ -19,7 +19,7 @@ from tests.unit.engine.rig import Project, each, entry, stage
 
 
 class Bench:
-    """A committer over a project; `log` is what was made durable, in that order."""
+    """A writer over a project; `log` is what was made durable, in that order."""
 
     def __init__(self, *nodes: Any, **more: Any) -> None:
         self.project = Project(*nodes, **more)
@@ -30,7 +30,7 @@ class Bench:
 
     def open(self, **more: Any) -> None:
         self.opened: OpenPipeline = self.project.opened(**more)
-        self.committer = Committer(self.opened)
+        self.writer = ResultWriter(self.opened)
 
     def resolved(self, name: str) -> ResolvedStage:
         return self.opened.decider.decide(name).resolved
@@ -40,12 +40,12 @@ class Bench:
         return StageResult(outputs=outputs, deleted=(), exchanges=(), attempts=1)
 
     def promote(self, name: str, record: Record) -> WorkspaceChange:
-        change = self.committer.change({name: record})
-        self.committer.promote({name: record}, change)
+        change = self.writer.change({name: record})
+        self.writer.promote({name: record}, change)
         return change
 
     def record(self, name: str, **texts: str) -> Record:
-        return self.committer.keep(self.resolved(name), self.done(**texts))
+        return self.writer.keep(self.resolved(name), self.done(**texts))
 
 
 # ---- the order ----------------------------------------------------------------------------------------
@@ -61,11 +61,11 @@ def test_a_record_is_durable_after_all_of_its_bytes_and_before_the_workspace_cha
 
 def test_a_cheap_result_is_seen_and_counted_with_and_lasts_once_it_is_made_to() -> None:
     bench = Bench(stage("a"), stage("b", "a"))
-    record = bench.committer.keep_for_later(bench.resolved("a"), bench.done(a="made"))
+    record = bench.writer.keep_for_later(bench.resolved("a"), bench.done(a="made"))
     assert (bench.log, bench.store.records.all) == ([], [record])
     state = bench.opened.state
     assert (StageTree(state, "b").version("a"), state.on_disk("a")) == (entry("made"), entry("made"))
-    bench.committer.opened.store.sync()
+    bench.writer.opened.store.sync()
     assert bench.log == ["synced"]
     bench.promote("a", record)
     assert (state.expected, bench.disk["a"]) == ({}, "made")
@@ -75,7 +75,7 @@ def test_a_record_that_only_the_lock_file_has_is_kept_where_that_is_trusted() ->
     for trusts, log in ((False, []), (True, ["recorded"])):
         bench = Bench(stage("a"))
         bench.open(trusts_lock=trusts)
-        bench.committer.store_trusted_record(bench.resolved("a"), Record(stage="a", key="k", manifest={}))
+        bench.writer.store_trusted_record(bench.resolved("a"), Record(stage="a", key="k", manifest={}))
         assert bench.log == log
 
 
@@ -137,18 +137,18 @@ def test_a_protected_path_is_changed_only_if_a_stage_declares_it(path: str, *, d
     change = bench.promote("a", record)
     is_refused = path != "d/x" and not declared
     assert (path in change.refused, path in bench.disk.files) == (is_refused, not is_refused)
-    assert bench.committer.is_in_place("a", record) is False, "the lock file that was read does not have it"
+    assert bench.writer.is_in_place("a", record) is False, "the lock file that was read does not have it"
 
 
 def test_lost_bytes_of_a_change_are_found_before_it_is_made() -> None:
     bench = Bench(stage("a"))
     record = bench.record("a", a="made")
     bench.store.forget_bytes("made", damaged=True)
-    change = bench.committer.change({"a": record})
+    change = bench.writer.change({"a": record})
     with pytest.raises(MissingBytesError):
-        bench.committer.ensure_stored(change.new)
+        bench.writer.ensure_stored(change.new)
     with pytest.raises(MissingBytesError):
-        bench.committer.withhold("a", record)
+        bench.writer.withhold("a", record)
 
 
 # ---- failures, and the end of stages ------------------------------------------------------------------
@@ -162,18 +162,18 @@ def test_outputs_not_yet_written_by_a_failed_program_are_not_removed() -> None:
         bench.project.lock = LockFile({"a": lock})
         bench.disk["one"], bench.disk["two"] = "1", "2"
         bench.open()
-        bench.committer.keep_failure(bench.resolved("a"), replace(bench.done(one="new"), partial=partial))
+        bench.writer.keep_failure(bench.resolved("a"), replace(bench.done(one="new"), partial=partial))
         assert set(bench.disk.files) == left
         assert [record.failed for record in bench.store.records.labelled("a")] == [True, False]
 
 
 def test_a_file_of_an_ended_stage_stays_if_its_bytes_cannot_be_had_again() -> None:
     bench = Bench(stage("a"), files={"old": "x", "changed": "since"})
-    buried = bench.committer.remove_obsolete({"old": None, "changed": entry("before")})
+    buried = bench.writer.remove_obsolete({"old": None, "changed": entry("before")})
     assert (buried.edited, buried.removed, set(bench.disk.files)) == (("changed",), (), {"old", "changed"})
     made = {"old": entry("x"), "changed": entry("since")}
     bench.store.records.put(Record(stage="gone", key="k", manifest={}, outputs=made))
-    buried = bench.committer.remove_obsolete({"old": None, "changed": entry("before")})
+    buried = bench.writer.remove_obsolete({"old": None, "changed": entry("before")})
     assert (buried.edited, buried.removed, bench.disk.files) == (("changed",), ("old",), {"changed": b"since"})
 
 
@@ -186,14 +186,14 @@ def test_a_verified_result_keeps_its_accepted_outputs_and_a_new_one_does_not() -
     bench.store.records.put(before)
     done = bench.done(one="1", two="2")
     verified = replace(done, attempts=0, verified=True)
-    assert bench.committer.keep(bench.resolved("a"), verified).accepted == ("one",)
-    assert bench.committer.keep(bench.resolved("a"), done).accepted == ()
+    assert bench.writer.keep(bench.resolved("a"), verified).accepted == ("one",)
+    assert bench.writer.keep(bench.resolved("a"), done).accepted == ()
 
 
 def test_a_claim_that_was_found_to_hold_is_recorded_as_it_is() -> None:
     bench = Bench(stage("a"))
     claim = Record(stage="other name", key="of then", manifest={"x": 1}, outputs={"a": entry("x")})
-    kept = bench.committer.keep(bench.resolved("a"), replace(bench.done(a="x"), claim=claim))
+    kept = bench.writer.keep(bench.resolved("a"), replace(bench.done(a="x"), claim=claim))
     assert kept == replace(claim, stage="a", pipeline="p.yaml")
 
 
@@ -206,16 +206,16 @@ def test_a_record_has_the_git_ids_of_its_outputs_so_that_git_can_give_them_back(
 def test_only_stages_that_did_something_count_as_run() -> None:
     bench = Bench(stage("a"), stage("b"))
     bench.record("a", a="made")
-    bench.committer.keep(bench.resolved("b"), replace(bench.done(b="x"), attempts=0))
+    bench.writer.keep(bench.resolved("b"), replace(bench.done(b="x"), attempts=0))
     assert bench.opened.state.ran == {"a"}
 
 
 def test_changed_inputs_are_named() -> None:
     bench = Bench(stage("a", "src", "same"), files={"src": "1", "same": "1"})
     resolved = bench.resolved("a")
-    assert bench.committer.changed_inputs(resolved) == ()
+    assert bench.writer.changed_inputs(resolved) == ()
     bench.disk["src"] = "2"
-    assert bench.committer.changed_inputs(resolved) == ("src",)
+    assert bench.writer.changed_inputs(resolved) == ("src",)
 
 
 # ---- the lock file --------------------------------------------------------------------------------------
@@ -231,7 +231,7 @@ def test_the_lock_file_has_new_green_results_and_keeps_other_records() -> None:
     bench.open()
     for name in "ab":
         bench.promote(name, bench.record(name, **{name: "made"}))
-    bench.committer.write_lock({"a"}, complete=False)
+    bench.writer.write_lock({"a"}, complete=False)
     keys = {name: record.key for name, record in bench.project.lock.records.items()}
     assert set(keys) == {"a", "b", "c", "gone"}
     assert [keys[name].startswith("old") for name in ("a", "b", "c")] == [False, True, True]
@@ -241,7 +241,7 @@ def test_once_everything_is_green_the_lock_file_forgets_stages_that_have_ended()
     bench = Bench(stage("a"), each("e", source="list"), stage("list"))
     bench.project.lock = lock_of("gone", "e@x", "gone@x")
     bench.open()
-    bench.committer.write_lock({"a"}, complete=True)
+    bench.writer.write_lock({"a"}, complete=True)
     assert set(bench.project.lock.records) == {"e@x"}, "its foreach may have that item yet"
 
 
@@ -251,19 +251,19 @@ def test_records_retained_by_reset_are_dropped_once_the_stage_has_a_new_record()
     bench.project.lock = LockFile({}, retained)
     bench.open()
     bench.promote("a", bench.record("a", a="made"))
-    bench.committer.write_lock({"a"}, complete=False)
+    bench.writer.write_lock({"a"}, complete=False)
     assert set(bench.project.lock.retained) == {"b", "gone"}
-    bench.committer.write_lock({"a"}, complete=True)
+    bench.writer.write_lock({"a"}, complete=True)
     assert set(bench.project.lock.retained) == {"b"}
 
 
 def test_a_result_is_in_place_if_lock_file_and_workspace_have_it() -> None:
     project = Project(stage("a"))
     project.build()
-    committer = Committer(project.opened())
+    writer = ResultWriter(project.opened())
     record = project.lock.records["a"]
-    assert committer.is_in_place("a", record)
+    assert writer.is_in_place("a", record)
     assert isinstance(project.plan()["a"], Fresh)
     del project.disk.files["a"]
-    assert not committer.is_in_place("a", record)
-    assert not committer.is_in_place("a", replace(record, key="another"))
+    assert not writer.is_in_place("a", record)
+    assert not writer.is_in_place("a", replace(record, key="another"))

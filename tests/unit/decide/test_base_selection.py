@@ -6,9 +6,9 @@ import pytest
 from msgspec.structs import replace
 
 from orch23.attempt.attempt import StageResult
-from orch23.decide.bases import Bases
+from orch23.decide.base_selection import BaseSelection
 from orch23.decide.project_state import ProjectState
-from orch23.engine.commit import Committer
+from orch23.engine.result_writer import ResultWriter
 from orch23.model.errors import ExitCode
 from orch23.model.llm import Exchange
 from orch23.model.pipeline import ChainLink, WriteScope
@@ -37,9 +37,9 @@ def two(**more: Any) -> Project:
     return project
 
 
-def bases(project: Project) -> tuple[ProjectState, Bases]:
+def bases(project: Project) -> tuple[ProjectState, BaseSelection]:
     state = project.opened().state
-    return state, Bases(state)
+    return state, BaseSelection(state)
 
 
 def test_the_first_item_starts_from_the_original_and_each_other_from_the_version_before_it() -> None:
@@ -150,7 +150,7 @@ def test_a_moved_base_on_the_disk_is_no_users_edit_for_the_result_that_came_of_i
     resolved = opened.decider.decide("c@x").resolved
     assert opened.state.moved_bases["c@x"] == {"doc": entry("mine.")}
     record = Record(stage="c@x", key=resolved.key, manifest=resolved.manifest, outputs={"doc": entry("new")})
-    assert Committer(opened).change({"c@x": record}).foreign == ()
+    assert ResultWriter(opened).change({"c@x": record}).foreign == ()
 
 
 def test_the_bytes_of_a_moved_base_are_kept_before_anything_is_replaced() -> None:
@@ -161,7 +161,7 @@ def test_the_bytes_of_a_moved_base_are_kept_before_anything_is_replaced() -> Non
     project.disk["src"] = "2"
     opened = project.opened()
     resolved = opened.decider.decide("c@x").resolved
-    Committer(opened).keep(resolved, StageResult(outputs={}, deleted=(), exchanges=(), attempts=1))
+    ResultWriter(opened).keep(resolved, StageResult(outputs={}, deleted=(), exchanges=(), attempts=1))
     assert b"mine." in project.store.exchanges.originals.values()
 
 

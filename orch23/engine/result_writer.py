@@ -48,7 +48,7 @@ class WorkspaceChange(Struct, frozen=True):
     refused: Mapping[str, str] = field(default_factory=dict)
 
 
-class Committer(Struct, dict=True):
+class ResultWriter(Struct, dict=True):
     """Writes the results of a build, in the order of docs/safety.md.
 
     Results that were paid for are durable before the workspace changes. `written_lock` is the lock file as last
@@ -354,7 +354,7 @@ class PassedStage(Struct, frozen=True, kw_only=True):
     how: Literal["promoted", "restored", "fresh"]
 
 
-# See ADR 16: a result is written behind if it took at most this long, and one transaction commits up to _MOST of
+# See ADR 16: a result is written behind if it took at most this long, and one transaction promotes up to _MOST.
 _SOON_S = 0.15
 _MOST = 256
 _PATIENCE_S, _MOST_PATIENCE_S = 0.3, 2.0
@@ -397,7 +397,7 @@ class WriteBehind(Struct):
         patience_s = max(_PATIENCE_S, min(_MOST_PATIENCE_S, _SHARE * self._took_s))
         return max(0.0, self._since + patience_s - self.clock())
 
-    def committed(self, took_s: float) -> None:
+    def promoted(self, took_s: float) -> None:
         """Record how long a promotion took. The next one waits ten times as long, so a slow disk gets larger groups."""
         self._took_s = took_s
 

@@ -22,7 +22,7 @@ from orch23.resolve.resolution import ResolvedStage
 from orch23.steps.registry import is_llm
 
 
-class Bases(Struct, frozen=True):
+class BaseSelection(Struct, frozen=True):
     """Chooses the base of a stage (ADR 19). Reads the state; never writes.
 
     A base maps each path whose start version has moved to its bytes. Other paths start from the original, or from the
