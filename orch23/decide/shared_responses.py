@@ -12,7 +12,6 @@ from orch23.decide.result_source import ResponseSource
 from orch23.model.llm import Exchange
 from orch23.providers.adapter import SCRIPTED_PROVENANCE
 from orch23.store.exchanges import exchange_text, parse_exchange
-from orch23.store.thread_turns import PAUSE
 from orch23.text.secrets import Secrets
 
 MAX_RESPONSE_BYTES = 4 << 20
@@ -43,7 +42,7 @@ class SharedResponses:
 
     def find(self, fingerprint: str) -> Exchange | None:
         """Return the exchange of a request, as if its response had just arrived; None if the source has none."""
-        with self._lock, PAUSE:
+        with self._lock:
             if fingerprint not in self._found:
                 self._found[fingerprint] = self._look(fingerprint)
             return self._found[fingerprint]
@@ -67,8 +66,7 @@ class SharedResponses:
         self.stored.add(fingerprint)
         if self._source.is_signing:
             # It rejects an entry that does not count: the first one would stay.
-            with PAUSE:
-                self._look(fingerprint)
+            self._look(fingerprint)
         self._source.offer(fingerprint, data)
 
     def _look(self, fingerprint: str) -> Exchange | None:

@@ -12,7 +12,6 @@ from orch23.model.pipeline import ForeachStage, Stage
 from orch23.model.record import Record
 from orch23.plan.nodes import Node
 from orch23.plan.planner import Selection
-from orch23.store.thread_turns import PAUSE
 
 _READY = 256
 """At most so many ready nodes are taken before they are handled."""
@@ -79,8 +78,7 @@ class SharedWalk(PlanWalk):
     def wait(self) -> bool:
         """Wait until `step` may handle a node; return False if no ready node is left."""
         if self._waiting:
-            with PAUSE:
-                self._take_news(is_blocking=True)
+            self._take_news(is_blocking=True)
             return True
         return False
 

@@ -4,7 +4,6 @@ import math
 import queue
 import threading
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext
 from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
@@ -38,7 +37,6 @@ from orch23.model.pipeline import Stage
 from orch23.model.plan import Run, VerifyOnly
 from orch23.plan.planner import ALL_STAGES, Selection
 from orch23.resolve.resolution import ResolvedStage
-from orch23.store.thread_turns import TURN
 
 if TYPE_CHECKING:
     from orch23.attempt.later_batches import LaterBatches
@@ -202,9 +200,8 @@ class Build(Struct, kw_only=True, dict=True):
         self._settling.skip()
         while True:
             # Ready stages start before results are promoted, so they run while the disk writes (ADR 16).
-            with TURN:
-                self._start_ready()
-                settled = self._results.settle(idle=not (self._running or self._awaits_lookups))
+            self._start_ready()
+            settled = self._results.settle(idle=not (self._running or self._awaits_lookups))
             is_over = self._is_busy or self._stopped is not None or self._over_failure_limit()
             if settled or (self._settling.checks is not None and not is_over and self._settling.checks.settle()):
                 continue
@@ -235,8 +232,7 @@ class Build(Struct, kw_only=True, dict=True):
                 self._stop(ExitCode(_SIGNAL_EXIT_BASE + message.signum), self._interrupted_text())
                 self._take_last()
                 break
-            with TURN:
-                self._take(message)
+            self._take(message)
         return self._result()
 
     def _go_on(self, looked: _Looked) -> None:
@@ -335,9 +331,7 @@ class Build(Struct, kw_only=True, dict=True):
 
         def work() -> Callable[[], None]:
             try:
-                # A model may take minutes. Other slow work gives the turn back meanwhile.
-                with TURN if resolved.stage.step.is_cheap else nullcontext():
-                    outcome: WorkOutcome = self.worker.work(resolved, verify)
+                outcome: WorkOutcome = self.worker.work(resolved, verify)
             # A plugin may call sys.exit: in a worker thread that would end the thread without a message to the loop.
             except (Exception, SystemExit) as error:  # noqa: BLE001 - the loop thread raises what it does not know
                 outcome = error

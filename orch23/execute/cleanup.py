@@ -15,7 +15,6 @@ from orch23.execute import process_tree
 from orch23.execute.process_tree import ProcessInfo
 from orch23.model.patterns import lazy_pattern
 from orch23.store.safe_files import closing
-from orch23.store.thread_turns import TURN
 from orch23.store.tree_removal import DIRECTORY_FLAGS, remove_tree
 
 _MAX_QUEUED = 2
@@ -59,8 +58,7 @@ class BackgroundCleaner:
     def _run(self) -> None:
         while (work := self._work.get()) is not None:
             try:
-                with TURN:
-                    work()
+                work()
             except BaseException as problem:  # noqa: BLE001 - `close` raises it
                 self._problem = self._problem or problem
 

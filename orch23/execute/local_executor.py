@@ -66,7 +66,6 @@ from orch23.model.text import LineListener, LineSplitter
 from orch23.resolve.commands import SHELL_COMMAND
 from orch23.store.input_files import new_file
 from orch23.store.safe_files import closing
-from orch23.store.thread_turns import PAUSE, TURN
 
 if TYPE_CHECKING:
     from orch23.execute.pytest_report import ReportChannel
@@ -131,13 +130,8 @@ class LocalExecutor:
         """Run an action when a worker is free, and return its outcome. `hear` gets each line that it prints."""
         if self._stop.is_set():
             return Cancelled()
-        with PAUSE:
-            self._slots.acquire()
-        try:
-            with TURN:
-                return self._run(action, hear or None)
-        finally:
-            self._slots.release()
+        with self._slots:
+            return self._run(action, hear or None)
 
     def cancel(self) -> None:
         """Kill all running actions and start no more: their outcome is Cancelled."""

@@ -16,7 +16,6 @@ from msgspec import Struct
 from orch23.execute import process_tree
 from orch23.execute.supervisor import LeaderExit, ProcessSpec, acquire_supervisor, release_supervisor
 from orch23.store.safe_files import closing, write_all
-from orch23.store.thread_turns import PAUSE
 
 _READ_BYTES = 1 << 16
 _CHECK_EVERY_S = 0.1
@@ -272,8 +271,7 @@ def _follow(
             # Once its output has ended, a process nearly always ends too.
             found = [] if watched != {leader} else poll.poll(_SOON_MS)
             if not found:
-                with PAUSE:
-                    found = poll.poll(math.ceil(patience_s * 1000))
+                found = poll.poll(math.ceil(patience_s * 1000))
             ready = {descriptor for descriptor, _ in found}
             now = time.monotonic()
             ended = {reading for reading in ready & captures.keys() if captures[reading].read(reading) == 0}

@@ -14,7 +14,6 @@ from msgspec import Struct
 from orch23.execute import process_tree
 from orch23.execute.supervisor_child import END_REQUEST, IsolationError, Message, receive_message, send_message
 from orch23.store.safe_files import closing
-from orch23.store.thread_turns import PAUSE
 
 _MAIN = "import sys; sys.path.append(sys.argv[1]); from {program} import main; main()"
 _PACKAGES = str(Path(__file__).parents[2])
@@ -150,8 +149,7 @@ class Supervisor:
             self.process.wait()
 
     def _receive(self) -> Message:
-        with PAUSE:
-            reply = receive_message(self._control)
+        reply = receive_message(self._control)
         if reply is None:
             raise ConnectionResetError
         return reply[0]

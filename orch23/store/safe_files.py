@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import SafetyError
-from orch23.store.thread_turns import PAUSE
 
 if TYPE_CHECKING:
     import ctypes
@@ -46,7 +45,7 @@ def write_atomic(
     with _renamed_file(scratch or path.parent, path, mode) as descriptor:
         write_all(descriptor, data)
         if durable:
-            sync(descriptor)
+            os.fsync(descriptor)
     if durable:
         sync_folder(path.parent)
 
@@ -166,12 +165,6 @@ def check_no_link(folder: Path | str) -> None:
 def sync_folder(folder: Path) -> None:
     """Make the names in a folder durable: `fsync` of a file does not cover its name."""
     with closing(os.open(folder, FOLDER_FLAGS)) as descriptor:
-        sync(descriptor)
-
-
-def sync(descriptor: int) -> None:
-    """Make a file durable, or the names in a folder. Other threads work meanwhile."""
-    with PAUSE:
         os.fsync(descriptor)
 
 
@@ -191,12 +184,9 @@ def sync_filesystem(path: Path) -> None:
         syncfs = getattr(_libc(), "syncfs", None)
         if syncfs is None:  # pragma: no cover - a libc without it: not Linux
             os.sync()
-        else:
-            with PAUSE:
-                failed = syncfs(descriptor) != 0
-            if failed:
-                number = ctypes.get_errno()
-                raise OSError(number, os.strerror(number), str(path))
+        elif syncfs(descriptor) != 0:
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number), str(path))
 
 
 _REFUSED_SEGMENTS = frozenset({"", ".", ".."})

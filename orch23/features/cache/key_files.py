@@ -15,7 +15,6 @@ from orch23.store.safe_files import (
     make_folder,
     open_own,
     read_own,
-    sync,
     sync_folder,
     try_unlink,
     write_all,
@@ -59,7 +58,7 @@ def create_key_file(path: Path, data: bytes) -> None:
     try:
         with closing(descriptor):
             write_all(descriptor, data)
-            sync(descriptor)
+            os.fsync(descriptor)
     except BaseException:
         try_unlink(path)
         raise

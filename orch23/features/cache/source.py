@@ -32,7 +32,6 @@ from orch23.model.ports import ChunkSource, ContentStore
 from orch23.model.shared_cache import TIERS, EnvironmentIdentity, Tier
 from orch23.model.text import join_first
 from orch23.resolve.resolution import ResolvedStage
-from orch23.store.thread_turns import PAUSE
 
 KIND, VERSION = "stage", 1
 """The kind of an entry that is the result of a stage, and the version of its format."""
@@ -91,10 +90,7 @@ class CacheSource:
 
     def read(self, digest: Digest) -> bytes | None:
         """Return bytes that were not downloaded, without storing them; None if there are none, or too many."""
-        if digest not in self._remote:
-            return None
-        with PAUSE:
-            return self._client.get(digest, _MAX_READ_BYTES)
+        return self._client.get(digest, _MAX_READ_BYTES) if digest in self._remote else None
 
     def traffic(self) -> tuple[int, int]:
         """Return how many bytes came from the cache and went to it so far."""

@@ -35,7 +35,6 @@ from orch23.model.errors import CacheFault, ConfigurationError, MissingBytesErro
 from orch23.model.ports import ContentStore, SharedCache
 from orch23.model.server_url import without_login
 from orch23.model.text import LineListener, one_line
-from orch23.store.thread_turns import PAUSE
 
 _EACH_S = 2.0
 
@@ -134,7 +133,7 @@ class RemoteExecutor:
     ) -> ActionOutcome:
         """Run an action on a worker with these resources."""
         lines = HeardLines(hear)
-        with PAUSE, self._slots:
+        with self._slots:
             try:
                 outcome = self._run(action, resources, lines)
             except GivenUpError as given_up:

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -18,9 +17,6 @@ from orch23.execute.process import ProcessOutcome, run_process
 from orch23.execute.sandbox import landlock
 from orch23.execute.sandbox.landlock import confinement
 from orch23.execute.supervisor import ProcessSpec
-from orch23.execute.supervisor_child import receive_message
-from orch23.store import thread_turns
-from orch23.store.thread_turns import TURN
 from tests.sandbox.users import ROOT, need
 
 EVERYTHING = [("/", landlock.READ_RIGHTS | landlock.WRITE_RIGHTS)]
@@ -43,22 +39,6 @@ def run(
         return run_process(
             process, timeout_s=timeout_s, cancel=cancel or threading.Event(), log=tmp_path / "output.log"
         )
-
-
-@pytest.mark.slow
-def test_other_threads_have_the_turn_while_a_supervisor_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    held: list[bool] = []
-
-    def receive(control: socket.socket) -> Any:
-        held.append(thread_turns._LOCK.lock.locked())
-        return receive_message(control)
-
-    monkeypatch.setattr(supervisor, "receive_message", receive)
-    with TURN:
-        assert run(tmp_path, "true").exit_code == 0
-        assert thread_turns._LOCK.lock.locked()
-    # Its start, and its end.
-    assert held == [False, False]
 
 
 def states(pids: list[int]) -> list[str]:
