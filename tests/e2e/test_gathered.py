@@ -2,7 +2,7 @@
 
 import pytest
 
-from orch23.engine import commit
+from orch23.engine import result_writer
 from tests.e2e.pipelines import ends, green, shell
 from tests.project import Project
 
@@ -16,8 +16,8 @@ CHAIN = "".join(
 @pytest.fixture
 def gathers_all(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let every result wait until nothing runs, however slow the machine is."""
-    monkeypatch.setattr(commit, "_SOON_S", 600.0)
-    monkeypatch.setattr(commit, "_PATIENCE_S", 600.0)
+    monkeypatch.setattr(result_writer, "_SOON_S", 600.0)
+    monkeypatch.setattr(result_writer, "_PATIENCE_S", 600.0)
 
 
 def kinds(project: Project, *wanted: str) -> list[tuple[str, str]]:
@@ -40,7 +40,7 @@ def test_stages_see_what_is_gathered_and_all_is_promoted_before_any_of_it_is_rep
 
 
 def test_what_took_long_is_promoted_by_itself_and_at_once(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(commit, "_SOON_S", -1.0)
+    monkeypatch.setattr(result_writer, "_SOON_S", -1.0)
     project.write(shell(CHAIN, {"f0.txt": "text\n"}))
     green(project.build("-j2"))
     names = [f"s{n}" for n in range(5)]
@@ -52,8 +52,8 @@ def test_what_took_long_is_promoted_by_itself_and_at_once(project: Project, monk
 def test_the_next_stage_works_while_what_was_gathered_is_committed(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(commit, "_SOON_S", 600.0)
-    monkeypatch.setattr(commit, "_MOST", 1)
+    monkeypatch.setattr(result_writer, "_SOON_S", 600.0)
+    monkeypatch.setattr(result_writer, "_MOST", 1)
     project.write(shell(CHAIN, {"f0.txt": "text\n"}))
     green(project.build("-j1"))
     started = [("stage_started", f"s{n}") for n in range(5)]

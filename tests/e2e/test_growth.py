@@ -13,7 +13,7 @@ import pytest
 
 from orch23.decide.decisions import StageDecider
 from orch23.decide.dry_run import DryRun
-from orch23.engine import commit
+from orch23.engine import result_writer
 from orch23.model.plan import Decision
 from tests.calls import counted_calls
 from tests.project import Project
@@ -126,8 +126,8 @@ MOST_BYTES = 10_800
 @pytest.mark.usefixtures("steps_reach_outside")
 def test_a_first_build_needs_little_memory_for_each_stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # How many results wait for the disk together, and need memory until then, depends on the speed of the machine.
-    monkeypatch.setattr(commit, "_PATIENCE_S", 0)
-    monkeypatch.setattr(commit, "_SHARE", 0)
+    monkeypatch.setattr(result_writer, "_PATIENCE_S", 0)
+    monkeypatch.setattr(result_writer, "_SHARE", 0)
     peak_of_first_build(tmp_path / "imports", 2)
     # What threads do at the moment of the peak can only add to it: the least of some builds is what is needed.
     found = (growth_of_first_builds(tmp_path / f"{number}") for number in range(4))
