@@ -16,6 +16,7 @@ from orch23.cli.partial_build import LastBuild, partial_build, stages_before
 from orch23.decide.earlier_build import EarlierBuild
 from orch23.decide.machine_facts import FactFinder
 from orch23.decide.open_pipeline import (
+    OpeningOptions,
     OpenPipeline,
     PartialPriorState,
     PlanningTools,
@@ -306,20 +307,17 @@ def open_for_build(
     `shared` are the results in a shared cache.
     """
     try:
-        return open_pipeline(
-            project.pipeline,
-            project.store,
-            project.tools,
-            project.memory,
+        options = OpeningOptions(
             forced=forced,
             overwrite_edited=overwrite_edited,
             git=project.git,
             claims=_claims_of(project),
             trusts_lock=project.settings.environ.get(TRUST_VARIABLE) == "1",
-            plan=project.part.plan if project.part is not None else None,
+            part=project.part.plan if project.part is not None else None,
             earlier=project.earlier,
             shared=shared,
         )
+        return open_pipeline(project.pipeline, project.store, project.tools, project.memory, options)
     except (InvalidInputError, CorruptStateError) as error:
         # What is missing, or damaged as the pointer of a lock file is, may be what git left out.
         check_left_out(project.git, project.pipeline, project.pipeline.stages)

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from orch23.checks.registry import available_checks
@@ -189,41 +189,43 @@ class OpenPipeline(Struct, frozen=True, kw_only=True):
         return lock_path(self.store.root, self.pipeline.file)
 
 
-def open_pipeline(  # noqa: PLR0913 - what a build knows, each with its own name
-    pipeline: Pipeline,
-    store: ProjectStore,
-    tools: PlanningTools,
-    memory: PriorState,
-    *,
-    forced: Collection[str] = (),
-    overwrite_edited: bool = False,
-    git: GitFiles | None = None,
-    claims: OtherPipelines | None = None,
-    trusts_lock: bool = False,
-    plan: Plan | None = None,
-    earlier: EarlierBuild | None = None,
-    shared: "SharedResults | None" = None,
+class OpeningOptions(Struct, frozen=True, kw_only=True):
+    """What the user demands, and what is known of the project beside its records.
+
+    `git` has the files of the project in git, `claims` those of its other pipelines. With `trusts_lock`, results that
+    only the lock file has are not verified first. `part` is the part of the plan that an edit affects, with all of its
+    items. `earlier` is the last build with nothing to do, if it was for the same command. `shared` are the results in a
+    shared cache.
+    """
+
+    forced: Collection[str] = ()
+    overwrite_edited: bool = False
+    git: GitFiles = field(default_factory=NoGitFiles)
+    claims: OtherPipelines | None = None
+    trusts_lock: bool = False
+    part: Plan | None = None
+    earlier: EarlierBuild | None = None
+    shared: "SharedResults | None" = None
+
+
+def open_pipeline(
+    pipeline: Pipeline, store: ProjectStore, tools: PlanningTools, memory: PriorState, options: OpeningOptions
 ) -> OpenPipeline:
     """Open a pipeline on the records of the store and the results of earlier builds.
-
-    `git` has the files of the project in git, `claims` those of its other pipelines; both are empty by default. With
-    `trusts_lock`, results that only the lock file has are not verified first. `plan` is the part of the plan that an
-    edit affects, with all of its items. `earlier` is the last build with nothing to do, if it was for the same command.
-    `shared` are the results in a shared cache.
 
     Raises:
         InvalidInputError: the graph has errors, no stage makes an input, a provider or check is unknown.
         CorruptStateError: the lock file or the journal is damaged.
     """
     # A part of a plan comes from the dependency index (ADR 31): its lists are expanded already.
-    part = plan
+    plan = options.part
     if plan is None:
-        plan = check_plan(pipeline, store, tools, earlier)
+        plan = check_plan(pipeline, store, tools, options.earlier)
     elif problems := [*_without_plan(pipeline, tools, store), *missing_input_errors(plan, store)]:
         raise InvalidInputError(*problems)
     lock, history = memory.read()
     if isinstance(memory, WholePriorState) and not memory.is_last_written(store):
-        lock = with_lost_records(lock, plan, store, git or NoGitFiles())
+        lock = with_lost_records(lock, plan, store, options.git)
     # A lock file comes with a clone: a forged record must not make a stage remove files that it may not write.
     lock = without_impossible_records(_with_interrupted(lock, history, store), plan, store.records)
     state = ProjectState(
@@ -231,22 +233,22 @@ def open_pipeline(  # noqa: PLR0913 - what a build knows, each with its own name
         store,
         lock,
         expected=dict(store.promoter.pending()),
-        git=git or NoGitFiles(),
-        other_pipelines=claims,
-        trusts_lock=trusts_lock,
-        shared=shared,
+        git=options.git,
+        other_pipelines=options.claims,
+        trusts_lock=options.trusts_lock,
+        shared=options.shared,
     )
     decider = StageDecider(
         state,
         tools.facts_of,
         tools.sources,
         tools.read_yaml,
-        forced=forced,
-        overwrite_edited=overwrite_edited,
+        forced=options.forced,
+        overwrite_edited=options.overwrite_edited,
         failed_before=history.failed,
-        earlier=None if forced else earlier,
+        earlier=None if options.forced else options.earlier,
     )
-    if part is None:
+    if options.part is None:
         _check_lists(decider, tools.check_provider)
     return OpenPipeline(pipeline=pipeline, store=store, prior=memory, lock=lock, history=history, decider=decider)
 

@@ -185,9 +185,9 @@ def test_a_part_of_a_plan_is_not_expanded_and_its_inputs_are_checked() -> None:
     project = Project(stage("a", "src"), stage("b", "a"), files={"src": "1"})
     project.build()
     whole = project.opened().state.plan
-    part = project.opened(plan=whole)
+    part = project.opened(part=whole)
     assert part.state.plan is whole
-    assert isinstance(project.plan(plan=whole)["b"], Fresh)
+    assert isinstance(project.plan(part=whole)["b"], Fresh)
     del project.disk.files["src"]
     with pytest.raises(InvalidInputError):
-        project.opened(plan=whole)
+        project.opened(part=whole)

@@ -15,7 +15,7 @@ from orch23.attempt.sent_data import NetworkAccess
 from orch23.attempt.stage_outcomes import BuildResult
 from orch23.attempt.stage_work import Worker
 from orch23.decide.dry_run import DryRun
-from orch23.decide.open_pipeline import OpenPipeline, PlanningTools, PriorState, open_pipeline
+from orch23.decide.open_pipeline import OpeningOptions, OpenPipeline, PlanningTools, PriorState, open_pipeline
 from orch23.decide.protected_files import own_file_patterns
 from orch23.engine.build import Build, BuildOptions
 from orch23.engine.result_writer import ResultWriter
@@ -394,7 +394,8 @@ class Project:
 
     def opened(self, **more: Any) -> OpenPipeline:
         prior = cast("PriorState", self)
-        return open_pipeline(self.pipeline, self.as_store, self.tools(), prior, git=self.git, **more)
+        options = OpeningOptions(git=self.git, **more)
+        return open_pipeline(self.pipeline, self.as_store, self.tools(), prior, options)
 
     def builder(
         self, *, selection: Selection = ALL_STAGES, jobs: int = 2, keep_going: bool = False, **more: Any
