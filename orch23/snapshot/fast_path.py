@@ -13,8 +13,10 @@ from orch23.snapshot.store_registry import bytes_of, is_trusted, sealing_key
 
 TYPE_CHECKING = False  # see stat_snapshot
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import TextIO
+    from collections.abc import Callable, Mapping
+    from typing import TextIO, TypeVar
+
+    Answer = TypeVar("Answer")
 
 SNAPSHOT_FOLDER = ".orch23/snapshots"
 LOCK_FILE = ".orch23/lock"
@@ -71,19 +73,11 @@ def answer_from_snapshot(argv: list[str]) -> "int | StaleSnapshot | None":
     is_known = command == "build" or (command in SHOWN and not has_option)
     if not is_known or COMPLETE in os.environ:
         return None
-    try:
-        here = os.getcwd()
-        found = _found(here, argv)
-        if found is None:
-            return None
-        identity, root = found
-        os.chdir(root)
-        try:
-            return _build(identity) if command == "build" else _show(identity, command)
-        finally:
-            os.chdir(here)
-    except (OSError, ValueError, LookupError):  # the full program reports it
-        return None
+
+    def answer(identity: str, _root: str) -> "int | StaleSnapshot | None":
+        return _build(identity) if command == "build" else _show(identity, command)
+
+    return _in_project(argv, answer)
 
 
 def last_snapshot(argv: list[str], known: "StaleSnapshot | None" = None) -> "StaleSnapshot | None":
@@ -92,34 +86,37 @@ def last_snapshot(argv: list[str], known: "StaleSnapshot | None" = None) -> "Sta
     None if there is none that can be compared. Writes nothing, and does not need the build lock. `known` is what an
     earlier call returned: it is not read again if its file is the same, and no file is hashed twice.
     """
+
+    def compare(identity: str, root: str) -> "StaleSnapshot | None":
+        if known is not None and known.is_current(root):
+            snapshot: StatSnapshot | None = known.snapshot
+            known.snapshot.update_times(known.difference)
+        else:
+            snapshot = _read(identity, sys.stderr)
+        difference = None if snapshot is None else snapshot.compare()
+        return None if snapshot is None or difference is None else StaleSnapshot(snapshot, difference)
+
+    return _in_project(argv, compare)
+
+
+def _in_project(argv: list[str], answer: "Callable[[str, str], Answer]") -> "Answer | None":
+    """Call a function in the root that has the snapshot of a command line, with the identity of this and the root.
+
+    Return None if there is none, or if it raises an error, which the full program reports.
+    """
     try:
         here = os.getcwd()
-        found = _found(here, argv)
-        if found is None:
+        identity = command_identity(here, argv)
+        root = None if identity is None else _root(here, snapshot_path(identity))
+        if identity is None or root is None:
             return None
-        identity, root = found
         os.chdir(root)
         try:
-            if known is not None and known.is_current(root):
-                snapshot: StatSnapshot | None = known.snapshot
-                known.snapshot.update_times(known.difference)
-            else:
-                snapshot = _read(identity, sys.stderr)
-            difference = None if snapshot is None else snapshot.compare()
-            if snapshot is None or difference is None:
-                return None
-            return StaleSnapshot(snapshot, difference)
+            return answer(identity, root)
         finally:
             os.chdir(here)
-    except (OSError, ValueError, LookupError):  # the build reports it
+    except (OSError, ValueError, LookupError):
         return None
-
-
-def _found(here: str, argv: list[str]) -> tuple[str, str] | None:
-    """Return the identity of a command line, and the root that has its snapshot; None if there is none."""
-    identity = command_identity(here, argv)
-    root = None if identity is None else _root(here, snapshot_path(identity))
-    return None if identity is None or root is None else (identity, root)
 
 
 def pid_line(pid: int) -> bytes:
