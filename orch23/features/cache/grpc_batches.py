@@ -1,7 +1,7 @@
 """Small blobs of a server of the Remote Execution API: several in one message, in both directions."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import NoReturn
+from typing import TypeVar
 
 from orch23.features.cache.bounds import BlobFault
 from orch23.features.cache.compression import compressed, decompressed
@@ -18,6 +18,7 @@ from orch23.features.cache.reapi.messages import (
     RpcStatus,
     digest_proto,
 )
+from orch23.features.cache.reapi.wire import Proto
 from orch23.model.digest import Digest
 
 _STORAGE = "/build.bazel.remote.execution.v2.ContentAddressableStorage"
@@ -32,6 +33,7 @@ _EACH_BYTES = 256
 _BLOBS = 1000
 """The maximum number of blobs in one message."""
 _OK, _NOT_FOUND = 0, 5
+_Response = TypeVar("_Response", BatchReadBlobsResponse, BatchUpdateBlobsResponse)
 _LOGIN = frozenset({7, 16})
 
 
@@ -73,12 +75,7 @@ def read_batch(
     asked = {digest_proto(digest): digest for digest in digests}
     compressors = (ZSTD,) if accepts_compressed else ()
     request = BatchReadBlobsRequest(instance_name=server.name, digests=tuple(asked), acceptable_compressors=compressors)
-    size_bytes = sum(digest.size_bytes for digest in digests)
-    try:
-        reply = server.call(_BATCH_READ, request, BatchReadBlobsResponse, size_bytes)
-    except (StatusFault, TooLargeError) as error:
-        _refuse(error, len(digests))
-    _check_digests(_BATCH_READ, asked, [one.digest for one in reply.responses])
+    reply = _reply(server, _BATCH_READ, request, BatchReadBlobsResponse, asked)
     found: dict[Digest, bytes | BlobFault | None] = {}
     for one in reply.responses:
         digest = asked[one.digest or DigestProto()]
@@ -104,12 +101,7 @@ def put_batch(server: GrpcServer, blobs: Mapping[Digest, bytes], *, is_compresse
     sent = {digest_proto(digest): digest for digest in blobs}
     updates = tuple(_update(proto, blobs[digest], is_compressed=is_compressed) for proto, digest in sent.items())
     request = BatchUpdateBlobsRequest(instance_name=server.name, requests=updates)
-    size_bytes = sum(digest.size_bytes for digest in blobs)
-    try:
-        reply = server.call(_BATCH_UPDATE, request, BatchUpdateBlobsResponse, size_bytes)
-    except (StatusFault, TooLargeError) as error:
-        _refuse(error, len(blobs))
-    _check_digests(_BATCH_UPDATE, sent, [one.digest for one in reply.responses])
+    reply = _reply(server, _BATCH_UPDATE, request, BatchUpdateBlobsResponse, sent)
     if len(reply.responses) != len(sent):
         no_sense(_BATCH_UPDATE, "it lacks digests")
     faults = {sent[one.digest or DigestProto()]: _fault(_BATCH_UPDATE, one.status) for one in reply.responses}
@@ -123,9 +115,23 @@ def _update(digest: DigestProto, data: bytes, *, is_compressed: bool) -> BlobUpd
     return BlobUpdate(digest=digest, data=data)
 
 
-def _check_digests(method: str, asked: Mapping[DigestProto, Digest], replied: Sequence[DigestProto | None]) -> None:
-    if len(set(replied)) != len(replied) or not asked.keys() >= set(replied) or not replied:
+def _reply(
+    server: GrpcServer, method: str, request: Proto, form: type[_Response], sent: Mapping[DigestProto, Digest]
+) -> _Response:
+    """Return the reply of the server, which is about digests that were sent."""
+    try:
+        reply = server.call(method, request, form, sum(digest.size_bytes for digest in sent.values()))
+    except TooLargeError:
+        raise UnusableBatchesError from None
+    except StatusFault as error:
+        # INVALID_ARGUMENT is the status of a batch that is larger than the server accepts, whatever it has stated.
+        if error.name == "UNIMPLEMENTED" or (error.name == "INVALID_ARGUMENT" and len(sent) > 1):
+            raise UnusableBatchesError from None
+        raise
+    replied = [one.digest for one in reply.responses]
+    if len(set(replied)) != len(replied) or not sent.keys() >= set(replied) or not replied:
         no_sense(method, "it has other digests")
+    return reply
 
 
 def _fault(method: str, status: RpcStatus | None) -> BlobFault | None:
@@ -136,12 +142,3 @@ def _fault(method: str, status: RpcStatus | None) -> BlobFault | None:
     if status.code in _LOGIN:
         raise fault
     return BlobFault(fault.message, transient=fault.transient)
-
-
-def _refuse(error: StatusFault | TooLargeError, blobs: int) -> NoReturn:
-    if isinstance(error, TooLargeError) or error.name == "UNIMPLEMENTED":
-        raise UnusableBatchesError from None
-    # The status of a batch that is larger than the server accepts, whatever it has stated.
-    if error.name == "INVALID_ARGUMENT" and blobs > 1:
-        raise UnusableBatchesError from None
-    raise error
