@@ -1,8 +1,8 @@
 """Render the files of a prompt: for the aspects of a key, and as they are sent."""
 
 import json
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, TypeVar
 
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json, digest_bytes, digest_json
@@ -14,9 +14,11 @@ from orch23.steps.registry import is_llm
 
 if TYPE_CHECKING:
     from orch23.model.media import MediaKind
-    from orch23.resolve.templates import RenderedPrompt, TemplateFileError
+    from orch23.resolve.templates import RenderedPrompt
     from orch23.steps.llm.spec import LLMStep
 
+
+Rendered = TypeVar("Rendered")
 
 PROMPT_NAMES = ("vars", "item", "inputs", "own", "previous", "brief", "attempt", "schema")
 """The names that `prompt_names` returns."""
@@ -50,38 +52,39 @@ def render_file(
     """Return the rendered text of a file, or None and its errors; an empty text without a file."""
     if path is None:
         return "", ()
-    text, problem = sources.text(path)
-    if text is None:
-        return None, (problem,) if problem else ()
-    from orch23.resolve.templates import TemplateFileError, render_text  # noqa: PLC0415 - it loads jinja2
+    from orch23.resolve.templates import render_text  # noqa: PLC0415 - it loads jinja2
 
-    try:
-        return render_text(text, names, path), ()
-    except TemplateFileError as error:
-        return None, (_template_error(error, path, text),)
+    return _rendered(render_text, path, names, sources)
 
 
 def render_sent(
     path: str | None, names: Mapping[str, object], sources: AuthorTexts
 ) -> tuple["RenderedPrompt | None", tuple[Diagnostic, ...]]:
     """Return a file as it is rendered for a request, or None and its errors; an empty text without a file."""
-    from orch23.resolve.templates import RenderedPrompt, TemplateFileError, render_prompt  # noqa: PLC0415 - as above
+    from orch23.resolve.templates import RenderedPrompt, render_prompt  # noqa: PLC0415 - as above
 
     if path is None:
         return RenderedPrompt("", has_blocks=False), ()
+    return _rendered(render_prompt, path, names, sources)
+
+
+def _rendered(
+    render: Callable[[str, Mapping[str, object], str], Rendered],
+    path: str,
+    names: Mapping[str, object],
+    sources: AuthorTexts,
+) -> tuple[Rendered | None, tuple[Diagnostic, ...]]:
+    from orch23.resolve.templates import TemplateFileError  # noqa: PLC0415 - as above
+
     text, problem = sources.text(path)
     if text is None:
         return None, (problem,) if problem else ()
     try:
-        return render_prompt(text, names, path), ()
+        return render(text, names, path), ()
     except TemplateFileError as error:
-        return None, (_template_error(error, path, text),)
+        from orch23.resolve.template_errors import template_error  # noqa: PLC0415 - only for errors
 
-
-def _template_error(error: "TemplateFileError", path: str, text: str) -> Diagnostic:
-    from orch23.resolve.template_errors import template_error  # noqa: PLC0415 - only for errors
-
-    return template_error(error, path, text)
+        return None, (template_error(error, path, text),)
 
 
 def key_texts(
