@@ -255,6 +255,12 @@ class EngineUnavailable(Struct, frozen=True, tag="engine_unavailable"):
 ActionOutcome: TypeAlias = Completed | TimedOut | Cancelled | InputsChanged | EngineUnavailable
 
 
+def changes_of(outcome: ActionOutcome) -> ActionResult | TimedOut | None:
+    """Return what has the output and the changes of a process that ran; None if it did not run to an end."""
+    changes = outcome.result if isinstance(outcome, Completed) else outcome
+    return changes if isinstance(changes, ActionResult | TimedOut) else None
+
+
 def check_inside(paths: Iterable[str]) -> None:
     """Raise ValueError for a path that is absolute, contains `..` or a NUL, or has an empty segment."""
     for path in paths:
@@ -295,8 +301,7 @@ def outcome_from_bytes(data: bytes) -> ActionOutcome:
         ValueError: these are not the bytes of an outcome, or a file that it names is outside of the tree.
     """
     outcome: ActionOutcome = _decode(data, ActionOutcome)
-    changes = outcome.result if isinstance(outcome, Completed) else outcome
-    if isinstance(changes, ActionResult | TimedOut):
+    if (changes := changes_of(outcome)) is not None:
         check_inside((*changes.written, *changes.removed))
     return outcome
 

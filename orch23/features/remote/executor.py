@@ -19,14 +19,13 @@ from orch23.features.remote.worker import digests_of, input_digests
 from orch23.model.action import (
     Action,
     ActionOutcome,
-    ActionResult,
     Cancelled,
     Completed,
     EngineUnavailable,
     InputsChanged,
     Output,
     StepLimits,
-    TimedOut,
+    changes_of,
     outcome_from_bytes,
 )
 from orch23.model.diagnostic import Diagnostic
@@ -138,9 +137,8 @@ class RemoteExecutor:
                 outcome = self._run(action, resources, lines)
             except GivenUpError as given_up:
                 outcome = _unavailable(*given_up.args)
-            if isinstance(outcome, Completed | TimedOut):
-                output = outcome.result.output if isinstance(outcome, Completed) else outcome.output
-                lines.finish(self._chunks(output))
+            if (changes := changes_of(outcome)) is not None:
+                lines.finish(self._chunks(changes.output))
             return Cancelled() if self._stop.is_set() else outcome
 
     def connect(self) -> None:
@@ -312,8 +310,7 @@ class RemoteExecutor:
         redacted = self._redact(data.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")
         if redacted == data:
             return outcome
-        result: ActionResult = replace(outcome.result, report=self._contents.put(redacted))
-        return Completed(result)
+        return Completed(replace(outcome.result, report=self._contents.put(redacted)))
 
     def _refuse(self, reason: str, reply: Reply, faults: Faults) -> None:
         """Send nothing more to the worker of a reply; raise if there is no other one, or there were too many such."""

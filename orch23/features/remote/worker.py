@@ -25,11 +25,10 @@ from orch23.model.action import (
     ActionOutcome,
     ActionResult,
     Cancelled,
-    Completed,
     EngineUnavailable,
     InputsChanged,
     Interpreter,
-    TimedOut,
+    changes_of,
     outcome_to_bytes,
 )
 from orch23.model.diagnostic import Diagnostic
@@ -46,8 +45,8 @@ USUAL_SCRATCH_BYTES = 4 << 30
 
 def digests_of(outcome: ActionOutcome) -> Iterator[Digest]:
     """Yield the digests of all blobs that an outcome names."""
-    changes = outcome.result if isinstance(outcome, Completed) else outcome
-    if not isinstance(changes, ActionResult | TimedOut):
+    changes = changes_of(outcome)
+    if changes is None:
         return
     yield from (entry.digest for entry in changes.written.values())
     if changes.output.log is not None:
