@@ -179,6 +179,7 @@ model_options = _options(
     option("--provider", metavar="NAME", envvar="ORCH23_PROVIDER", help="Use this provider in every llm stage."),
     option("--model", metavar="NAME", envvar="ORCH23_MODEL", help="Use this model in every llm stage."),
 )
+override_options = _options(variable_options, model_options)
 cache_options = _options(
     option("--cache", metavar="URL", help="Use this shared cache; `off` uses none."),
     option("--cache-write", is_flag=True, help="Store results in the shared cache."),

@@ -10,13 +10,12 @@ from orch23.cli.declaration import (
     executor_options,
     exit_code_option,
     json_option,
-    model_options,
     option,
+    override_options,
     repeatable_stage_option,
     selection_options,
     stages_argument,
     unsandboxed_option,
-    variable_options,
 )
 from orch23.cli.parameters import BUILD_ACTION
 from orch23.report.registry import installed_formats
@@ -35,8 +34,7 @@ from orch23.report.registry import installed_formats
 @option("--offline", is_flag=True, help="Call only models on this machine; download nothing.")
 @repeatable_stage_option("--resample", help="Call models again despite recorded responses. Repeatable.")
 @selection_options
-@variable_options
-@model_options
+@override_options
 @cache_options
 @budget_option
 @unsandboxed_option
@@ -58,8 +56,7 @@ def build_command() -> None:
 @declare_command("plan", "plan.show_plan")
 @stages_argument
 @selection_options
-@variable_options
-@model_options
+@override_options
 @cache_options
 @budget_option
 @executor_options
@@ -76,8 +73,7 @@ def plan_command() -> None:
 
 @declare_command("status", "plan.show_status")
 @stages_argument
-@variable_options
-@model_options
+@override_options
 @json_option
 @exit_code_option
 def status_command() -> None:
@@ -86,8 +82,7 @@ def status_command() -> None:
 
 @declare_command("accept", "build.accept_edits")
 @stages_argument
-@variable_options
-@model_options
+@override_options
 @unsandboxed_option
 def accept_command() -> None:
     """Accept outputs that you edited.

@@ -5,8 +5,8 @@ import click
 from orch23.cli.declaration import (
     declare_command,
     json_option,
-    model_options,
     option,
+    override_options,
     pipeline_argument,
     variable_options,
 )
@@ -14,8 +14,7 @@ from orch23.cli.declaration import (
 
 @declare_command("validate", "pipeline.validate")
 @pipeline_argument
-@variable_options
-@model_options
+@override_options
 @option(
     "--output-format",
     "style",
@@ -70,8 +69,7 @@ def schema_command() -> None:
 
 @declare_command("trust", "pipeline.trust_pipeline")
 @pipeline_argument
-@variable_options
-@model_options
+@override_options
 @option("--revoke", is_flag=True, help="Revoke all grants of this project.")
 def trust_command() -> None:
     """Allow what a pipeline runs and sends.

@@ -1,19 +1,11 @@
 """Declare the command `doctor`."""
 
-from orch23.cli.declaration import (
-    declare_command,
-    json_option,
-    model_options,
-    option,
-    pipeline_argument,
-    variable_options,
-)
+from orch23.cli.declaration import declare_command, json_option, option, override_options, pipeline_argument
 
 
 @declare_command("doctor", "doctor.checks:check_setup")
 @pipeline_argument
-@variable_options
-@model_options
+@override_options
 @option("--online", is_flag=True, help="Look up each model, and ask the shared cache and the scheduler, at no cost.")
 @json_option
 def doctor_command() -> None:

@@ -5,8 +5,8 @@ import click
 from orch23.cli.declaration import (
     declare_command,
     json_option,
-    model_options,
     option,
+    override_options,
     pipeline_argument,
     variable_options,
 )
@@ -15,8 +15,7 @@ from orch23.cli.declaration import (
 @declare_command("affected", "metrics.affected:list_affected")
 @pipeline_argument
 @option("--since", "revision", metavar="REV", required=True, help="Compare with this commit, branch or tag.")
-@variable_options
-@model_options
+@override_options
 @json_option
 @option("--exit-code", is_flag=True, help="Exit with 1 if a stage is affected.")
 def affected_command() -> None:

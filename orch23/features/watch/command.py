@@ -7,11 +7,10 @@ from orch23.cli.declaration import (
     cache_options,
     declare_command,
     executor_options,
-    model_options,
     option,
+    override_options,
     pipeline_argument,
     unsandboxed_option,
-    variable_options,
 )
 
 
@@ -20,8 +19,7 @@ from orch23.cli.declaration import (
 @option("--llm", is_flag=True, help="Call models; without it, stages that would call one wait.")
 @option("-j", "--jobs", type=click.IntRange(min=1), metavar="N", help="Run at most N stages in parallel.")
 @option("-k", "--keep-going", is_flag=True, help="Continue with other stages after a failure.")
-@variable_options
-@model_options
+@override_options
 @cache_options
 @budget_option
 @unsandboxed_option
