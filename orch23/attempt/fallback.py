@@ -120,26 +120,6 @@ class FallbackConversation(RecordedConversation, Struct, frozen=True, kw_only=Tr
         self.setting.notice(Event(Warned(code="W425"), text, self.call.stage, "warning"))
 
 
-def with_fallbacks(
-    first: RecordedConversation,
-    others: Sequence[RecordedConversation],
-    setting: FallbackSetting,
-    build: Callable[[RecordedConversation], Request | None],
-) -> FallbackConversation:
-    """Return a conversation that calls the fallbacks `others` if the provider of the first one is down."""
-    return FallbackConversation(
-        recorded=first.recorded,
-        meter=first.meter,
-        call=first.call,
-        params=first.params,
-        used=first.used,
-        skipped=first.skipped,
-        others=others,
-        build=build,
-        setting=setting,
-    )
-
-
 def recorded_fallback(
     conversations: Sequence[RecordedConversation],
     requests: RequestBuilder,

@@ -4,7 +4,7 @@ import contextlib
 from functools import partial
 
 from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from orch23.attempt.attempt import AttemptInput, AttemptLoop, AttemptResult, StepRunner
 from orch23.attempt.conversation import CallResult, RecordedConversation
@@ -125,12 +125,13 @@ def _entry(attempts: AttemptLoop, start: Files, write: ProposedWrite) -> FileEnt
 def _with_fallbacks(
     attempts: AttemptLoop, first: RecordedConversation, context: AttemptContext
 ) -> RecordedConversation:
-    from orch23.attempt.fallback import with_fallbacks  # noqa: PLC0415 - few stages have fallbacks
+    from orch23.attempt.fallback import FallbackConversation  # noqa: PLC0415 - few stages have fallbacks
 
     conversations, resolved = attempts.models.conversations, attempts.resolved
     others = conversations.open_fallbacks(resolved, context.attempt, first.used)
     build = partial(_fallback_request, attempts, context)
-    return with_fallbacks(first, others, conversations.fallback_setting(resolved), build)
+    setting = conversations.fallback_setting(resolved)
+    return FallbackConversation(**asdict(first), others=others, build=build, setting=setting)
 
 
 def _fallback_request(attempts: AttemptLoop, context: AttemptContext, other: RecordedConversation) -> Request | None:

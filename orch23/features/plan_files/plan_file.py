@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from orch23.cli.console import Console
 from orch23.cli.discovery import find_project
@@ -250,18 +251,16 @@ def arguments_of(console: Console, plan: PlanFile, args: PipelineArguments) -> P
         other = f"pipeline `{os.path.relpath(named.pipeline, root)}`"
         raise _contradiction(other, f"`{plan.pipeline}`")
     vars_file = None if options.vars_file is None else os.path.relpath(root / options.vars_file, console.here)
-    return PipelineArguments(
+    return replace(
+        args,
         arguments=(os.path.relpath(pipeline, console.here), *options.stages),
         only=options.select == "only",
+        until=False,
         downstream=options.select == "downstream",
         sets=options.sets,
         vars_file=vars_file,
         provider=options.provider,
         model=options.model,
-        cache=args.cache,
-        cache_write=args.cache_write,
-        executor=args.executor,
-        scheduler=args.scheduler,
     )
 
 
