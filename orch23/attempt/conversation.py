@@ -78,23 +78,16 @@ class RequestBuilder(Struct, frozen=True):
         adapter = adapter_for(step)
         wire = adapter.wire(_schema(step, self.sources)) if step.structured_output else None
         with accepting(adapter.accepts):
-            request, problems = make(
-                resolved.stage,
-                step,
-                this,
-                self.sources,
-                variables=self.variables,
-                endpoint=endpoint_of(step),
-                params=params,
-                wire_schema=wire,
-            )
+            request, problems = make(resolved.stage, step, this, self.sources, self.variables)
         if request is None:
             return None, problems
         users = "stages" if request.system and step.system in self.systems else request.system_users
         sent = sent_schema_of(step, wire)
         request = replace(
             request,
+            endpoint=endpoint_of(step),
             api=adapter.api,
+            params=params,
             system_users=users,
             cache=step.cache,
             pace=step.pace,

@@ -82,19 +82,12 @@ def _is_shown(line: str, feedback: RetryFeedback) -> bool:
 
 
 def continued_request(
-    stage: Stage,
-    step: "LLMStep",
-    this: AttemptContext,
-    sources: AuthorTexts,
-    *,
-    variables: Mapping[str, Json],
-    endpoint: str,
-    params: Mapping[str, Json],
-    wire_schema: Json = None,
+    stage: Stage, step: "LLMStep", this: AttemptContext, sources: AuthorTexts, variables: Mapping[str, Json]
 ) -> tuple[Request | None, tuple[Diagnostic, ...]]:
     """Return the request of an attempt that continues a former one, or the errors of its prompt.
 
-    Without a response or a failure there is nothing to answer, so the messages are sent again as they are.
+    It has the endpoint and the parameters of the former one. Without a response or a failure there is nothing to
+    answer, so the messages are sent again as they are.
     """
     dialogue, feedback, same = this.dialogue, this.feedback, this.reduced_feedback
     if dialogue is None:
@@ -104,9 +97,6 @@ def continued_request(
         dialogue.request,
         provider=step.provider,
         model=this.model,
-        endpoint=endpoint,
-        params=params,
-        schema=wire_schema,
         sample=this.sample,
         fallback=False,
         is_final=this.attempt > stage.retry.max,

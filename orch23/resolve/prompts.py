@@ -52,17 +52,9 @@ class NotedText(Struct, frozen=True):
 
 
 def make_request(
-    stage: Stage,
-    step: "LLMStep",
-    this: AttemptContext,
-    sources: AuthorTexts,
-    *,
-    variables: Mapping[str, Json],
-    endpoint: str,
-    params: Mapping[str, Json],
-    wire_schema: Json = None,
+    stage: Stage, step: "LLMStep", this: AttemptContext, sources: AuthorTexts, variables: Mapping[str, Json]
 ) -> tuple[Request | None, tuple[Diagnostic, ...]]:
-    """Return the request of one attempt, or the errors of its prompt."""
+    """Return the request of one attempt without its endpoint and parameters, or the errors of its prompt."""
     template = stage.retry.prompt if this.feedback is not None and stage.retry.prompt else step.prompt
     read: set[str] = set()
     given = tuple(replace(one, read=NotedText(one, read)) for one in this.given)
@@ -93,14 +85,12 @@ def make_request(
     request = Request(
         provider=step.provider,
         model=this.model,
-        endpoint=endpoint,
+        endpoint="",
         system=system.text,
         system_identity=system_identity,
         messages=(whole,),
         identity=(Message("user", identity + same_end),),
-        params=params,
         returns=step.returns,
-        schema=wire_schema,
         sample=this.sample,
         stable=len(whole.content) if is_conversation else shared_by_attempts(stage, step, this, sources, sent, text),
         family=family,

@@ -3,7 +3,6 @@
 import pytest
 from msgspec.structs import replace
 
-from orch23.model.digest import Json
 from orch23.model.llm import RetryFeedback
 from orch23.model.pipeline import Retry, Stage
 from orch23.resolve.dialogue import continued_request, inputs_shown
@@ -14,7 +13,6 @@ from orch23.steps.llm.spec import LLMStep
 STEP = LLMStep(provider="p", model="m", prompt="p.j2", returns="text")
 STAGE = Stage(name="code", step=STEP, retry=Retry(max=2, style="conversation"))
 FIRST = AttemptContext(model="m")
-PARAMS: dict[str, Json] = {"max_tokens": 9}
 
 
 class Texts:
@@ -27,7 +25,7 @@ class Texts:
 
 def request_of(this: AttemptContext, stage: Stage = STAGE):
     make = make_request if this.dialogue is None else continued_request
-    request, problems = make(stage, STEP, this, Texts(), variables={}, endpoint="e", params=PARAMS)
+    request, problems = make(stage, STEP, this, Texts(), {})
     assert not problems
     assert request is not None
     return request

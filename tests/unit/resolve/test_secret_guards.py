@@ -57,10 +57,9 @@ def guarded(
 ) -> tuple[Request, tuple[Diagnostic, ...], AttemptContext]:
     """Make the request of a round and hold it to the secrets."""
     stage, sources, this = Stage(name="code", step=step, retry=retry or Retry()), Files(files), track_reads(this)
-    request, problems = make_request(
-        stage, step, this, sources, variables={}, endpoint="e", params={"max_tokens": 1}, wire_schema=wire
-    )
+    request, problems = make_request(stage, step, this, sources, {})
     assert request is not None, problems
+    request = replace(request, endpoint="e", params={"max_tokens": 1}, schema=wire)
     return (*guard_request(SECRETS, request, stage, this, sources), this)
 
 

@@ -48,9 +48,7 @@ def ask(
 ) -> Request:
     step = LLMStep(provider="anthropic", model="m", prompt="p")
     stage = Stage(name="code", step=step, retry=retry or Retry(max=2), item=item)
-    request, problems = make_request(
-        stage, step, this, Files(p=prompt, **more), variables={}, endpoint="e", params={"max_tokens": 1}
-    )
+    request, problems = make_request(stage, step, this, Files(p=prompt, **more), {})
     assert request is not None, problems
     return request
 
@@ -184,7 +182,7 @@ def test_the_system_text_is_before_all_that_items_share(system: str, family: int
     step = LLMStep(provider="anthropic", model="m", prompt="p", system="s")
     stage = Stage(name="code@a", step=step, retry=Retry(max=2), item=item_of("a"))
     files = Files(p=ITEMS, s=system)
-    found, _ = make_request(stage, step, first(given=inputs_of("a")), files, variables={}, endpoint="e", params={})
+    found, _ = make_request(stage, step, first(given=inputs_of("a")), files, {})
     assert found is not None
     assert (found.family, found.system_users) == (family, users)
 
@@ -193,7 +191,7 @@ def test_the_system_text_is_before_all_that_items_share(system: str, family: int
 def test_the_attempts_of_a_stage_share_its_system_text(retries: int, users: str) -> None:
     step = LLMStep(provider="anthropic", model="m", prompt="p", system="s")
     stage = Stage(name="code", step=step, retry=Retry(max=retries))
-    found, _ = make_request(stage, step, first(), Files(p=PROMPT, s="same"), variables={}, endpoint="e", params={})
+    found, _ = make_request(stage, step, first(), Files(p=PROMPT, s="same"), {})
     assert found is not None
     assert found.system_users == users
 
@@ -282,9 +280,7 @@ def test_a_system_prompt_with_blocks_has_an_identity_of_its_own() -> None:
     stage = Stage(name="code", step=step)
 
     def built() -> Request:
-        request, problems = make_request(
-            stage, step, first(given=INPUTS), sources, variables={}, endpoint="e", params={}
-        )
+        request, problems = make_request(stage, step, first(given=INPUTS), sources, {})
         assert request is not None, problems
         return request
 

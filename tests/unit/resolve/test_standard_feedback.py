@@ -40,7 +40,7 @@ def ask(template: str = PLAIN, *, system: str = "", again: str | None = None, fi
     stage = Stage(name="code", step=step, retry=Retry(max=2, prompt="r" if again else None))
     feedback = {} if first else {"attempt": 2, "feedback": RED, "previous": "the last answer\n"}
     this = AttemptContext(**{"model": "m", "given": (SPEC, OWN), **feedback, **more})
-    request, problems = make_request(stage, step, this, Files(**texts), variables={}, endpoint="e", params={})
+    request, problems = make_request(stage, step, this, Files(**texts), {})
     assert request is not None, problems
     return request
 
