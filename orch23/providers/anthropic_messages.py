@@ -1,11 +1,8 @@
 """The provider `anthropic`: Messages API."""
 
-import time
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-from msgspec import Struct, field
 
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
@@ -30,9 +27,7 @@ from orch23.providers.connections import (
     LEAST_S,
     CallSockets,
     ClientConnection,
-    ClientPool,
-    OpenCalls,
-    TlsContexts,
+    RunConnections,
     shared_connections,
 )
 from orch23.providers.faults import (
@@ -80,19 +75,15 @@ _STOPS: Mapping[str, StopReason] = {
 }
 
 
-class AnthropicMessages(Struct, frozen=True, kw_only=True):
+class AnthropicMessages(RunConnections, frozen=True, kw_only=True):
     """The provider."""
 
     url: str
     key: str
-    calls: OpenCalls = field(default_factory=OpenCalls)
-    trust: TlsContexts = field(default_factory=TlsContexts)
-    clients: ClientPool = field(default_factory=ClientPool)
     warm_up: WarmUp | None = None
     stall_s: float = STALL_S
     # Returns Anthropic's name of a model of a cloud.
     name_of: Callable[[str], str] = str
-    clock: Callable[[], float] = time.monotonic
 
     def __repr__(self) -> str:
         """Describe it without the key."""

@@ -291,7 +291,7 @@ def clients_of_run() -> ClientPool:
 
 
 def shared_connections(share: Callable[[Any, Any], Any]) -> dict[str, Any]:
-    """Return what the calls of a run share, by the names of the fields of a provider. `share` makes each once a run."""
+    """Return the fields of `RunConnections`, the same ones for all providers. `share` makes each once a run."""
     return {
         "calls": share(OpenCalls, OpenCalls),
         "trust": share(TlsContexts, TlsContexts),
@@ -335,3 +335,12 @@ class TlsContexts(Struct):
         """Drop the context."""
         with self._lock:
             self._machine = None
+
+
+class RunConnections(Struct, frozen=True, kw_only=True):
+    """What the calls of a run share, and the clock of all deadlines."""
+
+    calls: OpenCalls = field(default_factory=OpenCalls)
+    trust: TlsContexts = field(default_factory=TlsContexts)
+    clients: ClientPool = field(default_factory=ClientPool)
+    clock: Callable[[], float] = time.monotonic

@@ -1,11 +1,10 @@
 """Client of servers with OpenAI's interfaces: connection, errors, token usage, response format."""
 
 import contextlib
-import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from msgspec import Struct, field
+from msgspec import Struct
 
 from orch23.features.vendors.known_models import is_unknown_model, with_known_models
 from orch23.model.diagnostic import Diagnostic
@@ -20,8 +19,7 @@ from orch23.providers.connections import (
     LEAST_S,
     CallSockets,
     ClientConnection,
-    ClientPool,
-    OpenCalls,
+    RunConnections,
     TlsContexts,
     no_cookies,
 )
@@ -140,18 +138,14 @@ class ServerAccess(Struct, frozen=True):
         return f"{type(self).__name__}(url={self.url!r})"
 
 
-class ServerConnection(Struct, frozen=True, kw_only=True):
-    """The connection to a server: its address, the clock of all deadlines, and what the calls of a run share.
+class ServerConnection(RunConnections, frozen=True, kw_only=True):
+    """The connection to a server, with its address.
 
     `make_client` makes the client of the library from the server; None: that of OpenAI's own interfaces. With
     `lists_models`, a second request asks a server that does not know a model for the names of those that it has.
     """
 
     server: ServerAccess
-    calls: OpenCalls = field(default_factory=OpenCalls)
-    trust: TlsContexts = field(default_factory=TlsContexts)
-    clients: ClientPool = field(default_factory=ClientPool)
-    clock: Callable[[], float] = time.monotonic
     make_client: "Callable[[Any, ClientConnection, TlsContexts], OpenAI] | None" = None
     lists_models: bool = True
 
