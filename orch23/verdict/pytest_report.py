@@ -49,31 +49,28 @@ class _Deselected(Struct, frozen=True, tag_field="event", tag="deselected", forb
     ids: tuple[str, ...]
 
 
-class _Collect(Struct, frozen=True, tag_field="event", tag="collect", forbid_unknown_fields=True):
-    """A module or another collector that did not pass."""
-
+class _Outcome(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     id: str
     outcome: str
-    error: str = ""
     place: str = ""
     reason: str = ""
     module: str = ""
     text: str = ""
 
 
-class _Test(Struct, frozen=True, tag_field="event", tag="test", forbid_unknown_fields=True):
+class _Collect(_Outcome, frozen=True, kw_only=True, tag_field="event", tag="collect"):
+    """A module or another collector that did not pass."""
+
+    error: str = ""
+
+
+class _Test(_Outcome, frozen=True, kw_only=True, tag_field="event", tag="test"):
     """A phase of a test, or a subtest. `made` is the outcome that pytest computed, `outcome` the reported one."""
 
-    id: str
     when: str
-    outcome: str
     made: str = ""
     raised: str = ""
     xfail: bool = False
-    place: str = ""
-    reason: str = ""
-    module: str = ""
-    text: str = ""
     subtest: str = ""
 
 
