@@ -41,7 +41,6 @@ from orch23.store.safe_files import read_file
 
 if TYPE_CHECKING:
     from orch23.cli.documents import Documents
-    from orch23.cli.watched_build import WatchedBuild
 
 
 def build_stages(  # noqa: PLR0913 - a command has as many parameters as options
@@ -115,12 +114,11 @@ def build_stages(  # noqa: PLR0913 - a command has as many parameters as options
         ask_consent=partial(ask_consent, console),
         approve=approve,
     )
-    watched = console.watched
     # Other formats, documents and --verbose list all stages; a partial build knows only those that an edit reaches.
     lists_all = builtin is None or not builtin.in_a_line or verbose or documents is not None or approve is not None
     stale_snapshot = None if lists_all else console.stale_snapshot
     if builtin is not None and stale_snapshot is not None:
-        code = _build_part(console, args, stale_snapshot, request, builtin, watched)
+        code = _build_part(console, args, stale_snapshot, request, builtin)
         if code is not None:
             return code
     project, stages = open_for_command(console, args, stale_snapshot=stale_snapshot)
@@ -139,7 +137,6 @@ def build_stages(  # noqa: PLR0913 - a command has as many parameters as options
         documents=documents,
         verbose=verbose,
         of_plugin=builtin is None,
-        watched=watched,
     )
     try:
         return run(project)
@@ -153,7 +150,6 @@ def _build_part(
     stale_snapshot: StaleSnapshot,
     request: BuildRequest,
     form: Format,
-    watched: "WatchedBuild | None" = None,
 ) -> int | None:
     """Build only the stages that an edit reaches; None if the whole pipeline has to be decided."""
     found = open_partial_project(console, args, stale_snapshot)
@@ -167,7 +163,7 @@ def _build_part(
         started = True
 
     try:
-        return _run(console, project, replace(request, selection=selection), form, watched=watched, on_ready=start)
+        return _run(console, project, replace(request, selection=selection), form, on_ready=start)
     except OutdatedIndexError:
         return None
     # The user has refused already: the whole build would ask again.
@@ -180,7 +176,7 @@ def _build_part(
         return None
 
 
-def _run(  # noqa: PLR0913 - it joins what shows a build, and what runs it
+def _run(
     console: Console,
     project: Project,
     request: BuildRequest,
@@ -189,10 +185,10 @@ def _run(  # noqa: PLR0913 - it joins what shows a build, and what runs it
     documents: "Documents | None" = None,
     verbose: bool = False,
     of_plugin: bool = False,
-    watched: "WatchedBuild | None" = None,
     on_ready: Callable[[], None] = lambda: None,
 ) -> int:
     """Run a build and show it. An error in a document, or in the format of a plugin, does not stop the build."""
+    watched = console.watched
     if watched is not None:
         holds = not watched.begin(project.pipeline.stop.max_cost_usd)
         shared = None if holds else watched.budget
