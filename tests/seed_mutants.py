@@ -957,8 +957,8 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "S4-56": (
         M(
             LOCAL,
-            "        log = self._contents.put(_with_shown_path(sandbox_dir, end.log.read_bytes()))\n",
-            "        log = self._contents.put(end.head)\n",
+            "        log = self.contents.put(_with_shown_path(sandbox_dir, end.log.read_bytes()))\n",
+            "        log = self.contents.put(end.head)\n",
         ),
         M(
             LOCAL,

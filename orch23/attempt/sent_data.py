@@ -5,7 +5,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from orch23.model.diagnostic import Diagnostic
@@ -21,32 +21,20 @@ from orch23.steps.registry import is_llm
 from orch23.text.secrets import REDACTION_HEAD, SecretFinding, Secrets, redaction_mark
 
 
-class NetworkAccess:
-    """What the steps of a build may reach. `partial_dir` holds partial downloads.
+class NetworkAccess(Struct, kw_only=True, eq=False):
+    """What the steps of a build may reach; without consent, which `trust_command` gives, nothing is reached.
 
-    Safe for calls from several threads.
+    `partial_dir` holds partial downloads. `is_closed`: the build was interrupted. Safe for calls from several threads.
     """
 
-    def __init__(
-        self,
-        *,
-        partial: Path,
-        environ: Mapping[str, str],
-        trust_command: str,
-        offline: bool = False,
-        is_granted: Callable[[Grant], bool] = lambda _grant: False,
-    ) -> None:
-        """Set what the user allows; without consent nothing is reached. `trust_command` gives consent."""
-        self.partial_dir, self.environ, self.offline = partial, environ, offline
-        self.is_granted, self.trust_command = is_granted, trust_command
-        self._lock = threading.Lock()
-        self._open: dict[int, Callable[[], None]] = {}
-        self._is_closed = False
-
-    @property
-    def is_closed(self) -> bool:
-        """Return whether the build was interrupted."""
-        return self._is_closed
+    partial_dir: Path
+    environ: Mapping[str, str]
+    trust_command: str
+    offline: bool = False
+    is_granted: Callable[[Grant], bool] = lambda _grant: False
+    is_closed: bool = False
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _open: dict[int, Callable[[], None]] = field(default_factory=dict)
 
     @contextlib.contextmanager
     def cancellable(self, end: Callable[[], None]) -> Iterator[None]:
@@ -54,7 +42,7 @@ class NetworkAccess:
         with self._lock:
             self._open[id(end)] = end
             # Under the lock, so that `close` cannot run between the line above and this one, and miss this call.
-            closed = self._is_closed
+            closed = self.is_closed
         try:
             if closed:
                 end()
@@ -66,7 +54,7 @@ class NetworkAccess:
     def close(self) -> None:
         """End all open connections, and each later one at once."""
         with self._lock:
-            self._is_closed = True
+            self.is_closed = True
             ends = list(self._open.values())
         # Without the lock: the ended threads need it to remove themselves from `_open`.
         for end in ends:

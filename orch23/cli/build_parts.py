@@ -159,7 +159,7 @@ class BuildParts(Struct, frozen=True, kw_only=True):
 
             check_connections(opened.state.plan, placement, look)
         network = NetworkAccess(
-            partial=opened.store.partial_downloads,
+            partial_dir=opened.store.partial_downloads,
             environ=context.environ,
             offline=request.offline,
             is_granted=self.consent.is_granted,

@@ -199,28 +199,18 @@ class PathOwner(NamedTuple):
     record: Record
 
 
-class OtherPipelines:
+class OtherPipelines(Struct, dict=True, eq=False):
     """The files that other pipelines of the project own. Their lock files are searched on first use.
 
-    `declares` loads a pipeline, so it is called only for a path that a lock file of it has.
+    `declares` loads a pipeline, so it is called only for a path that a lock file of it has. The `records` show what a
+    pipeline owns whose lock file is missing.
     """
 
-    def __init__(
-        self,
-        root: Path,
-        own_lock: Path,
-        declares: DeclaresOutput = lambda _pipeline, _stage, _path: True,
-        records: ResultIndex | None = None,
-    ) -> None:
-        """Set the root of the project, the lock file of this pipeline, the function that loads others, and the records.
-
-        The records show what a pipeline owns whose lock file is missing.
-        """
-        self.root = root
-        self.records = records
-        self.own_lock = own_lock
-        self.declares = declares
-        self._declared: dict[tuple[str, str, str], bool] = {}
+    root: Path
+    own_lock: Path
+    declares: DeclaresOutput = lambda _pipeline, _stage, _path: True
+    records: ResultIndex | None = None
+    _declared: dict[tuple[str, str, str], bool] = field(default_factory=dict)
 
     def owner(self, path: str) -> PathOwner | None:
         """Return the owner of a path in another pipeline that still declares it as an output, or None."""

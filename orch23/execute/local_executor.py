@@ -12,6 +12,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from msgspec import Struct, field
+
 from orch23.execute import process_tree, supervisor
 from orch23.execute.cleanup import BackgroundCleaner
 from orch23.execute.launch import (
@@ -81,45 +83,37 @@ _NOT_STARTED: Final = {
 }
 
 
-class LocalExecutor:
-    """Run actions in the threads of the callers. When an action has an outcome, none of its processes is running."""
+class LocalExecutor(Struct, kw_only=True, eq=False):
+    """Run at most `workers` actions at a time in the threads of the callers.
 
-    def __init__(
-        self,
-        *,
-        sandbox_dirs: SandboxDirs,
-        contents: FileContentStore,
-        workers: int,
-        interpreters: Callable[[Interpreter], Path] = lambda _wanted: Path(sys.executable),
-        launcher: Launcher = NO_SANDBOX,
-        unconfined: Launcher = NO_SANDBOX,
-        output_limits: OutputLimits = DEFAULT_OUTPUT,
-        redact: Callable[[str], str] = str,
-    ) -> None:
-        """Run at most `workers` actions at a time, and become the subreaper of their processes.
+    When an action has an outcome, none of its processes is running. `interpreters` finds what an action needs on this
+    machine; it may raise ConfigurationError. `unconfined` starts the actions that need no sandbox. `redact` removes
+    secrets from reports before they are stored. `has_started`: some process was started.
+    """
 
-        `interpreters` finds what an action needs on this machine; it may raise ConfigurationError. `unconfined` starts
-        the actions that need no sandbox. `redact` removes secrets from reports before they are stored.
-        """
-        self._sandbox_dirs = sandbox_dirs
-        self._contents = contents
-        self._launcher = launcher
-        self._unconfined = unconfined
-        self._interpreters = interpreters
-        self._redact = redact
-        self._output_limits = output_limits
-        self.has_started = False  # whether any process was started
-        self._stop = threading.Event()
-        self._workers = workers
-        self._slots = threading.Semaphore(workers)
-        self._cleaner = BackgroundCleaner()
+    sandbox_dirs: SandboxDirs
+    contents: FileContentStore
+    workers: int
+    interpreters: Callable[[Interpreter], Path] = lambda _wanted: Path(sys.executable)
+    launcher: Launcher = NO_SANDBOX
+    unconfined: Launcher = NO_SANDBOX
+    output_limits: OutputLimits = DEFAULT_OUTPUT
+    redact: Callable[[str], str] = str
+    has_started: bool = False
+    _stop: threading.Event = field(default_factory=threading.Event)
+    _cleaner: BackgroundCleaner = field(default_factory=BackgroundCleaner)
+    _slots: threading.Semaphore = field(default_factory=threading.Semaphore)
+
+    def __post_init__(self) -> None:
+        """Become the subreaper of the processes."""
+        self._slots = threading.Semaphore(self.workers)
         process_tree.become_subreaper()
         process_tree.deny_memory_access()
 
     @property
     def sandbox(self) -> str:
         """The tier of the sandbox that processes run in."""
-        return self._launcher.tier
+        return self.launcher.tier
 
     @property
     def is_cancelled(self) -> bool:
@@ -140,31 +134,31 @@ class LocalExecutor:
     def close(self) -> None:
         """Cancel all actions, and wait for their end."""
         self.cancel()
-        for _ in range(self._workers):
+        for _ in range(self.workers):
             self._slots.acquire()
         # Callers that still wait for a slot get one, see the stop signal and return.
-        self._slots.release(self._workers)
+        self._slots.release(self.workers)
         process_tree.kill_strays()
         supervisor.close_idle_supervisors()
         try:
             self._cleaner.close()
         finally:
-            self._sandbox_dirs.close()
+            self.sandbox_dirs.close()
 
     def _run(self, action: Action, on_line: LineListener | None) -> ActionOutcome:
         if self._stop.is_set():
             return Cancelled()
         if (refusal := _refusal(action)) is not None:
             return EngineUnavailable(refusal)
-        if action.sandbox and action.min_tier != LANDLOCK_TIER and (weak := weak_sandbox_error(self._launcher.tier)):
+        if action.sandbox and action.min_tier != LANDLOCK_TIER and (weak := weak_sandbox_error(self.launcher.tier)):
             return EngineUnavailable(weak.message, "sandbox", weak)
         try:
-            interpreter = self._interpreters(action.python)
+            interpreter = self.interpreters(action.python)
         except ConfigurationError as missing:
             return EngineUnavailable(missing.diagnostics[0].message, diagnostic=missing.diagnostics[0])
         try:
             folders = (*action.output_folders, *required_folders(action.writable or ()))
-            sandbox_dir = self._sandbox_dirs.stage(action.inputs, action.working_directory, folders)
+            sandbox_dir = self.sandbox_dirs.stage(action.inputs, action.working_directory, folders)
         except OSError as problem:
             return _no_sandbox_dir(problem)
         if isinstance(sandbox_dir, InputsChanged):
@@ -176,18 +170,18 @@ class LocalExecutor:
         finally:
             is_clean = outcome is not None and self._is_recyclable(action, outcome)
             # Here and not in the background: two threads that make system calls by turns wait for each other.
-            if not is_clean or not self._sandbox_dirs.recycle(sandbox_dir):
-                self._cleaner.submit(partial(self._sandbox_dirs.discard, sandbox_dir))
+            if not is_clean or not self.sandbox_dirs.recycle(sandbox_dir):
+                self._cleaner.submit(partial(self.sandbox_dirs.discard, sandbox_dir))
 
     def _is_recyclable(self, action: Action, outcome: ActionOutcome) -> bool:
         """Return whether no process can know the folders of the sandbox directory any more."""
         # With one worker, each process that is left was started by this step. A step that needs a sandbox is not
         # trusted: it may have manipulated the folders.
         ended = isinstance(outcome, Completed) and not outcome.result.violations
-        return ended and self._workers == 1 and not action.sandbox
+        return ended and self.workers == 1 and not action.sandbox
 
     def _launcher_of(self, action: Action) -> Launcher:
-        return self._launcher if action.sandbox else self._unconfined
+        return self.launcher if action.sandbox else self.unconfined
 
     def _run_in(
         self, sandbox_dir: SandboxDir, action: Action, interpreter: Path, on_line: LineListener | None
@@ -233,7 +227,7 @@ class LocalExecutor:
         for name, entry in action.tools.items():
             try:
                 with new_file(sandbox_dir.tools / name, executable=entry.executable) as descriptor:
-                    self._contents.copy_to(entry.digest, descriptor, name)
+                    self.contents.copy_to(entry.digest, descriptor, name)
             except MissingBytesError:
                 lost.append(name)
         return tuple(lost)
@@ -268,7 +262,7 @@ class LocalExecutor:
             limits=action.limits,
             writable=action.writable,
             pass_fds=(channel.far_fd,) if channel is not None else (),
-            output=self._output_limits,
+            output=self.output_limits,
             on_output=on_output,
         )
         with launcher.prepare(wanted) as launch:
@@ -294,8 +288,8 @@ class LocalExecutor:
             return TimedOut(output, action.timeout_s, written, () if changes.violations else changes.removed)
         stored = None
         if report is not None:
-            text = self._redact(_with_shown_path(sandbox_dir, report).decode("utf-8", "surrogateescape"))
-            stored = self._contents.put(text.encode("utf-8", "surrogateescape"))
+            text = self.redact(_with_shown_path(sandbox_dir, report).decode("utf-8", "surrogateescape"))
+            stored = self.contents.put(text.encode("utf-8", "surrogateescape"))
         return Completed(
             ActionResult(
                 exit_code=end.exit_code,
@@ -320,11 +314,11 @@ class LocalExecutor:
                 tree = stack.enter_context(open_tree(sandbox_dir))
             except OSError:
                 return REPLACED_TREE, {}
-            changes = self._sandbox_dirs.scan_open(tree, action.inputs, action.scratch)
+            changes = self.sandbox_dirs.scan_open(tree, action.inputs, action.scratch)
             for path, executable in () if changes.violations else changes.written.items():
                 if path not in read_only.unused:
                     with closing(tree.open_file(path)) as descriptor:
-                        stored[path] = FileEntry(self._contents.adopt(descriptor, path.rpartition("/")[2]), executable)
+                        stored[path] = FileEntry(self.contents.adopt(descriptor, path.rpartition("/")[2]), executable)
         return changes, stored
 
     def _output(self, sandbox_dir: SandboxDir, end: ProcessOutcome) -> Output:
@@ -335,8 +329,8 @@ class LocalExecutor:
         head, tail = (_text(_with_shown_path(sandbox_dir, part)) for part in (end.head, end.tail))
         text = f"{head}\n... {left_out} bytes are left out here; the log has them ...\n{tail}"
         if end.reason == "flooded":
-            text += f"\nkilled: it printed more than {self._output_limits.log_bytes} bytes\n"
-        log = self._contents.put(_with_shown_path(sandbox_dir, end.log.read_bytes()))
+            text += f"\nkilled: it printed more than {self.output_limits.log_bytes} bytes\n"
+        log = self.contents.put(_with_shown_path(sandbox_dir, end.log.read_bytes()))
         return Output(text, end.size_bytes, log)
 
 

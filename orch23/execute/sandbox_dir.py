@@ -8,7 +8,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Final, Protocol, TypeAlias
 
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from orch23.execute.cleanup import kill_leftovers
@@ -68,23 +68,15 @@ class _FolderSkeleton(Struct, frozen=True):
 
 
 # On the disk and not on a tmpfs, where results would count twice in memory (ADR 23).
-class SandboxDirs:
-    """The sandbox directories in one folder. Their inputs come from one source."""
+class SandboxDirs(Struct, eq=False):
+    """The sandbox directories in one folder, which is made with the first. Their inputs come from one source."""
 
-    def __init__(
-        self,
-        folder: Path,
-        sources: InputSource,
-        limits: TreeLimits = DEFAULT_TREE_LIMITS,
-        meter: FileProgress = no_progress,
-    ) -> None:
-        """Create nothing yet: the folder is made with the first sandbox directory."""
-        self.folder = folder
-        self._sources = sources
-        self._meter = meter
-        self._limits = limits
-        self._skeletons: dict[str, _FolderSkeleton] = {}
-        self._reusable: list[_FolderSkeleton] = []
+    folder: Path
+    sources: InputSource
+    limits: TreeLimits = DEFAULT_TREE_LIMITS
+    meter: FileProgress = no_progress
+    _skeletons: dict[str, _FolderSkeleton] = field(default_factory=dict)
+    _reusable: list[_FolderSkeleton] = field(default_factory=list)
 
     def stage(
         self, inputs: Mapping[str, FileEntry], working_directory: str = ".", output_folders: tuple[str, ...] = ()
@@ -131,7 +123,7 @@ class SandboxDirs:
             if (text := link_text(path, inputs)) is not None:
                 os.symlink(text, target)
                 os.utime(target, (SANDBOX_EPOCH, SANDBOX_EPOCH), follow_symlinks=False)
-            elif self._sources.copy_into(path, inputs[path], Path(target)):
+            elif self.sources.copy_into(path, inputs[path], Path(target)):
                 os.chmod(target, 0o755 if inputs[path].executable else 0o644)
                 os.utime(target, (SANDBOX_EPOCH, SANDBOX_EPOCH))
             else:
@@ -143,7 +135,7 @@ class SandboxDirs:
 
     def scan_open(self, tree: OpenTree, inputs: Mapping[str, FileEntry], scratch: tuple[str, ...]) -> TreeChanges:
         """Compare an open tree with its inputs."""
-        return tree.scan(inputs, scratch, self._limits, self._meter)
+        return tree.scan(inputs, scratch, self.limits, self.meter)
 
     def discard(self, sandbox_dir: SandboxDir) -> None:
         """Remove a sandbox directory, whatever its depth and modes. Files that cannot be removed stay until `sweep`."""

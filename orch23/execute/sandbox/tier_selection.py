@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from orch23.execute.cleanup import temporary_folder
@@ -180,29 +180,25 @@ def best_tier() -> TierChoice:
     return TierChoice(None, tuple(failed))
 
 
-class SandboxLauncher:
+class SandboxLauncher(Struct, eq=False):
     """A launcher that chooses its tier at the first use, or in the background.
 
     Without a working tier it starts nothing, unless `allowed` lets steps run without a sandbox. `closed` are the user's
     home and the project, which an interpreter's prefix must not make readable.
     """
 
-    def __init__(
-        self, choose_tier: Callable[[], TierChoice], *, closed: tuple[Path, ...] = (), allowed: bool = False
-    ) -> None:
-        """Choose nothing yet."""
-        self._choose = choose_tier
-        self._closed = closed
-        self._allowed = allowed
-        self._lock = threading.Lock()
-        self._choice: TierChoice | None = None
+    choose: Callable[[], TierChoice]
+    closed: tuple[Path, ...] = ()
+    allowed: bool = False
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _choice: TierChoice | None = None
 
     @property
     def choice(self) -> TierChoice:
         """The choice; the first use waits for the self-test."""
         with self._lock:
             if self._choice is None:
-                self._choice = self._choose()
+                self._choice = self.choose()
             return self._choice
 
     @property
@@ -228,8 +224,8 @@ class SandboxLauncher:
             LaunchRefusedError: no tier works on this machine, and steps without a sandbox are not allowed.
         """
         if self.choice.launcher is not None:
-            return replace(self.choice.launcher, closed=self._closed).prepare(launch)
-        return PlainLauncher(None if self._allowed else no_sandbox_error(self.choice)).prepare(launch)
+            return replace(self.choice.launcher, closed=self.closed).prepare(launch)
+        return PlainLauncher(None if self.allowed else no_sandbox_error(self.choice)).prepare(launch)
 
 
 _LOCK = threading.Lock()

@@ -99,7 +99,7 @@ class Bench:
             secrets=self.secrets,
             protected=(),
             begin_attempt=self.pace,
-            network=NetworkAccess(partial=ROOT, environ={}, trust_command=""),
+            network=NetworkAccess(partial_dir=ROOT, environ={}, trust_command=""),
         )
         questions = RequestBuilder(self.secrets, cast("Any", self), {})
         return AttemptLoop(

@@ -441,7 +441,7 @@ class Project:
                 secrets=self.secrets,
                 protected=own_file_patterns(self.pipeline),
                 begin_attempt=self.pace,
-                network=NetworkAccess(partial=ROOT, environ={}, trust_command="orch23 trust"),
+                network=NetworkAccess(partial_dir=ROOT, environ={}, trust_command="orch23 trust"),
             ),
             reporter=Reporter(observer=self, artifacts=cast("Any", self), redact=self.secrets.redact),
         )

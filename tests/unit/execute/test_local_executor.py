@@ -317,11 +317,11 @@ def test_folders_serve_again_only_after_a_trusted_step_that_was_alone(
     action = Action(argv=("true",), inputs={}, sandbox=sandbox)
     cleared: list[SandboxDir] = []
 
-    def recycle(sandbox_dir: SandboxDir) -> bool:
+    def recycle(_dirs: SandboxDirs, sandbox_dir: SandboxDir) -> bool:
         cleared.append(sandbox_dir)
         return True
 
-    monkeypatch.setattr(sandbox_dirs, "recycle", recycle)
+    monkeypatch.setattr(SandboxDirs, "recycle", recycle)
     assert isinstance(executor.run(action), Completed)
     executor.close()
     assert (cleared != []) is kept
