@@ -236,7 +236,6 @@ class OtherPipelines(Struct, dict=True, eq=False):
 
     @cached_property
     def _claims(self) -> dict[str, list[PathOwner]]:
-
         locks, _ = find_lock_files(self.root)
         claims = (claim for lock in sorted(locks - {self.own_lock}) for claim in self._claims_of(lock))
         return _grouped((path, claim) for claim in claims for path in claim.record.outputs)

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Annotated, Protocol, TypeAlias
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, field
 
 from orch23.decide.ownership import may_write_outputs_of
 from orch23.model.digest import Digest, FileEntry, canonical_json
@@ -157,30 +157,25 @@ def _folders(path: str) -> Iterator[str]:
         yield path
 
 
-class Lookup:
+class Lookup(Struct, eq=False):
     """The lookup of one key. Any thread may call it.
 
-    `expected` is a verified result whose files may still turn out to be lost, `result` has all of its files. `refused`
-    is one whose steps were isolated too little.
+    `verify` is `found_result` for the stage. `warn` takes why an entry is ignored. `expected` is a verified result
+    whose files may still turn out to be lost, `result` has all of its files. `refused` is one whose steps were isolated
+    too little.
     """
 
-    def __init__(
-        self,
-        verify: Callable[[Claim], FoundResult],
-        is_isolated: Callable[[FoundResult], bool] = lambda _: True,
-        warn: Callable[[str, str], None] = lambda _code, _why: None,
-    ) -> None:
-        """Know nothing yet. `verify` is `found_result` for the stage. `warn` takes why an entry is ignored."""
-        self.expected: FoundResult | None = None
-        self.result: FoundResult | None = None
-        self.refused: FoundResult | None = None
-        self.error: BaseException | None = None
-        self.is_finished = False
-        self.warn = warn
-        self._verify, self._is_isolated = verify, is_isolated
-        self._verified: FoundResult | None = None
-        self._lock = threading.Lock()
-        self._watchers: list[Callable[[], None]] = []
+    verify: Callable[[Claim], FoundResult]
+    is_isolated: Callable[[FoundResult], bool] = lambda _: True
+    warn: Callable[[str, str], None] = lambda _code, _why: None
+    expected: FoundResult | None = None
+    result: FoundResult | None = None
+    refused: FoundResult | None = None
+    error: BaseException | None = None
+    is_finished: bool = False
+    _verified: FoundResult | None = None
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _watchers: list[Callable[[], None]] = field(default_factory=list)
 
     def watch(self, changed: Callable[[], None]) -> None:
         """Call a function with each change, from any thread; at once if there was a change already."""
@@ -197,8 +192,8 @@ class Lookup:
         Raises:
             InvalidResultError: the stage could not have made this.
         """
-        found = self._verify(claim)
-        if not self._is_isolated(found):
+        found = self.verify(claim)
+        if not self.is_isolated(found):
             self.refused = found
             return None
         self._verified = found

@@ -220,7 +220,6 @@ def _github(diagnostics: Sequence[Diagnostic]) -> str:
 
 
 def _workflow_command(one: Diagnostic) -> str:
-
     commands = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.NOTE: "notice"}
     properties = {"title": one.code}
     if one.location is not None:

@@ -168,7 +168,6 @@ def _context_limits(stage: str, step: "LLMStep", given: tuple[PromptInput, ...])
 
 
 def _size_bytes(one: PromptInput) -> int:
-
     media = media_of(one)
     return len(one.text.encode() if media is None else media.data)
 
