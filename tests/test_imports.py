@@ -107,7 +107,9 @@ def test_there_are_no_abstract_base_classes() -> None:
 
 
 def test_each_exception_to_a_lint_rule_has_its_reason_on_the_line() -> None:
-    lines = [line for path in modules().values() for line in path.read_text().splitlines() if "# noqa" in line]
+    # The bytes of the plugin for pytest are a part of actions, so they stay.
+    paths = [path for path in modules().values() if path.parent.name != "pytest_plugin"]
+    lines = [line for path in paths for line in path.read_text().splitlines() if "# noqa" in line]
     assert [line for line in lines if not re.search(r"# noqa: [A-Z0-9, ]+ - \S", line)] == []
 
 

@@ -7,6 +7,7 @@ from pathlib import Path, PurePosixPath
 
 from msgspec.structs import replace
 
+from orch23.attempt.attempt import unmet_conditions, unmet_error
 from orch23.attempt.stage_outcomes import StageOutcome, stopped_by
 from orch23.decide.dry_run import Preview
 from orch23.decide.project_state import ProjectState
@@ -75,8 +76,6 @@ def _errors(seen: Preview, name: str, base: Path) -> Iterator[Diagnostic]:
     if isinstance(decision, Run | Maybe | Expand):
         found += ((error, "outputs") for error in place_errors(seen.state, node, base))
     if isinstance(decision, Run) and isinstance(node, Stage) and node.requires:
-        from orch23.attempt.attempt import unmet_conditions, unmet_error  # noqa: PLC0415 - few stages have conditions
-
         made = PatternSet(path for up in seen.unsettled(name) for path in writes_of(seen.plan.nodes[up]))
         unmet = (one for one in unmet_conditions(seen.decided_stages[name].resolved) if not made.may_overlap(one.path))
         found += ((unmet_error(one, StageTree(seen.state, name)), "requires") for one in unmet)

@@ -159,7 +159,6 @@ def kill_leftovers(sandbox_dirs: Path) -> tuple[int, ...]:
 
 
 def _leftovers(sandbox_dirs: Path, markers: Collection[str], found: Mapping[int, int]) -> list[ProcessInfo]:
-    """Return the living processes of these sandbox directories."""
     # `found` (pid -> start time) are those of earlier rounds: one that dies after its parent cannot be recognized any
     # more, but still writes where it was writing.
     living = [one for one in process_tree.living_processes() if one.pid != os.getpid()]

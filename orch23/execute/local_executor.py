@@ -356,7 +356,6 @@ def _decoded_lines(sandbox_dir: SandboxDir, on_line: LineListener | None) -> Ite
 
 
 def _refusal(action: Action) -> str | None:
-    """Return why an action is not started at all, or None."""
     names = refused_variables(action.env) + (refused_pytest_variables(action.env) if action.reports else ())
     if names:
         return f"the environment of a step may not hold {', '.join(names)}; remove them from `env`"

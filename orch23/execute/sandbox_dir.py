@@ -115,7 +115,6 @@ class SandboxDirs(Struct, eq=False):
             return _make_skeleton(str(sandbox_dir.root), folders)
 
     def _copy_inputs(self, skeleton: _FolderSkeleton, inputs: Mapping[str, FileEntry]) -> tuple[str, ...]:
-        """Copy the inputs and return those whose bytes changed."""
         work = f"{skeleton.root}/{_WORK}"
         lost = []
         for path in sorted(inputs):

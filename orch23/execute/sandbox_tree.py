@@ -113,8 +113,6 @@ class _LimitReachedError(Exception):
 
 
 class _Scan(Struct):
-    """The state of one scan."""
-
     limits: TreeLimits
     is_scratch: Callable[[str], bool]
     inputs: Mapping[str, FileEntry]

@@ -52,8 +52,6 @@ DEFAULT_RETRY_WHEN: tuple[FailureKind, ...] = (
 
 
 class _OneFile:
-    """An input that is one file."""
-
     __slots__ = ()
     path: str
 

@@ -328,7 +328,6 @@ def _oversized_outputs(
 
 
 def _text_of(attempts: AttemptLoop, path: str, entry: FileEntry, errors: str = "surrogateescape") -> str:
-    """Return the text of a file."""
     # A response is compared with the exact bytes of a file: bytes that are not UTF-8 become surrogates.
     return attempts.tree.read(path, entry).decode("utf-8", errors=errors)
 

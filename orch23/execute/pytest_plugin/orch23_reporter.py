@@ -319,8 +319,8 @@ def _reason_of(report: Any) -> str:
     if report.outcome != "skipped" or not isinstance(longrepr, tuple) or len(longrepr) != len(("path", "line", "why")):
         return ""
     why = str(longrepr[2])
-    prefix = "Skipped: "
-    return _cut(why[len(prefix) :] if why.startswith(prefix) else why)  # noqa: FURB188 - not in Python 3.8
+    prefix = "Skipped: "  # Python 3.8 has no removeprefix
+    return _cut(why[len(prefix) :] if why.startswith(prefix) else why)  # noqa: FURB188
 
 
 def _label_of(report: Any) -> str:

@@ -32,7 +32,6 @@ from orch23.store.safe_files import closing
 
 
 def _check_program(name: str, path: str, cwd: Path) -> None:
-    """Check that a shell would find a program that can be executed."""
     folders = [""] if "/" in name else [folder for folder in path.split(os.pathsep) if folder]
     candidates = [cwd / folder / name for folder in folders]
     found = [candidate for candidate in candidates if os.path.lexists(candidate)]
@@ -182,7 +181,6 @@ def _waiting(launch: Launch) -> tuple[str, ...]:
 
 
 def _prefixes(launch: Launch, closed: tuple[Path, ...]) -> list[str]:
-    """Return the paths of the interpreter and other paths that the launch reads."""
     found = visible_paths.interpreter_paths(launch.interpreter, closed)
     return list(map(str, visible_paths.add_paths(found, launch.reads)))
 
@@ -337,7 +335,6 @@ def _is_readable(descriptor: int, timeout_s: float) -> bool:
 
 
 def _open_files(stack: contextlib.ExitStack, settings: Mapping[str, str]) -> Iterator[tuple[str, int]]:
-    """Open the files that are copied."""
     for path, source, *_ in _stamps(settings):
         with contextlib.suppress(FileNotFoundError, PermissionError):
             descriptor = os.open(source, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)

@@ -329,7 +329,6 @@ def _mount(source: str | None, target: str, kind: str | None, flags: int, data: 
 
 
 def _set_attributes(target: str, attributes: int, flags: int) -> None:
-    """Add restrictions to a mount."""
     wanted = struct.pack("=4Q", attributes, 0, 0, 0)
     numbers = (ctypes.c_int(_AT_FDCWD), os.fsencode(target), ctypes.c_uint(flags))
     size = ctypes.c_size_t(len(wanted))
