@@ -68,7 +68,7 @@ def open_source(
         client,
         project.store.contents,
         is_on_disk=project.store.workspace.has,
-        identity_of=_identities(settings.platform, project, executor),
+        identity=_identities(settings.platform, project, executor),
         downloads=downloads,
         signatures=signatures,
     )

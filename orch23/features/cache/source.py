@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TypeAlias
 
+from msgspec import Struct, field
+
 from orch23.decide.result_source import (
     MAX_RECORD_BYTES,
     RECORD,
@@ -50,39 +52,31 @@ class _WrongRecordError(InvalidResultError):
     """The record of an entry has wrong bytes."""
 
 
-class CacheSource:
+class CacheSource(Struct, eq=False):
     """Results in a shared cache: a `ResultSource`.
 
     With `downloads`, the outputs of a result are in `contents` or on disk when it is found; without, they may be in the
     cache alone. `is_on_disk` returns whether a path has a file. `signatures` has the keys whose signatures count.
     """
 
-    def __init__(
-        self,
-        client: CacheClient,
-        contents: ContentStore,
-        *,
-        is_on_disk: Callable[[str, FileEntry], bool],
-        identity_of: IdentityOf,
-        downloads: bool = True,
-        signatures: Signatures = NO_SIGNATURES,
-    ) -> None:
-        """Look up nothing yet."""
-        self._client, self._contents, self._is_on_disk = client, contents, is_on_disk
-        self.identity = identity_of
-        self._downloads, self._signatures = downloads, signatures
-        self._lock = threading.Lock()
-        self._remote: set[Digest] = set()
-        # The stages whose results are stored, by the digest of the action.
-        self._offered: dict[Digest, str] = {}
-        # Files in threads of their own: the entries of the next stages do not wait for downloads.
-        self._entries = DaemonThreads(_AT_ONCE, "cache-entry")
-        self._files = DaemonThreads(_AT_ONCE, "cache-files")
+    client: CacheClient
+    contents: ContentStore
+    is_on_disk: Callable[[str, FileEntry], bool]
+    identity: IdentityOf
+    downloads: bool = True
+    signatures: Signatures = NO_SIGNATURES
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _remote: set[Digest] = field(default_factory=set)
+    # The stages whose results are stored, by the digest of the action.
+    _offered: dict[Digest, str] = field(default_factory=dict)
+    # Files in threads of their own: the entries of the next stages do not wait for downloads.
+    _entries: DaemonThreads = field(default_factory=lambda: DaemonThreads(_AT_ONCE, "cache-entry"))
+    _files: DaemonThreads = field(default_factory=lambda: DaemonThreads(_AT_ONCE, "cache-files"))
 
     @property
     def refusal(self) -> str | None:
         """Why a result was not stored, though the cache works, as far as it is known; None if it was switched off."""
-        return None if self._client.fault else self._client.refusal
+        return None if self.client.fault else self.client.refusal
 
     def has_bytes(self, digest: Digest) -> bool:
         """Return whether the cache has bytes that were not downloaded."""
@@ -90,15 +84,15 @@ class CacheSource:
 
     def read(self, digest: Digest) -> bytes | None:
         """Return bytes that were not downloaded, without storing them; None if there are none, or too many."""
-        return self._client.get(digest, _MAX_READ_BYTES) if digest in self._remote else None
+        return self.client.get(digest, _MAX_READ_BYTES) if digest in self._remote else None
 
     def traffic(self) -> tuple[int, int]:
         """Return how many bytes came from the cache and went to it so far."""
-        return self._client.down_bytes, self._client.up_bytes
+        return self.client.down_bytes, self.client.up_bytes
 
     def close(self) -> None:
         """Wait for nothing, and release all resources."""
-        self._client.close()
+        self.client.close()
         self._entries.stop()
         self._files.stop()
 
@@ -121,17 +115,17 @@ class CacheSource:
     def _read_entry(self, lookup: Lookup, stage: Stage, key: str) -> None:
         """Read an entry and let its claim be verified, then go on with its files."""
         digest = entry_digest(KIND, VERSION, key)
-        data = self._client.entry(digest)
+        data = self.client.entry(digest)
         if data is None:
-            if why := self._client.fault_of(digest):
-                self._client.reject(digest)
+            if why := self.client.fault_of(digest):
+                self.client.reject(digest)
                 lookup.warn("W698", why)
             lookup.finish()
             return
         try:
             found = lookup.claim(self._claim(digest, data))
         except (InvalidResultError, MissingBytesError) as error:
-            self._client.reject(digest, is_damaged=isinstance(error, _WrongRecordError))
+            self.client.reject(digest, is_damaged=isinstance(error, _WrongRecordError))
             if isinstance(error, InvalidResultError):
                 lookup.warn(error.code, str(error))
             lookup.finish()
@@ -140,8 +134,8 @@ class CacheSource:
             lookup.finish()
             return
         # A blob that is stored, or at its path, need not be downloaded.
-        absent = [(p, one) for p, one in found.record.outputs.items() if not self._contents.has(one.digest)]
-        wanted = {entry.digest for path, entry in absent if not self._is_on_disk(path, entry)}
+        absent = [(p, one) for p, one in found.record.outputs.items() if not self.contents.has(one.digest)]
+        wanted = {entry.digest for path, entry in absent if not self.is_on_disk(path, entry)}
         if not wanted:
             self._finish(lookup, found)
             return
@@ -151,10 +145,10 @@ class CacheSource:
     def _obtain(self, lookup: Lookup, stage: Stage, action: Digest, found: FoundResult, wanted: set[Digest]) -> None:
         """Download the outputs of a result, or find out whether the cache has them."""
         try:
-            if self._downloads:
-                is_complete = self._client.fetch(wanted, self._contents, stage.limits.disk)
+            if self.downloads:
+                is_complete = self.client.fetch(wanted, self.contents, stage.limits.disk)
             else:
-                is_complete = not self._client.missing(wanted)
+                is_complete = not self.client.missing(wanted)
                 with self._lock:
                     self._remote |= wanted if is_complete else set()
         except OSError as error:
@@ -163,15 +157,15 @@ class CacheSource:
             lookup.finish()
             return
         if not is_complete:
-            faults = ((path, self._client.fault_of(one.digest)) for path, one in found.record.outputs.items())
+            faults = ((path, self.client.fault_of(one.digest)) for path, one in found.record.outputs.items())
             wrong = [f"{path} ({why})" for path, why in faults if why]
-            self._client.reject(action, is_damaged=bool(wrong))
+            self.client.reject(action, is_damaged=bool(wrong))
             if wrong:
                 lookup.warn("W698", f"files of it cannot be used: {join_first(wrong, _MOST_NAMES)}")
         self._finish(lookup, found if is_complete else None)
 
     def _finish(self, lookup: Lookup, found: FoundResult | None) -> None:
-        self._client.saved(found.about.seconds if found else 0.0)
+        self.client.saved(found.about.seconds if found else 0.0)
         lookup.finish(is_complete=found is not None)
 
     def _claim(self, action: Digest, data: bytes) -> Claim:
@@ -186,7 +180,7 @@ class CacheSource:
             message = "it has no record"
             raise InvalidResultError(message)
         text = self._record(files[RECORD])
-        if fault := self._signatures.fault(KIND, action, files, text, RECORD):
+        if fault := self.signatures.fault(KIND, action, files, text, RECORD):
             raise InvalidResultError(fault.message, code=fault.code)
         others = {path: file.entry for path, file in files.items() if path not in (RECORD, SIGNATURE)}
         outputs = {p.removeprefix(_OUTPUTS): entry for p, entry in others.items() if p.startswith(_OUTPUTS)}
@@ -199,8 +193,8 @@ class CacheSource:
         """Return the bytes of the record of an entry, which the server may have left out of it."""
         record = file.entry.digest
         text = file.contents
-        if text is None and (text := self._client.get(record, MAX_RECORD_BYTES)) is None:
-            if why := self._client.fault_of(record):
+        if text is None and (text := self.client.get(record, MAX_RECORD_BYTES)) is None:
+            if why := self.client.fault_of(record):
                 message = f"its record cannot be used: {why}"
                 raise _WrongRecordError(message)
             raise MissingBytesError(record.sha256)
@@ -216,35 +210,35 @@ class CacheSource:
             **{f"{_OUTPUTS}{path}": entry for path, entry in claim.outputs.items()},
         }
         try:
-            files = self._signatures.signed(KIND, action, files)
+            files = self.signatures.signed(KIND, action, files)
             entry = encode_result(files)
         except ValueError:  # such as too many files
             return False
         blobs: dict[Digest, ChunkSource] = {
-            **{one.digest: partial(self._contents.get_chunks, one.digest) for one in claim.outputs.values()},
+            **{one.digest: partial(self.contents.get_chunks, one.digest) for one in claim.outputs.values()},
             **small_blobs(KIND, VERSION, key, files),
         }
         self._offered[action] = stage
         if known is not None and known.result is not None:
-            self._client.reject(action)  # its result did not pass here
-        elif self._signatures.pair is not None or known is None or known.refused:
+            self.client.reject(action)  # its result did not pass here
+        elif self.signatures.pair is not None or known is None or known.refused:
             self._reject_lesser(action, tier)
-        self._client.upload(action, entry, blobs)
+        self.client.upload(action, entry, blobs)
         return True
 
     def _reject_lesser(self, action: Digest, tier: Tier) -> None:
         """Let an upload replace an entry that does not count, or that has a lower tier; it may have come since."""
-        data = self._client.entry(action)
+        data = self.client.entry(action)
         if data is None:
             return
         with contextlib.suppress(InvalidResultError, MissingBytesError):
             if TIERS.index(record_form(self._claim(action, data).text).tier) >= TIERS.index(tier):
                 return
-        self._client.reject(action)
+        self.client.reject(action)
 
     def flush(self, deadline_s: float) -> Sequence[str]:
         """Wait for the uploads, for some seconds at most. Return the stages whose results are not stored."""
-        unsent = self._client.flush(deadline_s)
+        unsent = self.client.flush(deadline_s)
         return sorted(self._offered[action] for action in unsent if action in self._offered)
 
 

@@ -15,7 +15,7 @@ def test_a_result_that_is_found_pays_for_the_time_of_its_lookup() -> None:
     saved: list[float] = []
     client: Any = SimpleNamespace(saved=saved.append)
     source = CacheSource(
-        client, MemoryContents(), is_on_disk=lambda *_: False, identity_of=lambda _: pytest.fail("not needed")
+        client, MemoryContents(), is_on_disk=lambda *_: False, identity=lambda _: pytest.fail("not needed")
     )
     found = FoundResult(Record(stage="a", key="k", manifest={}), ResultOrigin(seconds=7.5))
     for one in (found, None):
