@@ -34,8 +34,8 @@ from orch23.model.text import join_first
 from orch23.resolve.resolution import ResolvedStage
 from orch23.store.thread_turns import PAUSE
 
-KIND, VERSION = "stage", 1
-"""The kind of an entry that is the result of a stage, and the version of its format."""
+STAGE_KIND, RESPONSE_KIND, VERSION = "stage", "response", 1
+"""The kinds of entries, results of stages and recorded responses, and the version of their formats."""
 _OUTPUTS = "outputs/"
 _MAX_READ_BYTES = 4 << 20
 """The largest file that a plan reads from the cache for a prompt or a list."""
@@ -124,7 +124,7 @@ class CacheSource:
 
     def _read_entry(self, lookup: Lookup, stage: Stage, key: str) -> None:
         """Read an entry and let its claim be verified, then go on with its files."""
-        digest = entry_digest(KIND, VERSION, key)
+        digest = entry_digest(STAGE_KIND, VERSION, key)
         data = self._client.entry(digest)
         if data is None:
             if why := self._client.fault_of(digest):
@@ -190,7 +190,7 @@ class CacheSource:
             message = "it has no record"
             raise InvalidResultError(message)
         text = self._record(files[RECORD])
-        if fault := self._signatures.fault(KIND, action, files, text, RECORD):
+        if fault := self._signatures.fault(STAGE_KIND, action, files, text, RECORD):
             raise InvalidResultError(fault.message, code=fault.code)
         others = {path: file.entry for path, file in files.items() if path not in (RECORD, SIGNATURE)}
         outputs = {p.removeprefix(_OUTPUTS): entry for p, entry in others.items() if p.startswith(_OUTPUTS)}
@@ -214,19 +214,19 @@ class CacheSource:
 
     def offer(self, key: str, claim: Claim, tier: Tier, stage: str, known: Lookup | None) -> bool:
         """Store a result in the background; return False if it cannot be an entry."""
-        action = entry_digest(KIND, VERSION, key)
+        action = entry_digest(STAGE_KIND, VERSION, key)
         files: Mapping[str, FileEntry | bytes] = {
             RECORD: claim.text,
             **{f"{_OUTPUTS}{path}": entry for path, entry in claim.outputs.items()},
         }
         try:
-            files = self._signatures.signed(KIND, action, files)
+            files = self._signatures.signed(STAGE_KIND, action, files)
             entry = encode_result(files)
         except ValueError:  # such as too many files
             return False
         blobs: dict[Digest, ChunkSource] = {
             **{one.digest: partial(self._contents.get_chunks, one.digest) for one in claim.outputs.values()},
-            **small_blobs(KIND, VERSION, key, files),
+            **small_blobs(STAGE_KIND, VERSION, key, files),
         }
         self._offered[action] = stage
         if known is not None and known.result is not None:
@@ -252,8 +252,6 @@ class CacheSource:
         return sorted(self._offered[action] for action in unsent if action in self._offered)
 
 
-KIND, VERSION = "response", 1
-"""The kind of an entry that is a recorded response, and the version of its format."""
 _EXCHANGE = "exchange.json"
 
 
@@ -271,7 +269,7 @@ class CacheResponses:
 
     def find(self, fingerprint: str) -> bytes | None:
         """Return the exchange of a request, if its entry counts by its signature."""
-        action = entry_digest(KIND, VERSION, fingerprint)
+        action = entry_digest(RESPONSE_KIND, VERSION, fingerprint)
         data = self._client.entry(action)
         if data is None:
             self._client.warn_of(action)
@@ -284,17 +282,17 @@ class CacheResponses:
             return None
         text = file.contents or self._client.get(file.entry.digest, MAX_RESPONSE_BYTES) or b""
         self._client.warn_of(file.entry.digest)
-        if self._signatures.fault(KIND, action, files, text, _EXCHANGE):
+        if self._signatures.fault(RESPONSE_KIND, action, files, text, _EXCHANGE):
             self._client.reject(action)
             return None
         return text
 
     def reject(self, fingerprint: str) -> None:
         """Let an upload replace an entry."""
-        self._client.reject(entry_digest(KIND, VERSION, fingerprint))
+        self._client.reject(entry_digest(RESPONSE_KIND, VERSION, fingerprint))
 
     def offer(self, fingerprint: str, text: bytes) -> None:
         """Store an exchange in the background."""
-        action = entry_digest(KIND, VERSION, fingerprint)
-        files = self._signatures.signed(KIND, action, {_EXCHANGE: text})
-        self._client.upload(action, encode_result(files), small_blobs(KIND, VERSION, fingerprint, files))
+        action = entry_digest(RESPONSE_KIND, VERSION, fingerprint)
+        files = self._signatures.signed(RESPONSE_KIND, action, {_EXCHANGE: text})
+        self._client.upload(action, encode_result(files), small_blobs(RESPONSE_KIND, VERSION, fingerprint, files))

@@ -10,7 +10,7 @@ from orch23.features.cache.client import CacheClient
 from orch23.features.cache.reapi.entries import decode_result, encode_result, entry_digest
 from orch23.features.cache.signatures import SIGNATURE, Signatures
 from orch23.features.cache.signing.keys import KeyPair
-from orch23.features.cache.source import KIND, VERSION, CacheResponses
+from orch23.features.cache.source import RESPONSE_KIND, VERSION, CacheResponses
 from orch23.model.llm import Exchange
 from orch23.providers.adapter import SCRIPTED_PROVENANCE
 from orch23.store.exchanges import exchange_text
@@ -98,7 +98,7 @@ def entry_of(exchange: Exchange) -> bytes:
 )
 def test_an_entry_that_is_no_such_response_is_not_used(entry: Callable[[], bytes]) -> None:
     cache = MemoryCache()
-    cache.entries[entry_digest(KIND, VERSION, KEY)] = entry()
+    cache.entries[entry_digest(RESPONSE_KIND, VERSION, KEY)] = entry()
     assert found(cache) is None
 
 
