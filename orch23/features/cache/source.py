@@ -1,4 +1,4 @@
-"""Results in a shared cache, as a source of the engine (ADR 57, ADR 73).
+"""Look up and store entries of a shared cache that are results of stages (ADR 57).
 
 A result is an entry of the cache: the outputs by digest, and a small JSON file with the rest of the record. An entry
 names the digests of its outputs. So the keys of the next stages are known with it, and their lookups run while its
@@ -11,31 +11,32 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TypeAlias
 
-from orch23.decide.result_source import (
+from orch23.features.cache.claims import (
     MAX_RECORD_BYTES,
     RECORD,
+    TIERS,
     Claim,
     FoundResult,
     InvalidResultError,
     Lookup,
     record_form,
 )
-from orch23.decide.shared_responses import MAX_RESPONSE_BYTES
-from orch23.execute.daemon_threads import DaemonThreads
 from orch23.features.cache.client import CacheClient
+from orch23.features.cache.daemon_threads import DaemonThreads
+from orch23.features.cache.environment import EnvironmentIdentity
 from orch23.features.cache.reapi.entries import EntryFile, decode_result, encode_result, entry_digest
 from orch23.features.cache.signatures import NO_SIGNATURES, SIGNATURE, Signatures, small_blobs
 from orch23.model.digest import Digest, FileEntry
 from orch23.model.errors import MissingBytesError
 from orch23.model.pipeline import Stage
 from orch23.model.ports import ChunkSource, ContentStore
-from orch23.model.shared_cache import TIERS, EnvironmentIdentity, Tier
+from orch23.model.shared_cache import Tier
 from orch23.model.text import join_first
 from orch23.resolve.resolution import ResolvedStage
 from orch23.store.thread_turns import PAUSE
 
-STAGE_KIND, RESPONSE_KIND, VERSION = "stage", "response", 1
-"""The kinds of entries, results of stages and recorded responses, and the version of their formats."""
+STAGE_KIND, VERSION = "stage", 1
+"""The kind of an entry that is the result of a stage, and the version of its format."""
 _OUTPUTS = "outputs/"
 _MAX_READ_BYTES = 4 << 20
 """The largest file that a plan reads from the cache for a prompt or a list."""
@@ -52,7 +53,7 @@ class _WrongRecordError(InvalidResultError):
 
 
 class CacheSource:
-    """Results in a shared cache: a `ResultSource`.
+    """Results in a shared cache by the keys of their entries: of a stage together with its environment.
 
     With `downloads`, the outputs of a result are in `contents` or on disk when it is found; without, they may be in the
     cache alone. `is_on_disk` returns whether a path has a file. `signatures` has the keys whose signatures count.
@@ -213,7 +214,10 @@ class CacheSource:
     # ---- store ----------------------------------------------------------------------------
 
     def offer(self, key: str, claim: Claim, tier: Tier, stage: str, known: Lookup | None) -> bool:
-        """Store a result in the background; return False if it cannot be an entry."""
+        """Store a result in the background; return False if it cannot be an entry.
+
+        It was searched for secrets. `known` is the lookup of its key, if there was one.
+        """
         action = entry_digest(STAGE_KIND, VERSION, key)
         files: Mapping[str, FileEntry | bytes] = {
             RECORD: claim.text,
@@ -250,49 +254,3 @@ class CacheSource:
         """Wait for the uploads, for some seconds at most. Return the stages whose results are not stored."""
         unsent = self._client.flush(deadline_s)
         return sorted(self._offered[action] for action in unsent if action in self._offered)
-
-
-_EXCHANGE = "exchange.json"
-
-
-class CacheResponses:
-    """The recorded responses in a shared cache: a `ResponseSource`."""
-
-    def __init__(self, client: CacheClient, signatures: Signatures) -> None:
-        """Look up nothing yet."""
-        self._client, self._signatures = client, signatures
-
-    @property
-    def is_signing(self) -> bool:
-        """Whether new entries are signed, and may replace one that does not count."""
-        return self._signatures.pair is not None
-
-    def find(self, fingerprint: str) -> bytes | None:
-        """Return the exchange of a request, if its entry counts by its signature."""
-        action = entry_digest(RESPONSE_KIND, VERSION, fingerprint)
-        data = self._client.entry(action)
-        if data is None:
-            self._client.warn_of(action)
-            return None
-        try:
-            files = decode_result(data)
-            file = files[_EXCHANGE]
-        except (ValueError, KeyError):
-            self._client.reject(action)
-            return None
-        text = file.contents or self._client.get(file.entry.digest, MAX_RESPONSE_BYTES) or b""
-        self._client.warn_of(file.entry.digest)
-        if self._signatures.fault(RESPONSE_KIND, action, files, text, _EXCHANGE):
-            self._client.reject(action)
-            return None
-        return text
-
-    def reject(self, fingerprint: str) -> None:
-        """Let an upload replace an entry."""
-        self._client.reject(entry_digest(RESPONSE_KIND, VERSION, fingerprint))
-
-    def offer(self, fingerprint: str, text: bytes) -> None:
-        """Store an exchange in the background."""
-        action = entry_digest(RESPONSE_KIND, VERSION, fingerprint)
-        files = self._signatures.signed(RESPONSE_KIND, action, {_EXCHANGE: text})
-        self._client.upload(action, encode_result(files), small_blobs(RESPONSE_KIND, VERSION, fingerprint, files))

@@ -6,12 +6,15 @@ from typing import Any
 
 import pytest
 
-from orch23.decide.result_source import Claim, FoundResult, Lookup, ResultOrigin
+from orch23.decide.shared_results import ResultOrigin
+from orch23.features.cache.claims import Claim, FoundResult, Lookup
 from orch23.features.cache.client import CacheClient
+from orch23.features.cache.responses import CacheResponses
 from orch23.features.cache.signatures import Signatures
-from orch23.features.cache.source import CacheResponses, CacheSource
+from orch23.features.cache.source import CacheSource
 from orch23.model.digest import Digest
 from orch23.model.record import Record
+from orch23.text.secrets import Secrets
 from tests.doubles import MemoryCache, MemoryContents
 
 
@@ -45,6 +48,6 @@ def test_results_and_responses_are_the_entries_that_the_first_version_stored() -
     lookup.watch(done.set)
     source.begin("ab" * 32, SimpleNamespace(stage=None), lookup)  # type: ignore[arg-type]
     assert done.wait(10)
-    assert CacheResponses(client, Signatures()).find("ab" * 32) is None
+    assert CacheResponses(client, Signatures(), Secrets({}), writes=False).find("ab" * 32) is None
     source.close()
     assert asked == ["d06f607c2e2e0113", "75bd9b7b8c9fd8a9"]
