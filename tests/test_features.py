@@ -35,7 +35,8 @@ OPTIONS = {
     SPANS["log"]: ("log", "--otel"),
     PLAN_FILES["build"]: ("build", "--plan", "plan.json"),
     PLAN_FILES["save"]: ("plan", "--out", "plan.json"),
-    SHARED_CACHE["source"]: ("build", "--force", "a", "--cache", "cache"),
+    SHARED_CACHE["build"]: ("build", "--force", "a", "--cache", "cache"),
+    SHARED_CACHE["plan"]: ("plan", "--cache", "cache"),
     SHARED_CACHE["servers"]: ("cache", "key", "new", "ci"),
     **{place: ("plan", "--executor", name, "--scheduler", "x") for name, place in EXECUTORS.items()},
 }
@@ -143,8 +144,9 @@ def test_a_pipeline_that_asks_for_a_missing_feature_has_one_error_with_its_place
                 refused = run(command, "asks.yaml")
                 assert (refused.returncode, refused.stderr.count("error[E668]")) == (65, 1), refused.stderr
                 assert f"--> asks.yaml:{at}" in refused.stderr
-    (project / "off.yaml").write_text(PIPELINE.replace("\n", "\ncache: {url: /srv/cache, mode: off}\n", 1))
-    assert run("build", "off.yaml").returncode == 0
+    for unused in ("url: /srv/cache, mode: off", "platform: any"):
+        (project / "unused.yaml").write_text(PIPELINE.replace("\n", f"\ncache: {{{unused}}}\n", 1))
+        assert run("build", "unused.yaml").returncode == 0
     assert ("key " in run("cache", "--help").stdout) is (feature != "cache")
 
 

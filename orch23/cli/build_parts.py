@@ -39,7 +39,7 @@ from orch23.model.diagnostic import Diagnostic
 from orch23.model.event import BATCH_MARK, Event, Observer, Warned
 from orch23.model.parsing import json_at
 from orch23.model.pipeline import LOCAL_EXECUTOR, ForeachStage, Stage, StopConditions
-from orch23.model.ports import SharedCache, Surroundings
+from orch23.model.ports import RunningActions, SharedCache, Surroundings
 from orch23.model.step import Grant
 from orch23.plan.planner import ALL_STAGES, Selection
 from orch23.providers.adapter import ProviderContext
@@ -274,16 +274,19 @@ class BuildParts(Struct, frozen=True, kw_only=True):
 
     def _placement(self, local: LocalExecutor, look: Callable[[], Preview]) -> "Placement":
         from orch23.cli.placement import check_offline, nodes_to_run, place_stages  # noqa: PLC0415 - few builds run elsewhere
-        from orch23.cli.shared_cache import granted_settings  # noqa: PLC0415 - as above
-        from orch23.model.features import SHARED_CACHE, load_feature  # noqa: PLC0415 - as above
+        from orch23.model.features import RUNNING_ACTIONS, SHARED_CACHE, is_installed, load_feature  # noqa: PLC0415 - as above
         from orch23.model.shared_cache import CacheOptions  # noqa: PLC0415 - as above
-        from orch23.store.running_actions import ActionFiles  # noqa: PLC0415 - as above
 
         pipeline, request, environ = self.project.pipeline, self.request, self.project.settings.environ
-        settings, _ = granted_settings(pipeline.cache, environ, CacheOptions(url=request.cache), self.consent)
+        settings, _ = self.consent.cache_settings(pipeline.cache, environ, CacheOptions(url=request.cache))
         cache = settings.url
         if request.offline:
             check_offline(pipeline, self.name_of, request.scheduler, cache, look)
+
+        running: RunningActions | None = None
+        if is_installed(RUNNING_ACTIONS):
+            store = self.project.store
+            running = load_feature(RUNNING_ACTIONS)(store.folder / "running-actions", store_key=store.key)
 
         def open_server(url: str) -> SharedCache:
             opener = load_feature(SHARED_CACHE["servers"])(self.project.settings.root, environ, settings.stranger)
@@ -299,7 +302,7 @@ class BuildParts(Struct, frozen=True, kw_only=True):
                 open_cache=open_server,
                 scheduler=request.scheduler,
                 cache=cache,
-                running=ActionFiles(self.project.store.folder / "running-actions", store_key=self.project.store.key),
+                running=running,
                 warn=lambda text: self.observer.notice(Event(Warned(of_steps=True), text, level="warning")),
             )
 

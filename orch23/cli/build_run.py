@@ -19,6 +19,7 @@ from orch23.attempt.ledger import run_limits
 from orch23.cli.author_data import check_input_schemas
 from orch23.cli.build_parts import BuildParts, BuildRequest
 from orch23.cli.consent import Consent
+from orch23.cli.opening import used_cache
 from orch23.cli.project_loading import Project, hidden_paths, open_for_build, open_for_reading, usual_executor
 from orch23.cli.store_size import warn_about_size
 from orch23.decide.dry_run import check_ownership, preview
@@ -63,7 +64,7 @@ from orch23.text.secrets import Secrets, secrets_from
 
 if TYPE_CHECKING:
     from orch23.cli.placement import NameOf
-    from orch23.cli.shared_cache import OpenedCache
+    from orch23.decide.shared_results import OpenedCache
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _READ_BYTES = 64
@@ -147,9 +148,7 @@ def run_build(
         signals.enter_context(interrupt_on_signal(interrupt))
         result = build.run()
         if shared is not None:
-            from orch23.cli.shared_cache import finish_uploads  # noqa: PLC0415 - few builds use a shared cache
-
-            finish_uploads(shared, build.observer)
+            shared.finish()
         warn_about_size(project.store, build, project.settings.environ, int(project.settings.clock().timestamp()))
         counts = Counter(end.status.value for end in result.stages.values())
         if project.part is not None:
@@ -236,7 +235,7 @@ def prepared_build(project: Project, request: BuildRequest, screen: Observer) ->
             stack=stack,
         )
         if opened_cache is not None:
-            opened_cache.events.pass_to(parts.observer)
+            opened_cache.pass_to(parts.observer)
         local = LocalExecutor(
             sandbox_dirs=sandbox_dirs,
             contents=store.contents,
@@ -310,19 +309,12 @@ def _open_cache(
     project: Project, request: BuildRequest, consent: Consent, secrets: Secrets, stack: ExitStack
 ) -> "OpenedCache | None":
     """Return the shared cache, closed by `stack`; None if neither the user nor the pipeline names one."""
-    if not (request.cache or request.cache_write or project.names_cache):
+    used = used_cache(project, request.cache, write=request.cache_write, consent=consent)
+    if used is None:
         return None
-    from orch23.cli.shared_cache import open_cache  # noqa: PLC0415 - few builds use a shared cache
+    from orch23.model.features import SHARED_CACHE, load_feature  # noqa: PLC0415 - few builds use a shared cache
 
-    opened = open_cache(
-        project,
-        url=request.cache,
-        write=request.cache_write,
-        consent=consent,
-        secrets=secrets,
-        executor=request.executor,
-        offline=request.offline,
-    )
+    opened: OpenedCache = load_feature(SHARED_CACHE["build"])(project, used, secrets, request)
     if opened.results is not None:
         stack.callback(opened.results.close)
     return opened

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from orch23.cli.console import Console, working_directory
 from orch23.cli.discovery import find_project
@@ -14,7 +15,7 @@ from orch23.cli.project_loading import Project, ProjectSettings, open_for_readin
 from orch23.engine.preflight import llm_steps
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ConfigurationError, ProviderError
-from orch23.model.pipeline import CACHE_VARIABLE, Stage
+from orch23.model.pipeline import CACHE_VARIABLE, DeclaredCache, Stage
 from orch23.model.step import Grant
 from orch23.providers.registry import adapter_for
 from orch23.report.diagnostics import visible
@@ -23,6 +24,7 @@ from orch23.store.grants import Grants, grants_of
 from orch23.store.workspace import Workspace
 
 if TYPE_CHECKING:
+    from orch23.model.shared_cache import CacheOptions, CacheSettings
     from orch23.steps.llm.spec import LLMStep
 
 
@@ -50,6 +52,23 @@ class Consent(Struct):
         if self._known is None:
             self._known = set(self.grants.read())
         return grant in self._known
+
+    def cache_settings(
+        self, declared: DeclaredCache, environ: Mapping[str, str], options: "CacheOptions"
+    ) -> "tuple[CacheSettings, Grant | None]":
+        """Return the settings of the shared cache, and the grant that the user has not given for that of the pipeline.
+
+        Raises:
+            ConfigurationError: the cache is named wrongly.
+        """
+        from orch23.model.shared_cache import cache_grant, cache_settings  # noqa: PLC0415 - few builds use a shared cache
+
+        grant = cache_grant(declared, environ, options)
+        is_trusted = grant is None or self.is_granted(grant)
+        settings = cache_settings(declared, environ, options, is_trusted=is_trusted)
+        if grant is not None and self.is_stored(grant):  # and not only ORCH23_TRUST=1, which shows no address
+            settings = replace(settings, stranger="")
+        return settings, None if is_trusted else grant
 
     def missing_grant(self, step: "LLMStep", environ: Mapping[str, str]) -> Grant | None:
         """Return the grant that a step needs and lacks. A program that does not exist needs none: it cannot run."""

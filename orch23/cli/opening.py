@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from decimal import Decimal
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from orch23.cli.console import Console
 from orch23.cli.discovery import FoundProject, find_project, required_pipeline
@@ -15,13 +16,18 @@ from orch23.load.loaded import InvalidPipelineError
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import NotFoundError, Orch23Error, UsageError
 from orch23.model.fields import parse_decimal
-from orch23.model.pipeline import NO_CACHE
+from orch23.model.pipeline import CACHE_VARIABLE, NO_CACHE
 from orch23.model.plan import Plan
 from orch23.plan.planner import ALL_STAGES, Selection
 from orch23.report.diagnostics import render_diagnostics, visible
 from orch23.snapshot.fast_path import StaleSnapshot
 from orch23.store.access import foreign_store_warning
 from orch23.store.run_logs import journal_pipeline
+
+if TYPE_CHECKING:
+    from orch23.cli.consent import Consent
+    from orch23.model.shared_cache import CacheSettings
+    from orch23.model.step import Grant
 
 
 @contextmanager
@@ -270,6 +276,21 @@ def cache_address(here: Path, named: str | None) -> str | None:
     if not named or named == NO_CACHE or ":" in named.partition("/")[0]:
         return named
     return os.path.abspath(here / named)  # noqa: PTH100 - `resolve` would follow links
+
+
+def used_cache(
+    project: Project, url: str | None, *, write: bool, consent: "Consent | None" = None
+) -> "tuple[CacheSettings, Grant | None] | None":
+    """Return what `Consent.cache_settings` does for `--cache` and `--cache-write`; None if no shared cache is named."""
+    declared, environ = project.pipeline.cache, project.settings.environ
+    if not (url or write or declared or environ.get(CACHE_VARIABLE)):
+        return None
+    from orch23.cli.consent import Consent  # noqa: PLC0415 - few plans use a shared cache
+    from orch23.model.shared_cache import CacheOptions  # noqa: PLC0415 - likewise
+
+    consent = consent or Consent.of(project.settings.root, environ)
+    settings, grant = consent.cache_settings(declared, environ, CacheOptions(url=url, write=write))
+    return None if grant is None and not settings.reads else (settings, grant)
 
 
 def texts_of(project: Project, diagnostics: Sequence[Diagnostic]) -> dict[str, str]:

@@ -35,7 +35,7 @@ from orch23.model.diagnostic import Diagnostic, Location, Severity
 from orch23.model.digest import Json
 from orch23.model.errors import CorruptStateError, InvalidInputError, Orch23Error, UsageError
 from orch23.model.paths import match_any
-from orch23.model.pipeline import CACHE_VARIABLE, Pipeline, Stage
+from orch23.model.pipeline import Pipeline, Stage
 from orch23.model.plan import CompileCache
 from orch23.plan.nodes import writes_of
 from orch23.providers.registry import step_errors, unsupported_fields
@@ -115,11 +115,6 @@ class Project(Struct, frozen=True, kw_only=True):
     def refusal(self) -> RefusePath:
         """The check for protected paths that the pipeline does not declare."""
         return declared_by_pipeline(self.pipeline).write_error
-
-    @property
-    def names_cache(self) -> bool:
-        """Whether the pipeline or the environment names a shared cache."""
-        return bool(self.pipeline.cache or self.settings.environ.get(CACHE_VARIABLE))
 
     @property
     def memory(self) -> PriorState:

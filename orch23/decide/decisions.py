@@ -44,7 +44,6 @@ from orch23.resolve.slices import YamlReader
 from orch23.steps.registry import is_llm
 
 if TYPE_CHECKING:
-    from orch23.decide.result_source import Lookup
     from orch23.decide.shared_results import SharedResults
 
 FactsOf: TypeAlias = Callable[[Stage], Facts]
@@ -123,20 +122,6 @@ class StageDecider(Struct):
             if same and record.texts and record.texts == resolved.texts and not record.failed:
                 return replace(resolved, manifest=record.manifest, key=record.key, core=core_of(record.manifest))
         return None
-
-    def look_up(self, name: str, expected: Mapping[str, Record]) -> "tuple[Lookup | None, Record | None]":
-        """Start to look up the result of a stage that will be decided soon in the shared cache. Does not wait for it.
-
-        Upstream stages without a result count as if they had the `expected` one. Return the lookup, None if there is
-        none, and the result that the stage will have if the local store or the lock file is right.
-        """
-        state = self.state.expecting(name, expected) if expected else self.state
-        resolved = replace(self, state=state).resolve_on_base(name)
-        if state.shared is None or not self._may_share(resolved):
-            return None, None
-        records = (*state.store.records.by_key(resolved.key), *state.locked.of_key(resolved.key))
-        known = next((record for record in records if not record.failed), None)
-        return None if self._has_result(resolved) else state.shared.look_up(resolved), known
 
     def resolve_on_base(self, name: str) -> ResolvedStage:
         """Return a stage with its manifest, on the base that is in force."""
@@ -388,7 +373,7 @@ class StageDecider(Struct):
         stored = (r for key in keys for r in records.by_key(key) if not r.failed)
         found += [r for r in stored if may_write_outputs_of(stage, r) or is_proven(r, records)]
         # A record of the lock file counts only after a verification, which a shared result makes unnecessary.
-        if self.state.shared is not None and not self._has_result(resolved):
+        if self.state.shared is not None and not self.has_result(resolved):
             found += self._shared(self.state.shared, resolved, [r for r in bounded if not r.failed])
         unique: list[Record] = []
         executable = {(path, entry) for record in found for path, entry in record.outputs.items() if entry.executable}
@@ -413,16 +398,16 @@ class StageDecider(Struct):
         If there are `locked` results, which the lock file names, it is one of them.
         """
         name = resolved.stage.name
-        if not self._may_share(resolved) or (found := results.find(resolved, locked)) is None:
+        if not self.may_share(resolved) or (found := results.find(resolved, locked)) is None:
             return ()
         originals = self.state.originals(resolved, written_paths(found))
         return (replace(found, stage=name, originals=originals, bases=self.state.bases(name)),)
 
-    def _has_result(self, resolved: ResolvedStage) -> bool:
+    def has_result(self, resolved: ResolvedStage) -> bool:
         """Return whether the local store has a result of today's key, with all of its bytes."""
         return any(self._has_outputs(r) for r in self.state.store.records.by_key(resolved.key) if not r.failed)
 
-    def _may_share(self, resolved: ResolvedStage) -> bool:
+    def may_share(self, resolved: ResolvedStage) -> bool:
         """Return whether a result from elsewhere would be used."""
         stage = resolved.stage
         is_forced = stage.name in self.forced or stage.family in self.forced

@@ -43,9 +43,10 @@ def walk_through(
     """
     if decider.state.shared is None:
         return PlanWalk(decider, selection, blocks, is_over)
-    from orch23.decide.shared_walk import SharedWalk  # noqa: PLC0415 - most builds use no shared cache
+    from orch23.model.features import SHARED_CACHE, load_feature  # noqa: PLC0415 - most builds use no shared cache
 
-    return SharedWalk(decider, selection, blocks, is_over, wake)
+    walk: PlanWalk = load_feature(SHARED_CACHE["walk"])(decider, selection, blocks, is_over, wake)
+    return walk
 
 
 class DryRun(Struct, dict=True):

@@ -1,10 +1,8 @@
 """Offer the results of a build to a shared cache."""
 
 from orch23.attempt.attempt import StageResult
-from orch23.decide.result_source import ResultOrigin
-from orch23.decide.shared_results import SharedResults
+from orch23.decide.shared_results import ResultOrigin, SharedResults
 from orch23.model.record import Record
-from orch23.model.shared_cache import tier_of
 from orch23.resolve.resolution import ResolvedStage
 
 
@@ -17,4 +15,4 @@ def offer(shared: SharedResults, resolved: ResolvedStage, record: Record, done: 
         tokens=usage.input_tokens + usage.output_tokens,
         cost="" if usage.unpriced else format(usage.cost + usage.saved, "f"),
     )
-    shared.share(resolved, record, about, tier_of(done.sandboxes), is_verified=done.verified)
+    shared.share(resolved, record, about, done.sandboxes, is_verified=done.verified)

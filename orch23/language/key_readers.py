@@ -90,7 +90,7 @@ def read_cache(at: Problems, key: str, cache: Document) -> DeclaredCache:
     stated = read_fields(cache, at)
     if "url" in stated and (fault := cache_url_fault(stated["url"])) is not None:
         at.add(f"{key}/url", "E812", f"`url` {fault}", ADDRESS_FORMS)
-    elif "url" in stated and stated.get("mode") != "off" and not is_installed(SHARED_CACHE["source"]):
-        missing = missing_feature(SHARED_CACHE["source"])
+    elif "url" in stated and stated.get("mode") != "off" and not is_installed(SHARED_CACHE["build"]):
+        missing = missing_feature(SHARED_CACHE["build"])
         at.add(f"{key}/url", missing.code, missing.message, missing.hint)
     return stated

@@ -73,9 +73,11 @@ BATCHES: Final[Mapping[str, str]] = {
 # Says what `gc` would free of a store that is over its limit.
 FULL_STORE: Final = "upkeep.retention:warn_of_full_store"
 PENDING: Final = "the batches that a build has submitted need"
-# The source of the results of a build in a shared cache, and what opens the servers that executors use.
+# The results in a shared cache of a build and of a plan, the walk of both, and the servers that executors use.
 SHARED_CACHE: Final[Mapping[str, str]] = {
-    "source": "cache.opening:open_source",
+    "build": "cache.opening:open_for_build",
+    "plan": "cache.opening:open_for_plan",
+    "walk": "cache.walk:SharedWalk",
     "servers": "cache.server_login:engine_opener",
 }
 # Executors on other machines, and what reads the address of `--scheduler` of each, or raises as a build does.
@@ -83,6 +85,8 @@ EXECUTORS: Final[Mapping[str, str]] = {
     "dask": "remote.dask_engine:make_executor",
     "reapi": "remote.reapi_engine:make_executor",
 }
+# What keeps where their actions run.
+RUNNING_ACTIONS: Final = "remote.running_actions:ActionFiles"
 ADDRESSES: Final[Mapping[str, str]] = {
     "dask": "remote.dask_scheduler:check_scheduler",
     "reapi": "remote.reapi_address:reapi_address",

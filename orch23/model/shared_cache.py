@@ -1,16 +1,15 @@
 """Settings of the shared cache, merged from pipeline, environment and command line.
 
-It also has the environment that a shared result depends on. Only a build that uses a shared cache imports this module.
+Only a build that uses a shared cache imports this module.
 """
 
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 from urllib.parse import unquote, urlsplit
 
-from msgspec import Struct, convert, field
+from msgspec import Struct, convert
 
 from orch23.model.diagnostic import Diagnostic
-from orch23.model.digest import digest_json
 from orch23.model.errors import ConfigurationError
 from orch23.model.pipeline import CACHE_VARIABLE, NO_CACHE
 from orch23.model.server_url import is_loopback, normalize_url, url_fault
@@ -21,9 +20,7 @@ if TYPE_CHECKING:
 
 
 Tier: TypeAlias = Literal["none", "B", "A"]
-TIERS: Final[tuple[Tier, ...]] = get_args(Tier)
 """How much the sandbox isolated the processes of a result, the least first (ADR 14)."""
-_TIERS: Final[Mapping[str, Tier]] = {"namespaces": "A", "bubblewrap": "A", "landlock": "B"}
 PLATFORM_HINT = "state what all machines that share results have in common: `cache: {platform: NAME}`"
 """A hint for a stage whose environment has no identity."""
 CacheMode: TypeAlias = Literal["off", "read", "read-write"]
@@ -33,33 +30,6 @@ _SERVERS = ("http", "https")
 _OTHERS = ("grpc", "grpcs", "s3", "gs", "az")
 """Schemes of other servers and of buckets. `cache.registry` opens all of these."""
 _MAX_ADDRESS = 4096
-
-
-class EnvironmentIdentity(Struct, frozen=True, kw_only=True):
-    """What a result depends on beside its stage key: the system, programs and installed packages, by name.
-
-    The values of `parts` are texts or digests, without paths of this machine. With `faults` the environment has no
-    identity, so the result must not be shared; each is a clause such as "`app` is installed in editable mode".
-    """
-
-    parts: Mapping[str, str] = field(default_factory=dict)
-    faults: tuple[str, ...] = ()
-
-    def digest(self) -> str:
-        """Return the sha256, in hex, of the parts: equal environments have equal digests.
-
-        Raises:
-            ValueError: the environment has no identity.
-        """
-        if self.faults:
-            message = f"BUG: an environment without an identity: {self.faults[0]}"
-            raise ValueError(message)
-        return digest_json(dict(self.parts))
-
-
-def tier_of(sandboxes: Iterable[str]) -> Tier:
-    """Return the lowest tier of the sandboxes that processes ran in, by their names; `A` if no process ran."""
-    return min((_TIERS.get(name, "none") for name in sandboxes), key=TIERS.index, default="A")
 
 
 class CacheSettings(Struct, frozen=True, kw_only=True):

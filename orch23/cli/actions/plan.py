@@ -14,12 +14,14 @@ from orch23.attempt.stage_errors import lasting_errors, stage_warnings
 from orch23.cli.author_data import check_input_schemas, read_scripted_responses
 from orch23.cli.console import Console
 from orch23.cli.opening import (
+    cache_address,
     check_forced,
     open_for_command,
     open_partial_project,
     parse_budget,
     selection_of,
     texts_of,
+    used_cache,
 )
 from orch23.cli.parameters import GivenOptions, PipelineArguments
 from orch23.cli.project_loading import Project, open_for_reading, usual_executor
@@ -311,11 +313,13 @@ def _whole_preview(
 
 def shared_results(console: Console, project: Project, args: PipelineArguments) -> "SharedResults | None":
     """Return the results in the shared cache, closed when the command ends; None if no cache is used."""
-    if not (args.cache or args.cache_write or project.names_cache):
+    used = used_cache(project, cache_address(console.here, args.cache), write=args.cache_write)
+    if used is None:
         return None
-    from orch23.cli.shared_cache import open_cache_for_plan  # noqa: PLC0415 - few plans use a shared cache
+    from orch23.model.features import SHARED_CACHE, load_feature  # noqa: PLC0415 - few plans use a shared cache
 
-    return open_cache_for_plan(console, project, args)
+    results: SharedResults | None = load_feature(SHARED_CACHE["plan"])(console, project, used, args)
+    return results
 
 
 def _view_of(project: Project, seen: Preview, *, estimated: bool) -> PlanView:

@@ -4,8 +4,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Protocol, runtime_checkable
 
-from orch23.execute.daemon_threads import DaemonThreads
 from orch23.features.cache.bounds import guarded, verified
+from orch23.features.cache.daemon_threads import DaemonThreads
 from orch23.model.digest import Digest
 from orch23.model.errors import CacheFault
 from orch23.model.ports import ChunkSource, SharedCache

@@ -13,7 +13,6 @@ from functools import partial
 from itertools import islice
 from typing import TypeVar
 
-from orch23.execute.daemon_threads import DaemonThreads
 from orch23.features.cache.availability import Availability, CacheLimits, Patience
 from orch23.features.cache.batches import batches_of, read_each
 from orch23.features.cache.bounds import (
@@ -26,6 +25,7 @@ from orch23.features.cache.bounds import (
     verified,
     whole_entry,
 )
+from orch23.features.cache.daemon_threads import DaemonThreads
 from orch23.features.cache.uploads import Uploads
 from orch23.model.digest import Digest
 from orch23.model.errors import CacheFault

@@ -5,11 +5,11 @@ from pathlib import Path
 from typing import Final
 
 from orch23.cli.doctor_finding import DoctorFinding, caught
-from orch23.cli.shared_cache import CACHE_OPTION, WRITE_OPTION, SharedSetup
+from orch23.cli.shared_setup import CACHE_OPTION, WRITE_OPTION, SharedSetup
 from orch23.execute.credential_helper import credential_helper
-from orch23.execute.daemon_threads import DaemonThreads
 from orch23.features.cache.bounds import guarded
 from orch23.features.cache.client_certificate import client_certificate
+from orch23.features.cache.daemon_threads import DaemonThreads
 from orch23.features.cache.opening import signatures_of
 from orch23.features.cache.registry import no_credentials, open_shared_cache
 from orch23.features.cache.server_login import credentials_of

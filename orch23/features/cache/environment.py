@@ -32,10 +32,9 @@ from orch23.features.cache.distributions import (
 from orch23.features.cache.known_programs import starting_fault
 from orch23.features.cache.shell_programs import UnknownProgramsError, hides_programs, programs_in
 from orch23.model.action import PYTHON
-from orch23.model.digest import Json
+from orch23.model.digest import Json, digest_json
 from orch23.model.errors import ConfigurationError
 from orch23.model.pipeline import LOCAL_EXECUTOR, CheckStep, CommandsStep, Stage
-from orch23.model.shared_cache import EnvironmentIdentity
 from orch23.model.step import ProcessStep, Step, VerifyStep
 from orch23.resolve.commands import SHELL_COMMAND, command_steps
 
@@ -49,6 +48,28 @@ _BINARY: Final = b"\x7fE"  # of ELF
 _MAX_SCRIPTS: Final = 4  # a script may be run by another script
 _HEAD_BYTES: Final = 4096
 _UNKNOWN_FORM: Final = "the programs of this form of a command are not known"
+
+
+class EnvironmentIdentity(Struct, frozen=True, kw_only=True):
+    """What a result depends on beside its stage key: the system, programs and installed packages, by name.
+
+    The values of `parts` are texts or digests, without paths of this machine. With `faults` the environment has no
+    identity, so the result must not be shared; each is a clause such as "`app` is installed in editable mode".
+    """
+
+    parts: Mapping[str, str] = field(default_factory=dict)
+    faults: tuple[str, ...] = ()
+
+    def digest(self) -> str:
+        """Return the sha256, in hex, of the parts: equal environments have equal digests.
+
+        Raises:
+            ValueError: the environment has no identity.
+        """
+        if self.faults:
+            message = f"BUG: an environment without an identity: {self.faults[0]}"
+            raise ValueError(message)
+        return digest_json(dict(self.parts))
 
 
 class MachineFacts(Struct, frozen=True, kw_only=True):

@@ -1,79 +1,210 @@
 """Open the shared cache that a build or a plan names: its server, its keys, and the environments of its results."""
 
-from collections.abc import Callable, Mapping
+import threading
+from collections.abc import Iterator, Mapping
 from functools import partial
 from importlib import import_module
 from pathlib import Path
+from time import monotonic
+from typing import TYPE_CHECKING, TypeAlias
 
 from msgspec.structs import replace
 
 from orch23.checks.registry import available_checks
+from orch23.cli.consent import trust_command_line
+from orch23.cli.console import Console
+from orch23.cli.parameters import PipelineArguments
 from orch23.cli.project_loading import Project, hidden_paths, usual_executor
-from orch23.cli.shared_cache import OpenedSource
+from orch23.decide.shared_results import OpenedCache
 from orch23.engine.worker_threads import executor_of
+from orch23.execute.sandbox.tier_selection import best_tier_once
+from orch23.features.cache.claims import TIERS, tier_of
 from orch23.features.cache.client import CacheClient
 from orch23.features.cache.environment import Environments
 from orch23.features.cache.key_files import key_file, read_key_file
+from orch23.features.cache.responses import CacheResponses
+from orch23.features.cache.results import CacheResults
 from orch23.features.cache.server_login import cache_opener
 from orch23.features.cache.signatures import Signatures
 from orch23.features.cache.signing.keys import LIBRARY, KeyPair, PublicKey
-from orch23.features.cache.source import CacheResponses, CacheSource, IdentityOf
+from orch23.features.cache.source import CacheSource, IdentityOf
+from orch23.model.action import NAMESPACES_TIER
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import CacheFault, ConfigurationError
-from orch23.model.shared_cache import CacheSettings
+from orch23.model.event import Event, Observer, Warned
+from orch23.model.pipeline import CACHE_VARIABLE, LOCAL_EXECUTOR, Pipeline, Stage
+from orch23.model.server_url import shown_url
+from orch23.model.shared_cache import HELPER_VARIABLE, CacheSettings, Tier
+from orch23.model.step import Grant
 from orch23.providers.installation import install_command
+from orch23.report.diagnostics import visible
+from orch23.snapshot.store_registry import TRUST_VARIABLE
+from orch23.text.secrets import Secrets, secrets_from
+
+if TYPE_CHECKING:
+    from orch23.cli.build_parts import BuildRequest  # a plan does not load it
+
+NamedCache: TypeAlias = tuple[CacheSettings, Grant | None]
+"""The settings of a cache, and the grant that the user has not given for that of the pipeline."""
 
 
-def open_source(
-    project: Project,
-    settings: CacheSettings,
-    executor: str | None,
-    warn: Callable[[str], None],
-    *,
-    is_option: bool,
-    downloads: bool,
-) -> OpenedSource | None:
-    """Return the results in the shared cache of some settings, or None after a warning. It is not called yet.
+class HeldEvents:
+    """An observer that holds events until the run has a journal."""
 
-    `executor` and `is_option`, that of `--cache-write`, are of the command line. A plan has `downloads=False`.
+    def __init__(self) -> None:
+        """Hold no event yet."""
+        self.held: list[Event] = []
+        self._observer: Observer | None = None
+        self._lock = threading.Lock()
+
+    def notice(self, event: Event) -> None:
+        """Hold an event, or pass it on. Any thread may call it."""
+        with self._lock:
+            if self._observer is None:
+                self.held.append(event)
+                return
+        self._observer.notice(event)
+
+    def warn(self, text: str, *, of_steps: bool = False) -> None:
+        """Warn of the cache; with `of_steps` only in a build with something to do: others need no cache."""
+        self.notice(Event(Warned(of_steps=of_steps), text, level="warning"))
+
+    def pass_to(self, observer: Observer) -> None:
+        """Pass all events to an observer, also later ones."""
+        with self._lock:
+            self._observer = observer
+        for event in self.held:
+            observer.notice(event)
+        self.held.clear()
+
+
+def open_for_build(project: Project, cache: NamedCache, secrets: Secrets, request: "BuildRequest") -> OpenedCache:
+    """Return the results of a build in the shared cache. It is not called yet.
 
     Raises:
-        ConfigurationError: the cache is named wrongly, or something that it needs is missing.
+        ConfigurationError: something that it needs is missing.
     """
-    unsigned = ""
+    events = HeldEvents()
+    return OpenedCache(_open(project, cache, secrets, request, events, downloads=True), events.pass_to)
+
+
+def open_for_plan(
+    console: Console, project: Project, cache: NamedCache, args: PipelineArguments
+) -> CacheResults | None:
+    """Return the results in the shared cache for a plan, which downloads none; None if the cache is not used.
+
+    They are closed, and the warnings about them are written, when the command ends.
+
+    Raises:
+        ConfigurationError: something that it needs is missing.
+    """
+    events = HeldEvents()
+    results = _open(project, cache, secrets_from(project.settings.environ), args, events, downloads=False)
+
+    def end() -> None:
+        if results is not None:
+            results.warn_of_tiers()
+            results.close()
+        for event in events.held:
+            console.write_err(f"warning: {visible(event.message)}\n")
+
+    console.resources.callback(end)
+    return results
+
+
+def _open(
+    project: Project,
+    cache: NamedCache,
+    secrets: Secrets,
+    options: "BuildRequest | PipelineArguments",
+    events: HeldEvents,
+    *,
+    downloads: bool,
+) -> CacheResults | None:
+    """Return the results in the shared cache, or None after a warning. `options` are of the command line."""
+    settings, grant = cache
+    is_refused = settings.reads and options.offline and settings.directory is None
+    for text in _warnings(project, settings, grant, is_refused=is_refused):
+        events.warn(text, of_steps=True)
+    if is_refused or not settings.reads:
+        return None
+    settings, signatures, unsigned = _signing(project, settings, is_option=options.cache_write)
+    writes = settings.writes and signatures.can_sign
     try:
-        signatures = signatures_of(settings, project.settings.root, project.settings.environ)
-        mode = project.pipeline.cache.get("mode")
-        # A directory that can be written does not show that the user wants to write to it.
-        if not signatures.can_sign and (is_option or (settings.writes and mode == "read-write")):
-            only = "without `--cache-write`, results are" if is_option else "with `mode: read` in `cache`, they are"
-            unsigned = "results are not stored in the shared cache: you have none of the keys in `cache.signed_by`; "
-            unsigned += f"`orch23 cache key new NAME` creates one, and {only} only read"
+        backend = cache_opener(project.settings.root, project.settings.environ, settings.stranger)(settings.url)
+    except CacheFault as fault:
+        events.warn(f"the shared cache {settings.url} is not used: {fault.message}")
+        return None
+    client = CacheClient(backend, events.warn, name=settings.url)
+    responses = None
+    if settings.responses:
+        responses = CacheResponses(client, signatures, secrets, writes=writes and downloads)
+        project.store.exchanges.use_cache(responses.find, responses.share)
+    source = CacheSource(
+        client,
+        project.store.contents,
+        is_on_disk=project.store.workspace.has,
+        identity=_identities(settings.platform, project, options.executor),
+        downloads=downloads,
+        signatures=signatures,
+    )
+    return CacheResults(
+        source=source,
+        contents=project.store.contents,
+        observer=events,
+        secrets=secrets,
+        clock=monotonic,
+        least_tier=partial(_least_tier, settings, project.pipeline, options.executor),
+        writes=writes,
+        verifies=settings.verify == "always",
+        responses=responses,
+        unsigned=unsigned,
+    )
+
+
+def _warnings(project: Project, settings: CacheSettings, grant: Grant | None, *, is_refused: bool) -> Iterator[str]:
+    """Give why the cache is not used, or gets no credentials."""
+    command = partial(trust_command_line, project.settings)
+    if grant is not None:
+        yield f"the shared cache {grant.name} is not used: `{command()}` allows it"
+    if settings.stranger and settings.directory is None and project.settings.environ.get(HELPER_VARIABLE):
+        text = f"the shared cache {shown_url(settings.url)} gets no credentials, since only the pipeline names it"
+        yield f"{text}; name it in {CACHE_VARIABLE}, or run `{command()}` without {TRUST_VARIABLE}"
+    if is_refused:
+        yield f"the shared cache {shown_url(settings.url)} is not used because of `--offline`"
+
+
+def _least_tier(settings: CacheSettings, pipeline: Pipeline, named: str | None, stage: Stage) -> Tier:
+    if stage.min_tier == NAMESPACES_TIER or (
+        settings.tier is None and executor_of(stage, pipeline, usual_executor(pipeline, named)) != LOCAL_EXECUTOR
+    ):
+        return TIERS[-1]
+    return settings.tier or (tier_of([best_tier_once().tier]) if stage.sandbox else TIERS[0])
+
+
+def _signing(project: Project, settings: CacheSettings, *, is_option: bool) -> tuple[CacheSettings, Signatures, str]:
+    """Return the keys whose signatures count, and why results are not stored that should be: the user has no key.
+
+    `is_option`: `--cache-write` was given. The settings are only to read if no key can be used.
+    """
+    root, environ = project.settings.root, project.settings.environ
+    try:
+        signatures = signatures_of(settings, root, environ)
     except ConfigurationError as error:
         problem = error.diagnostics[0]
         if problem.code != "E732":
             raise
         # No build fails because of its cache: it is read, as by those who have none of the keys.
-        unsigned = f"results are not stored in the shared cache: {problem.message}; {problem.hint}"
         settings = replace(settings, mode="read")
-        signatures = signatures_of(settings, project.settings.root, project.settings.environ)
-    writes = settings.writes and signatures.can_sign
-    try:
-        backend = cache_opener(project.settings.root, project.settings.environ, settings.stranger)(settings.url)
-    except CacheFault as fault:
-        warn(f"the shared cache {settings.url} is not used: {fault.message}")
-        return None
-    client = CacheClient(backend, warn, name=settings.url)
-    source = CacheSource(
-        client,
-        project.store.contents,
-        is_on_disk=project.store.workspace.has,
-        identity=_identities(settings.platform, project, executor),
-        downloads=downloads,
-        signatures=signatures,
-    )
-    responses = CacheResponses(client, signatures) if settings.responses else None
-    return OpenedSource(source=source, responses=responses, writes=writes, unsigned=unsigned)
+        unsigned = f"results are not stored in the shared cache: {problem.message}; {problem.hint}"
+        return settings, signatures_of(settings, root, environ), unsigned
+    mode = project.pipeline.cache.get("mode")
+    # A directory that can be written does not show that the user wants to write to it.
+    if signatures.can_sign or not (is_option or (settings.writes and mode == "read-write")):
+        return settings, signatures, ""
+    only = "without `--cache-write`, results are" if is_option else "with `mode: read` in `cache`, they are"
+    unsigned = "results are not stored in the shared cache: you have none of the keys in `cache.signed_by`; "
+    return settings, signatures, f"{unsigned}`orch23 cache key new NAME` creates one, and {only} only read"
 
 
 def _identities(platform: str | None, project: Project, named: str | None) -> IdentityOf:

@@ -1,4 +1,4 @@
-"""Results in a shared cache, as a source of the engine (ADR 57, ADR 73).
+"""Look up and store entries of a shared cache that are results of stages (ADR 57).
 
 A result is an entry of the cache: the outputs by digest, and a small JSON file with the rest of the record. An entry
 names the digests of its outputs. So the keys of the next stages are known with it, and their lookups run while its
@@ -13,29 +13,30 @@ from typing import TypeAlias
 
 from msgspec import Struct, field
 
-from orch23.decide.result_source import (
+from orch23.features.cache.claims import (
     MAX_RECORD_BYTES,
     RECORD,
+    TIERS,
     Claim,
     FoundResult,
     InvalidResultError,
     Lookup,
     record_form,
 )
-from orch23.decide.shared_responses import MAX_RESPONSE_BYTES
-from orch23.execute.daemon_threads import DaemonThreads
 from orch23.features.cache.client import CacheClient
+from orch23.features.cache.daemon_threads import DaemonThreads
+from orch23.features.cache.environment import EnvironmentIdentity
 from orch23.features.cache.reapi.entries import EntryFile, decode_result, encode_result, entry_digest
 from orch23.features.cache.signatures import NO_SIGNATURES, SIGNATURE, Signatures, small_blobs
 from orch23.model.digest import Digest, FileEntry
 from orch23.model.errors import MissingBytesError
 from orch23.model.pipeline import Stage
 from orch23.model.ports import ChunkSource, ContentStore
-from orch23.model.shared_cache import TIERS, EnvironmentIdentity, Tier
+from orch23.model.shared_cache import Tier
 from orch23.model.text import join_first
 from orch23.resolve.resolution import ResolvedStage
 
-KIND, VERSION = "stage", 1
+STAGE_KIND, VERSION = "stage", 1
 """The kind of an entry that is the result of a stage, and the version of its format."""
 _OUTPUTS = "outputs/"
 _MAX_READ_BYTES = 4 << 20
@@ -53,7 +54,7 @@ class _WrongRecordError(InvalidResultError):
 
 
 class CacheSource(Struct, eq=False):
-    """Results in a shared cache: a `ResultSource`.
+    """Results in a shared cache by the keys of their entries: of a stage together with its environment.
 
     With `downloads`, the outputs of a result are in `contents` or on disk when it is found; without, they may be in the
     cache alone. `is_on_disk` returns whether a path has a file. `signatures` has the keys whose signatures count.
@@ -114,7 +115,7 @@ class CacheSource(Struct, eq=False):
 
     def _read_entry(self, lookup: Lookup, stage: Stage, key: str) -> None:
         """Read an entry and let its claim be verified, then go on with its files."""
-        digest = entry_digest(KIND, VERSION, key)
+        digest = entry_digest(STAGE_KIND, VERSION, key)
         data = self.client.entry(digest)
         if data is None:
             if why := self.client.fault_of(digest):
@@ -180,7 +181,7 @@ class CacheSource(Struct, eq=False):
             message = "it has no record"
             raise InvalidResultError(message)
         text = self._record(files[RECORD])
-        if fault := self.signatures.fault(KIND, action, files, text, RECORD):
+        if fault := self.signatures.fault(STAGE_KIND, action, files, text, RECORD):
             raise InvalidResultError(fault.message, code=fault.code)
         others = {path: file.entry for path, file in files.items() if path not in (RECORD, SIGNATURE)}
         outputs = {p.removeprefix(_OUTPUTS): entry for p, entry in others.items() if p.startswith(_OUTPUTS)}
@@ -203,20 +204,23 @@ class CacheSource(Struct, eq=False):
     # ---- store ----------------------------------------------------------------------------
 
     def offer(self, key: str, claim: Claim, tier: Tier, stage: str, known: Lookup | None) -> bool:
-        """Store a result in the background; return False if it cannot be an entry."""
-        action = entry_digest(KIND, VERSION, key)
+        """Store a result in the background; return False if it cannot be an entry.
+
+        It was searched for secrets. `known` is the lookup of its key, if there was one.
+        """
+        action = entry_digest(STAGE_KIND, VERSION, key)
         files: Mapping[str, FileEntry | bytes] = {
             RECORD: claim.text,
             **{f"{_OUTPUTS}{path}": entry for path, entry in claim.outputs.items()},
         }
         try:
-            files = self.signatures.signed(KIND, action, files)
+            files = self.signatures.signed(STAGE_KIND, action, files)
             entry = encode_result(files)
         except ValueError:  # such as too many files
             return False
         blobs: dict[Digest, ChunkSource] = {
             **{one.digest: partial(self.contents.get_chunks, one.digest) for one in claim.outputs.values()},
-            **small_blobs(KIND, VERSION, key, files),
+            **small_blobs(STAGE_KIND, VERSION, key, files),
         }
         self._offered[action] = stage
         if known is not None and known.result is not None:
@@ -240,51 +244,3 @@ class CacheSource(Struct, eq=False):
         """Wait for the uploads, for some seconds at most. Return the stages whose results are not stored."""
         unsent = self.client.flush(deadline_s)
         return sorted(self._offered[action] for action in unsent if action in self._offered)
-
-
-KIND, VERSION = "response", 1
-"""The kind of an entry that is a recorded response, and the version of its format."""
-_EXCHANGE = "exchange.json"
-
-
-class CacheResponses:
-    """The recorded responses in a shared cache: a `ResponseSource`."""
-
-    def __init__(self, client: CacheClient, signatures: Signatures) -> None:
-        """Look up nothing yet."""
-        self._client, self._signatures = client, signatures
-
-    @property
-    def is_signing(self) -> bool:
-        """Whether new entries are signed, and may replace one that does not count."""
-        return self._signatures.pair is not None
-
-    def find(self, fingerprint: str) -> bytes | None:
-        """Return the exchange of a request, if its entry counts by its signature."""
-        action = entry_digest(KIND, VERSION, fingerprint)
-        data = self._client.entry(action)
-        if data is None:
-            self._client.warn_of(action)
-            return None
-        try:
-            files = decode_result(data)
-            file = files[_EXCHANGE]
-        except (ValueError, KeyError):
-            self._client.reject(action)
-            return None
-        text = file.contents or self._client.get(file.entry.digest, MAX_RESPONSE_BYTES) or b""
-        self._client.warn_of(file.entry.digest)
-        if self._signatures.fault(KIND, action, files, text, _EXCHANGE):
-            self._client.reject(action)
-            return None
-        return text
-
-    def reject(self, fingerprint: str) -> None:
-        """Let an upload replace an entry."""
-        self._client.reject(entry_digest(KIND, VERSION, fingerprint))
-
-    def offer(self, fingerprint: str, text: bytes) -> None:
-        """Store an exchange in the background."""
-        action = entry_digest(KIND, VERSION, fingerprint)
-        files = self._signatures.signed(KIND, action, {_EXCHANGE: text})
-        self._client.upload(action, encode_result(files), small_blobs(KIND, VERSION, fingerprint, files))

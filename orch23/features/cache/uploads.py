@@ -6,10 +6,10 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 
-from orch23.execute.daemon_threads import DaemonThreads
 from orch23.features.cache.availability import Availability, CacheLimits
 from orch23.features.cache.batches import batches_of, put_from, put_together, worth_asking
 from orch23.features.cache.bounds import guarded, verified
+from orch23.features.cache.daemon_threads import DaemonThreads
 from orch23.model.digest import Digest
 from orch23.model.errors import CacheFault
 from orch23.model.ports import ChunkSource, SharedCache

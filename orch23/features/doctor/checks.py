@@ -17,7 +17,7 @@ from orch23.cli.doctor_finding import VENDOR_KEYS, DoctorFinding, vendor_finding
 from orch23.cli.opening import found_project, open_for_command, project_root
 from orch23.cli.parameters import PipelineArguments
 from orch23.cli.project_loading import Project
-from orch23.cli.shared_cache import SharedSetup
+from orch23.cli.shared_setup import SharedSetup
 from orch23.execute.interpreters import find_interpreter, interpreter_facts
 from orch23.execute.sandbox.bubblewrap import BubblewrapLauncher, NamespacesLauncher
 from orch23.execute.sandbox.landlock import LandlockLauncher

@@ -115,7 +115,7 @@ def cache_key() -> None:
     """Create keys for the signatures of results."""
 
 
-cache_key.hidden = not is_installed(SHARED_CACHE["source"])
+cache_key.hidden = not is_installed(SHARED_CACHE["build"])
 
 
 @declare_command("new", "cache.signing_key:create_signing_key", cache_key)

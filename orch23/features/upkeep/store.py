@@ -26,6 +26,12 @@ from orch23.features.upkeep.garbage_collection import (
     verify_store,
 )
 from orch23.features.upkeep.retention import parse_keep, project_needs, size_limit
+from orch23.features.upkeep.shared_cache_runs import (
+    SharedCacheRun,
+    shared_cache_json,
+    shared_cache_rows,
+    shared_cache_run,
+)
 from orch23.model.diagnostic import Diagnostic, Severity
 from orch23.model.digest import Json
 from orch23.model.errors import ConfigurationError, ExitCode, NotFoundError, UsageError
@@ -34,7 +40,6 @@ from orch23.model.paths import LOGS_FOLDER
 from orch23.model.pipeline import family_of
 from orch23.model.plan import Fresh
 from orch23.report.diagnostics import visible
-from orch23.report.shared_cache import SharedCacheRun, shared_cache_json, shared_cache_rows, shared_cache_run
 from orch23.report.values import format_size, json_document, pluralize
 from orch23.store.project_store import ProjectStore, open_store
 from orch23.store.run_logs import journal_paths, run_ids

@@ -13,10 +13,9 @@ from msgspec.structs import replace
 from orch23.checks.check import Check
 from orch23.checks.registry import CHECKS
 from orch23.execute.process_tree import fixed_limits
-from orch23.features.cache.environment import Environments, MachineFacts, machine_facts
+from orch23.features.cache.environment import EnvironmentIdentity, Environments, MachineFacts, machine_facts
 from orch23.model.digest import Json
 from orch23.model.pipeline import CheckStep, CommandsStep, EnsuresStep, Stage, Verify
-from orch23.model.shared_cache import EnvironmentIdentity
 from orch23.model.step import ProcessStep, Step
 from orch23.steps.llm.spec import LLMStep
 from orch23.steps.pytest.spec import PytestStep

@@ -421,9 +421,8 @@ def test_a_build_without_a_shared_cache_loads_nothing_of_it(tmp_path: Path, monk
         "orch23.features.cache.reapi",
         "orch23.features.cache.signing",
         "orch23.model.shared_cache",
-        "orch23.cli.shared_cache",
+        "orch23.cli.shared_",
         "orch23.decide.shared_",
-        "orch23.decide.result_source",
         "orch23.engine.offers",
     )
 
@@ -438,7 +437,7 @@ def test_a_build_without_a_shared_cache_loads_nothing_of_it(tmp_path: Path, monk
     assert loaded() == []
     monkeypatch.setenv("ORCH23_CACHE_URL", str(tmp_path / "shared"))
     project.edit("spec.md", "a third spec")
-    assert "orch23.decide.shared_results" in loaded()
+    assert "orch23.features.cache.results" in loaded()
 
 
 def test_a_pipeline_whose_cache_is_off_uses_only_that_of_the_command_line(

@@ -11,8 +11,8 @@ import pytest
 
 from orch23.attempt.stage_work import Worker
 from orch23.decide.decisions import DecidedStage, StageDecider
-from orch23.decide.result_source import RECORD
 from orch23.features.cache import server_login
+from orch23.features.cache.claims import RECORD
 from orch23.features.cache.reapi.entries import decode_result
 from orch23.model.digest import Digest
 from tests.doubles import MemoryCache

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from orch23.decide.shared_results import SharedResults
 from orch23.features.cache import opening, recent_misses, server_login
 from orch23.features.cache.availability import CacheLimits
 from orch23.features.cache.client import CacheClient
 from orch23.features.cache.reapi.entries import decode_result
+from orch23.features.cache.results import CacheResults
 from orch23.model.digest import Digest
 from orch23.store.file_copy import CHUNK_BYTES
 from tests.cache_server import CacheServer, serving_cache
@@ -163,13 +163,13 @@ def test_a_signal_ends_the_wait_for_uploads(
     server: CacheServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server.fault = lambda method, _path: "hang" if method == "PUT" else ""
-    flush = SharedResults.flush
+    flush = CacheResults._flush
 
-    def interrupted(shared: SharedResults, deadline_s: float) -> object:
+    def interrupted(shared: CacheResults, deadline_s: float) -> object:
         os.kill(os.getpid(), signal.SIGINT)
         return flush(shared, deadline_s)
 
-    monkeypatch.setattr(SharedResults, "flush", interrupted)
+    monkeypatch.setattr(CacheResults, "_flush", interrupted)
     project = checkout(tmp_path / "one")
     done = project.build("--cache", server.url, "--cache-write")
     assert "results are not stored in the shared cache, and stay on this machine: a, b" in done.err

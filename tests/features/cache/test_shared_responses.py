@@ -5,12 +5,11 @@ from collections.abc import Callable
 import pytest
 from msgspec.structs import replace
 
-from orch23.decide.shared_responses import SharedResponses
 from orch23.features.cache.client import CacheClient
 from orch23.features.cache.reapi.entries import decode_result, encode_result, entry_digest
+from orch23.features.cache.responses import RESPONSE_KIND, VERSION, CacheResponses
 from orch23.features.cache.signatures import SIGNATURE, Signatures
 from orch23.features.cache.signing.keys import KeyPair
-from orch23.features.cache.source import KIND, VERSION, CacheResponses
 from orch23.model.llm import Exchange
 from orch23.providers.adapter import SCRIPTED_PROVENANCE
 from orch23.store.exchanges import exchange_text
@@ -21,10 +20,9 @@ KEY, OTHER = "ab" * 32, "cd" * 32
 GOOD = Exchange(fingerprint=KEY, stage="s", request={"model": "m"}, response="text", outcome="accepted", cost="0.02")
 
 
-def responses(cache: MemoryCache, *, writes: bool = True) -> tuple[SharedResponses, CacheClient]:
+def responses(cache: MemoryCache, *, writes: bool = True) -> tuple[CacheResponses, CacheClient]:
     client = CacheClient(cache, pytest.fail)
-    source = CacheResponses(client, Signatures())
-    return SharedResponses(source, Secrets({"TOKEN": "s3cret-value-1"}), writes=writes), client
+    return CacheResponses(client, Signatures(), Secrets({"TOKEN": "s3cret-value-1"}), writes=writes), client
 
 
 def shared(cache: MemoryCache, exchange: Exchange, *, writes: bool = True) -> None:
@@ -98,7 +96,7 @@ def entry_of(exchange: Exchange) -> bytes:
 )
 def test_an_entry_that_is_no_such_response_is_not_used(entry: Callable[[], bytes]) -> None:
     cache = MemoryCache()
-    cache.entries[entry_digest(KIND, VERSION, KEY)] = entry()
+    cache.entries[entry_digest(RESPONSE_KIND, VERSION, KEY)] = entry()
     assert found(cache) is None
 
 
@@ -107,8 +105,7 @@ def test_an_unsigned_response_that_was_not_looked_up_does_not_keep_out_a_signed_
     shared(cache, replace(GOOD, response="unsigned"))
     for signed in (GOOD, replace(GOOD, response="later")):
         client = CacheClient(cache, pytest.fail)
-        source = CacheResponses(client, Signatures([pair.public], pair))
-        SharedResponses(source, Secrets({}), writes=True).share(signed)
+        CacheResponses(client, Signatures([pair.public], pair), Secrets({}), writes=True).share(signed)
         assert client.flush(10) == ()
         client.close()
     (entry,) = cache.entries.values()

@@ -8,12 +8,12 @@ from unittest.mock import patch
 
 import pytest
 
-from orch23.decide import result_source
 from orch23.execute.sandbox.bubblewrap import NamespacesLauncher
 from orch23.execute.sandbox.landlock import LandlockLauncher
 from orch23.execute.sandbox.tier_selection import TierChoice
+from orch23.features.cache import claims
+from orch23.features.cache.claims import TIERS, tier_of
 from orch23.model.digest import canonical_json
-from orch23.model.shared_cache import TIERS, tier_of
 from tests.cache_server import CacheServer, serving_cache
 from tests.e2e.pipelines import calls, green, pipeline, prompt, shell
 from tests.project import Outcome, Project
@@ -33,7 +33,7 @@ def machine(tier: str) -> Iterator[None]:
     choice = TierChoice(launchers[tier])
     with (
         patch("orch23.cli.build_run.best_tier_once", return_value=choice),
-        patch("orch23.cli.shared_cache.best_tier_once", return_value=choice),
+        patch("orch23.features.cache.opening.best_tier_once", return_value=choice),
     ):
         yield
 
@@ -110,7 +110,7 @@ def test_a_result_that_was_only_verified_may_have_been_made_anywhere(team: Team)
 def test_an_entry_of_an_earlier_version_has_no_tier(team: Team, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patched:
         without = lambda form: canonical_json({key: one for key, one in form.items() if key != "tier"})  # noqa: E731
-        patched.setattr(result_source, "canonical_json", without)
+        patched.setattr(claims, "canonical_json", without)
         team.build(team.checkout("one"), "A")
     assert "a lower tier of the sandbox: a (none)" in team.build(team.checkout("two"), "A").err
     assert "restored" in team.build(team.checkout("three"), "A").err

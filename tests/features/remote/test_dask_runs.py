@@ -13,9 +13,9 @@ from orch23.features.remote.dask_runs import LEASE_S, RUNNING, WorkerRuns
 from orch23.features.remote.dask_submission import Place
 from orch23.features.remote.dask_worker import ActionSlots
 from orch23.features.remote.engine import Work
+from orch23.features.remote.running_actions import ActionFiles
 from orch23.model.action import Action, Completed
 from orch23.model.digest import digest_bytes
-from orch23.store.running_actions import ActionFiles
 from tests.features.remote.engines import remote_rig
 from tests.features.remote.test_conformance import processes_with, wait_until
 

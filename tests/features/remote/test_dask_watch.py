@@ -10,8 +10,8 @@ import pytest
 
 from orch23.features.remote.dask_engine import FROZEN_S, DaskEngine, WorkerWatch
 from orch23.features.remote.dask_submission import FoundSubmission, Place
+from orch23.features.remote.running_actions import ActionFiles
 from orch23.model.action import Action, Completed
-from orch23.store.running_actions import ActionFiles
 from tests.features.remote.clusters import Cluster, dask_cluster
 from tests.features.remote.engines import Rig, remote_rig
 from tests.features.remote.test_conformance import processes_with, wait_until

@@ -14,12 +14,12 @@ from orch23.features.remote.engine import Reply
 from orch23.features.remote.faults import USUAL_LIMITS
 from orch23.features.remote.reapi_address import reapi_address
 from orch23.features.remote.reapi_engine import make_executor
+from orch23.features.remote.running_actions import ActionFiles
 from orch23.model.action import Action, ActionResult, Cancelled, Completed, EngineUnavailable, outcome_to_bytes
 from orch23.model.digest import FileEntry, digest_bytes
 from orch23.model.errors import ConfigurationError
 from orch23.model.ports import Surroundings
 from orch23.store.content_store import DiskContentStore
-from orch23.store.running_actions import ActionFiles
 from tests.features.remote.engines import QUICK, Rig, reapi_rig
 from tests.features.remote.test_conformance import wait_until
 from tests.reapi_oracle import oracle_of

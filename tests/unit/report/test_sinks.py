@@ -30,7 +30,7 @@ PASS_ALL = {
     "store.run_logs.Journal": "all lines of the journal",
     "store.run_state.StateFile": "to the fold of `state.json`, which has what a stage did last",
     "cli.idle_snapshot.IdleSnapshotWriter": "an event that it does not know is work",
-    "cli.shared_cache.HeldEvents": "when the run has a journal",
+    "features.cache.opening.HeldEvents": "when the run has a journal",
     "features.exports.github.GitHubScreen": "to `TextScreen`, and what failed comes from the facts of the run",
 }
 

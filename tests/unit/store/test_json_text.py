@@ -16,7 +16,6 @@ from orch23.store.access import hold_build_lock, key_of_store
 from orch23.store.index import IndexFaultError, StoreIndex
 from orch23.store.json_text import TRUSTED, StoreKey, add_checksum, checked_line, indented_json, mac_of
 from orch23.store.records import Records
-from orch23.store.running_actions import ActionFiles
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -168,14 +167,6 @@ def test_rows_of_another_key_are_damage(store: Path) -> None:
     assert index.get("t", b"a") == b"c"
     index.close()
     assert not StoreIndex(store / "index.sqlite").has_table("t")
-
-
-def test_a_running_action_of_another_key_is_forgotten(store: Path) -> None:
-    action = digest_bytes(b"action")
-    ActionFiles(store / "running").note("engine", action, "place")
-    assert ActionFiles(store / "running", store_key=key_of_store(store)).take("engine", action) == ""
-    ActionFiles(store / "running", store_key=key_of_store(store)).note("engine", action, "place")
-    assert ActionFiles(store / "running", store_key=key_of_store(store)).take("engine", action) == "place"
 
 
 # ---- stores of earlier versions ---------------------------------------------------------------------

@@ -4,10 +4,12 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from queue import Empty, SimpleQueue
 from types import MappingProxyType
+from typing import cast
 
 from orch23.decide.decisions import StageDecider
 from orch23.decide.plan_walk import NextStep, PlanWalk, ReadyNodes, fault_of
-from orch23.decide.result_source import Lookup, PendingLookupError
+from orch23.features.cache.claims import Lookup, PendingLookupError
+from orch23.features.cache.results import CacheResults
 from orch23.model.pipeline import ForeachStage, Stage
 from orch23.model.record import Record
 from orch23.plan.nodes import Node
@@ -40,6 +42,7 @@ class SharedWalk(PlanWalk):
         """Start before the first node. `wake` is called from any thread after a lookup has made progress."""
         super().__init__(decider, selection, blocks, is_over)
         self._wake = wake
+        self._shared = cast("CacheResults", decider.state.shared)
         self._ahead = ReadyNodes(decider.state.plan)
         self._expected: dict[str, Record] = {}
         self._lookups: dict[str, Lookup] = {}
@@ -58,9 +61,7 @@ class SharedWalk(PlanWalk):
 
     def _next(self) -> str | None:
         """Return the next node whose lookup has finished; None if there is none now."""
-        shared = self._decider.state.shared
-        assert shared is not None
-        shared.go_on()
+        self._shared.go_on()
         # Before the news are taken: those that come later wake the caller again.
         self._is_woken = False
         while self._take_news(is_blocking=False):
@@ -69,7 +70,7 @@ class SharedWalk(PlanWalk):
         free = self._taken - self._waiting if self._waiting else self._taken
         if not free:
             if self._waiting:
-                shared.await_lookups()
+                self._shared.await_lookups()
             return None
         name = self._frontier.first_of(free)
         self._taken.discard(name)
@@ -129,7 +130,7 @@ class SharedWalk(PlanWalk):
         if name not in self.wanted or name in self.unaffected or not isinstance(node, Stage):
             return False
         try:
-            lookup, known = self._decider.look_up(name, expected)
+            lookup, known = self._shared.look_ahead(self._decider, name, expected)
         except (Exception, SystemExit) as error:
             # The decision on the stage reports it.
             if fault_of(error) is None:

@@ -2,8 +2,11 @@
 
 from pathlib import Path
 
+import pytest
+
+from orch23.features.remote.running_actions import ActionFiles
 from orch23.model.digest import digest_bytes
-from orch23.store.running_actions import ActionFiles
+from orch23.store.access import hold_build_lock, key_of_store
 
 ONE, TWO = digest_bytes(b"one"), digest_bytes(b"two")
 
@@ -52,3 +55,15 @@ def test_a_folder_that_cannot_be_written_is_no_error(tmp_path: Path) -> None:
     running.note("a", ONE, "1")
     running.forget("a", "1")
     assert running.take("a", ONE) == ""
+
+
+def test_a_running_action_of_another_key_is_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv("ORCH23_TRUST", "0")
+    store = tmp_path / "p" / ".orch23"
+    with hold_build_lock(store / "lock"):
+        key, running = key_of_store(store), store / "running"
+    ActionFiles(running).note("engine", ONE, "place")
+    assert ActionFiles(running, store_key=key).take("engine", ONE) == ""
+    ActionFiles(running, store_key=key).note("engine", ONE, "place")
+    assert ActionFiles(running, store_key=key).take("engine", ONE) == "place"

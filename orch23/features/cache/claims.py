@@ -1,21 +1,22 @@
-"""A source of results from elsewhere, such as a shared cache: the port of a build to it (ADR 73).
+"""What the cache says of a result, and its verification (ADR 73).
 
-A source only claims to have a result. A lookup verifies the claim against its stage, and has no other result.
+The cache only claims to have a result. A lookup verifies the claim against its stage, and has no other result.
 """
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Annotated, Protocol, TypeAlias
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Annotated, Final, TypeAlias, get_args
 
 from msgspec import Meta, Struct, field
 
 from orch23.decide.ownership import may_write_outputs_of
-from orch23.model.digest import Digest, FileEntry, canonical_json
+from orch23.decide.shared_results import ResultOrigin
+from orch23.model.digest import FileEntry, canonical_json
 from orch23.model.errors import SafetyError
-from orch23.model.parsing import NaturalNumber, from_struct, parse_json, to_struct
+from orch23.model.parsing import from_struct, parse_json, to_struct
 from orch23.model.paths import match_any
 from orch23.model.record import Record
-from orch23.model.shared_cache import EnvironmentIdentity, Tier
+from orch23.model.shared_cache import Tier
 from orch23.plan.diagnostics import missing_outputs
 from orch23.resolve.resolution import ResolvedStage
 from orch23.store.safe_files import split_path
@@ -25,17 +26,11 @@ RECORD = "record.json"
 MAX_RECORD_BYTES = 4 << 20
 """The maximum size of that file."""
 
+TIERS: Final[tuple[Tier, ...]] = get_args(Tier)
+_TIERS: Final[Mapping[str, Tier]] = {"namespaces": "A", "bubblewrap": "A", "landlock": "B"}
+
 _Sha256: TypeAlias = Annotated[str, Meta(pattern=r"\A[0-9a-f]{64}\Z")]
 _BlobId: TypeAlias = Annotated[str, Meta(pattern=r"\A[0-9a-f]{40}\Z")]
-
-
-class ResultOrigin(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a result took when it was made: seconds, model calls, tokens, and US dollars (empty if not known)."""
-
-    seconds: float = 0.0
-    calls: NaturalNumber = 0
-    tokens: NaturalNumber = 0
-    cost: str = ""
 
 
 class RecordForm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -73,6 +68,11 @@ class InvalidResultError(ValueError):
         """Store what is wrong."""
         super().__init__(message)
         self.code = code
+
+
+def tier_of(sandboxes: Iterable[str]) -> Tier:
+    """Return the lowest tier of the sandboxes that processes ran in, by their names; `A` if no process ran."""
+    return min((_TIERS.get(name, "none") for name in sandboxes), key=TIERS.index, default="A")
 
 
 def claim_of(record: Record, about: ResultOrigin, tier: Tier) -> Claim:
@@ -226,58 +226,3 @@ class PendingLookupError(Exception):
         """Store the lookup."""
         super().__init__("BUG: no one waits for a lookup")
         self.lookup = lookup
-
-
-class ResultSource(Protocol):
-    """Results of stages elsewhere. Safe for calls from several threads. No error of it stops a build.
-
-    Keys are those of entries: of a stage together with its environment.
-    """
-
-    @property
-    def refusal(self) -> str | None:
-        """Why a result was not stored, though the source works, as far as known; None if it was switched off."""
-
-    def identity(self, resolved: ResolvedStage) -> EnvironmentIdentity:
-        """Return what a result of a stage depends on beside its key, with the reasons why it is not shared."""
-
-    def begin(self, key: str, resolved: ResolvedStage, lookup: Lookup) -> None:
-        """Start to look up a result in the background: claim it, obtain its files, and finish the lookup."""
-
-    def has_bytes(self, digest: Digest) -> bool:
-        """Return whether the source has bytes that were not downloaded: a plan downloads none."""
-
-    def read(self, digest: Digest) -> bytes | None:
-        """Return bytes that were not downloaded, without storing them; None if there are none, or too many."""
-
-    def offer(self, key: str, claim: Claim, tier: Tier, stage: str, known: Lookup | None) -> bool:
-        """Store a result in the background; return False if it cannot be an entry.
-
-        It was searched for secrets. `known` is the lookup of its key, if there was one.
-        """
-
-    def flush(self, deadline_s: float) -> Sequence[str]:
-        """Wait for what is being stored, for some seconds at most; return the stages whose results are not."""
-
-    def traffic(self) -> tuple[int, int]:
-        """Return how many bytes came from it and went to it so far."""
-
-    def close(self) -> None:
-        """Wait for nothing, and release all resources."""
-
-
-class ResponseSource(Protocol):
-    """Recorded responses of models elsewhere, by the fingerprint of the request. No error of it stops a build."""
-
-    @property
-    def is_signing(self) -> bool:
-        """Whether new responses are signed, and may replace one that does not count."""
-
-    def find(self, fingerprint: str) -> bytes | None:
-        """Return the exchange of a request as it was offered, not verified; None if there is none."""
-
-    def reject(self, fingerprint: str) -> None:
-        """Let the next offer replace what cannot be used."""
-
-    def offer(self, fingerprint: str, text: bytes) -> None:
-        """Store an exchange in the background. It was searched for secrets."""

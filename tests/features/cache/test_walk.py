@@ -6,11 +6,12 @@ from typing import Any, cast
 
 import pytest
 
-from orch23.decide import shared_walk
 from orch23.decide.decisions import DecidedStage, StageDecider
 from orch23.decide.dry_run import walk_through
-from orch23.decide.result_source import Claim, FoundResult, Lookup, PendingLookupError, ResultOrigin
-from orch23.decide.shared_walk import SharedWalk
+from orch23.decide.shared_results import ResultOrigin
+from orch23.features.cache import walk
+from orch23.features.cache.claims import Claim, FoundResult, Lookup, PendingLookupError
+from orch23.features.cache.walk import SharedWalk
 from orch23.model.pipeline import PathInput, Pipeline, Stage, WriteScope
 from orch23.model.plan import Plan, Run
 from orch23.model.record import Record
@@ -56,7 +57,11 @@ class Decisions:
         self.walk = walk
 
     def _state(self, plan: Plan) -> Any:
-        shared = SimpleNamespace(await_lookups=lambda: self.waits.append(True), go_on=lambda: self.waits.append(False))
+        shared = SimpleNamespace(
+            await_lookups=lambda: self.waits.append(True),
+            go_on=lambda: self.waits.append(False),
+            look_ahead=lambda _decider, name, expected: self.look_up(name, expected),
+        )
         return SimpleNamespace(plan=plan, shared=shared, stage=plan.nodes.__getitem__)
 
     def _wake(self) -> None:
@@ -141,8 +146,8 @@ def test_a_decision_that_needs_another_lookup_waits_for_that_one() -> None:
 
 
 def test_only_so_many_stages_are_looked_up_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shared_walk, "_READY", 2)
-    monkeypatch.setattr(shared_walk, "_AHEAD", 1)
+    monkeypatch.setattr(walk, "_READY", 2)
+    monkeypatch.setattr(walk, "_AHEAD", 1)
     one = Decisions(stage("a"), stage("b"), stage("c"), stage("d", "a"), stage("e", "a"))
     one.go()
     assert sorted(one.lookups) == ["a", "b"]

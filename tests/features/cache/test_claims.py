@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from orch23.decide.result_source import (
+from orch23.decide.shared_results import ResultOrigin
+from orch23.features.cache.claims import (
     Claim,
     InvalidResultError,
     Lookup,
-    ResultOrigin,
     claim_of,
     found_result,
 )
