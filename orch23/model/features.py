@@ -57,6 +57,7 @@ SPANS: Final[Mapping[str, str]] = {
     "log": "otel.sending:send_run",
 }
 PROVIDERS: Final[Mapping[str, str]] = {
+    "anthropic": "vendors.anthropic_messages:AnthropicAdapter",
     "openai": "vendors.openai_adapter:OpenAIAdapter",
     "bedrock": "vendors.bedrock:BedrockAdapter",
     "vertex": "vendors.vertex:VertexAdapter",

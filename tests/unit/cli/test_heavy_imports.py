@@ -25,13 +25,15 @@ OF_MODELS = frozenset(
         *(
             f"providers.{vendor}"
             for vendor in (
-                "anthropic_messages",
                 "command",
                 "scripted",
             )
         ),
         "features.local.provider",
-        *(f"features.vendors.{vendor}" for vendor in ("openai_adapter", "azure", "bedrock", "vertex")),
+        *(
+            f"features.vendors.{vendor}"
+            for vendor in ("anthropic_messages", "openai_adapter", "azure", "bedrock", "vertex")
+        ),
         *("proposal.proposal", "proposal.omissions", "proposal.response_parser", "language.evaluation"),
     )
 )
