@@ -13,7 +13,7 @@ from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ConfigurationError
 
 # The features that a feature uses, without which it is missing, too.
-USES: Final[Mapping[str, tuple[str, ...]]] = {"remote": ("cache",)}
+USES: Final[Mapping[str, tuple[str, ...]]] = {"remote": ("cache",), "pages": ("metrics",)}
 # Objects by name, as `FEATURE.MODULE:ATTRIBUTE`.
 COMMANDS: Final[Mapping[str, str]] = {
     "init": "templates.command:init_command",
