@@ -47,7 +47,7 @@ OF_CHECKS = frozenset({"orch23_checks.work_orders", "orch23.checks.json_schema",
 OF_OTHERS = frozenset(
     f"orch23.{name}"
     for name in (
-        *("cli.pages", "cli.actions.pipeline", "cli.commands.inspecting"),
+        *("cli.pages", "cli.actions.pipeline", "cli.commands.checking"),
         *(f"features.{module}" for module in ("metrics.affected", "doctor.checks", "inspecting.explain")),
         "features.upkeep.outputs",
     )
