@@ -111,7 +111,6 @@ def _rendered_files(stage: Stage) -> Iterator[str]:
 
 
 def _undefined(sources: AuthorTexts, path: str) -> tuple[Diagnostic, ...]:
-    """Return an error for each undefined name of a prompt or template."""
     from orch23.resolve.prompt_files import PROMPT_NAMES  # noqa: PLC0415 - only for stages that render
     from orch23.resolve.template_errors import undefined_names  # noqa: PLC0415 - it loads jinja2
 

@@ -336,7 +336,6 @@ class Worker(Struct, frozen=True, kw_only=True):
                 yield from self.tested.get(one, ())
 
     def _project_facts(self, stage: Stage) -> "ProjectFacts":
-        """Return the facts that may explain a failure."""
         from orch23.attempt.likely_cause import ProjectFacts  # noqa: PLC0415 - only for failures
 
         plan = self.opened.state.plan
