@@ -70,7 +70,10 @@ def exists(name: str) -> bool:
 
 def needed_by(page: str) -> pytest.MarkDecorator:
     """Return the mark of a page that names modules of features: these must be there."""
-    return pytest.mark.needs(*sorted(set(re.findall(r"(?<![-/\w])features\.(\w+)", (ROOT / page).read_text()))))
+    mark: pytest.MarkDecorator = pytest.mark.needs(
+        *sorted(set(re.findall(r"(?<![-/\w])features\.(\w+)", (ROOT / page).read_text())))
+    )
+    return mark
 
 
 @pytest.mark.parametrize("page", [pytest.param(page, marks=needed_by(page)) for page in ABOUT_THE_CODE])
