@@ -11,8 +11,8 @@ from typing import Literal, TypeAlias
 from msgspec import Struct, field
 
 from orch23.model.diagnostic import Diagnostic
-from orch23.model.python_source import parse_python
 from orch23.model.text import shell_signs
+from orch23.text.source_syntax import parse_python
 
 ProgramKind: TypeAlias = Literal["python", "shell", "other"]
 InvocationKind: TypeAlias = Literal["code", "module", "script", "nothing"]

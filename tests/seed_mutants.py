@@ -123,7 +123,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
             "        if False:",
         ),
         M(
-            "orch23/providers/vendor_adapters.py",
+            "orch23/features/vendors/vendor_adapters.py",
             '        return environ.get(self.key_variable, "").strip()',
             '        return environ.get(self.key_variable, "none").strip()',
         ),

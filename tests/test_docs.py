@@ -68,7 +68,15 @@ def exists(name: str) -> bool:
     return False
 
 
-@pytest.mark.parametrize("page", ABOUT_THE_CODE)
+def needed_by(page: str) -> pytest.MarkDecorator:
+    """Return the mark of a page that names modules of features: these must be there."""
+    mark: pytest.MarkDecorator = pytest.mark.needs(
+        *sorted(set(re.findall(r"(?<![-/\w])features\.(\w+)", (ROOT / page).read_text())))
+    )
+    return mark
+
+
+@pytest.mark.parametrize("page", [pytest.param(page, marks=needed_by(page)) for page in ABOUT_THE_CODE])
 def test_modules_and_paths_that_a_page_about_the_code_names_exist(page: str) -> None:
     text = (ROOT / page).read_text()
     dotted = [one for one in DOTTED.findall(text) if not one.endswith((".NAME", ".html", ".md", ".sqlite"))]
@@ -112,6 +120,7 @@ def test_the_codes_of_the_checks_belong_to_the_family_of_verification_or_to_the_
     assert all(re.fullmatch(r"[EW]3[134]\d|E00\d|[EW]10\d", code) for one in CHECKS.values() for code in one.codes)
 
 
+@pytest.mark.needs("authoring")
 def test_the_commands_of_comparisons_and_questions_have_their_options() -> None:
     pages = [ROOT / "docs" / "faq.md", *sorted((ROOT / "docs" / "coming-from").glob("*.md"))]
     found = [one for page in pages for one in re.findall(r"`orch23 ([a-z]+)([^`]*)`", page.read_text())]

@@ -44,8 +44,8 @@ from orch23.text.secrets import Secrets
 if TYPE_CHECKING:
     from orch23.attempt.later_batches import LaterBatches
     from orch23.providers.middleware import CallMeter
-    from orch23.providers.outages import FallbackSetting
     from orch23.providers.rate_limiter import RateLimiter
+    from orch23.providers.retries import FallbackSetting
     from orch23.steps.llm.spec import LLMStep
 
 
@@ -303,7 +303,7 @@ class Conversations(Struct, frozen=True, kw_only=True):
 
     def fallback_setting(self, resolved: ResolvedStage) -> "FallbackSetting":
         """Return what decides whether the fallbacks of a stage are called."""
-        from orch23.providers.outages import FallbackSetting, Outages  # noqa: PLC0415 - few stages have fallbacks
+        from orch23.providers.retries import FallbackSetting, Outages  # noqa: PLC0415 - few stages have fallbacks
 
         step = resolved.stage.step
         return FallbackSetting(
@@ -383,9 +383,9 @@ class Conversations(Struct, frozen=True, kw_only=True):
             return self._refusing(call, "E403", hint + (_COMMIT.format(folder) if folder else _SET_FOLDER))
         if self.offline and is_remote(call.step):
             return self._refusing(call, "E423", _OFFLINE_HINT)
-        from orch23.attempt.token_counting import CountingProvider, TokenCounter  # noqa: PLC0415 - few edits call a model
-        from orch23.providers import middleware, retries  # noqa: PLC0415 - as above
+        from orch23.providers import middleware, retries  # noqa: PLC0415 - few edits call a model
         from orch23.providers.connections import OpenCalls  # noqa: PLC0415 - `socket` takes long to load
+        from orch23.providers.middleware import CountingProvider, TokenCounter  # noqa: PLC0415 - as above
 
         # Each retry is a request of its own, so the meter is inside of the retries.
         provider = adapter_for(call.step).make(self.setting, call)
@@ -451,7 +451,7 @@ class Conversations(Struct, frozen=True, kw_only=True):
         """Return how long a request waits without any response of its model; None without a fallback to call."""
         if not any(map(self._can_call, fallbacks)):
             return None
-        from orch23.providers.outages import Outages  # noqa: PLC0415 - few stages have fallbacks
+        from orch23.providers.retries import Outages  # noqa: PLC0415 - few stages have fallbacks
 
         return self.setting.share(Outages, Outages).patience_s(request)
 

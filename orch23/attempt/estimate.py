@@ -180,7 +180,6 @@ def _media_tokens(request: Request) -> int:
 
 
 def _attempts(node: Stage) -> "list[LLMStep]":
-    """Return the llm step of each attempt that a stage can have."""
     step = node.step
     return [step.of_attempt(node.retry, number + 1) for number in range(node.retry.max + 1)] if is_llm(step) else []
 

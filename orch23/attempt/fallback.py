@@ -17,7 +17,7 @@ from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ConfigurationError, ConsentError, ProviderError
 from orch23.model.event import Event, Warned
 from orch23.model.llm import Request
-from orch23.providers.outages import OUTAGES, FallbackSetting
+from orch23.providers.retries import OUTAGES, FallbackSetting
 from orch23.resolve.prompt_inputs import AttemptContext
 from orch23.resolve.resolution import ResolvedStage
 

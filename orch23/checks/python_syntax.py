@@ -7,7 +7,7 @@ from orch23.checks.check import Check, CheckInput, unknown_options, wrong_option
 from orch23.checks.check_options import byte_location, text_items
 from orch23.model.diagnostic import Diagnostic, Location, Severity, Suggestions
 from orch23.model.digest import Json
-from orch23.model.python_source import parse_python
+from orch23.text.source_syntax import parse_python
 
 _NAME = "python_syntax"
 _OPTIONS = {"defines": "Mapping of a path to the names that the file must define at its top level."}

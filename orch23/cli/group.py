@@ -24,7 +24,7 @@ COMMAND_NAMES = (
 )
 _DECLARED_IN = {
     "building": ("build", "plan", "status", "accept"),
-    "inspecting": ("validate", "graph", "vars", "schema", "trust", "help"),
+    "checking": ("validate", "trust"),
 }
 _MODULES = {name: module for module, names in _DECLARED_IN.items() for name in names}
 

@@ -180,21 +180,6 @@ def _register(console: Console, project: Project) -> None:
     console.resources.callback(project.store.index.close)
 
 
-def named_plugins(console: Console, arguments: tuple[str, ...] = ()) -> tuple[str, ...]:
-    """Return the plugins of the named or default pipeline; none if no pipeline is named and there is no default one.
-
-    Raises:
-        InvalidInputError: a plugin is not installed.
-    """
-    from orch23.load.pipeline import plugins_of  # noqa: PLC0415 - loads PyYAML, which a stored plan does not need
-
-    found = found_project(console, arguments)
-    if found.pipeline is None:
-        return ()
-    check_stage_count(found.stages, 0)
-    return plugins_of(found.pipeline, project_root(console, arguments))
-
-
 def open_stages(console: Console, args: PipelineArguments, most: int | None = None) -> tuple[Project, tuple[str, ...]]:
     """Return the project and the stages on the command line, `most` at most.
 

@@ -1,6 +1,6 @@
 """Predict what a build would do, without running or writing anything."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from typing import assert_never
 
 from msgspec import Struct, field
@@ -20,13 +20,15 @@ from orch23.decide.plan_walk import (
     Undecided,
     may_access,
 )
-from orch23.decide.project_state import ProjectState
+from orch23.decide.project_state import ProjectState, written_paths
+from orch23.decide.protected_files import DeclaredByPlan
 from orch23.decide.stage_view import ObsoleteFiles, files_at_stake
 from orch23.model.errors import InvalidInputError
-from orch23.model.pipeline import ForeachStage, Stage
-from orch23.model.plan import Blocked, Decision, Edited, Expand, Fresh, Plan, Restore, VerifyOnly
+from orch23.model.paths import PatternSet, is_glob, match_any
+from orch23.model.pipeline import ForeachStage, Stage, family_of
+from orch23.model.plan import Blocked, Decision, Edited, Expand, Fresh, Maybe, Plan, Restore, Run, VerifyOnly
 from orch23.model.record import LockFile, Record
-from orch23.plan.nodes import Node
+from orch23.plan.nodes import Node, writes_of
 from orch23.plan.planner import ALL_STAGES, Selection
 
 
@@ -204,8 +206,6 @@ def preview(opened: OpenPipeline, selection: Selection = ALL_STAGES) -> Preview:
         NotFoundError: a name is not a stage.
         InvalidInputError: a foreach over an existing file cannot be expanded.
     """
-    from orch23.decide.removals import removals  # noqa: PLC0415 - a build loads the walk alone
-
     selected = selection.nodes(opened.state.plan)
     check_left_out(opened.state.git, opened.pipeline, map(opened.state.plan.nodes.__getitem__, selected))
     check_ownership(opened)
@@ -261,3 +261,57 @@ def replan(opened: OpenPipeline, lock: LockFile, selection: Selection) -> Replan
     )
     dry_run = DryRun(decider, selection)
     return Replan(dry_run.run(), state, dry_run.unaffected)
+
+
+def removals(
+    opened: OpenPipeline, decisions: Mapping[str, Decision], decided: Mapping[str, DecidedStage], *, is_whole: bool
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the files that a green build removes, and those that it removes unless a stage makes them again.
+
+    With `is_whole`, all stages of the pipeline are selected.
+    """
+    state = opened.state
+    active = {n: d for n, d in decisions.items() if isinstance(d, Run | Maybe | VerifyOnly | Restore | Expand)}
+    made, writes, lost = set[str](), list[str](), list[tuple[str, str]]()
+    for name, one in active.items():
+        node = state.plan.nodes[name]
+        if isinstance(one, Restore) or (isinstance(one, VerifyOnly) and one.is_final):
+            made.update(one.record.outputs)
+            lost += [(name, path) for path in one.record.deleted]
+            continue
+        writes += writes_of(node)
+        if isinstance(node, Stage):
+            # The files of a failed attempt may be fewer.
+            made.update(path for path in node.outputs if not is_glob(path) and node.on_failure != "keep")
+            base = decided[name].resolved.base if node.fence.delete else ()
+            lost += [(name, path) for path in base if match_any(node.fence.delete, path)]
+    again = PatternSet(writes)
+    for name in state.former:
+        # Any item of a foreach that is not expanded may be made again.
+        if name in active or family_of(name) in active:
+            lost += [(name, path) for path in _left(state, name, state.former[name], active, made)]
+    ended = ObsoleteFiles(state).replacements() if is_whole else ()
+    if not (lost or ended):
+        return (), ()
+    may_replace, entry = opened.decider.may_replace, state.store.workspace.entry
+    gone = {path for name, path in lost if (there := entry(path)) and may_replace(path, there, [name])} | {*ended}
+    declared = DeclaredByPlan(opened)
+    refused = {path for path in gone if entry(path) is not None and declared.refusal(path) is not None}
+    # A renamed stage takes the files of its former name over. Protected names that no stage declares stay (ADR 26).
+    paths = sorted(gone - made - refused)
+    return tuple(p for p in paths if not again.contains(p)), tuple(p for p in paths if again.contains(p))
+
+
+def _left(
+    state: ProjectState, name: str, record: Record, active: Container[str], made: Container[str]
+) -> Iterator[str]:
+    """Yield the files of the last result of a stage that are gone if no stage makes them again."""
+    left = [path for path in written_paths(record) if path not in made]
+    target = state.target(name, replace(record, outputs={}, deleted=())) if left else {}
+    for path in left:
+        there, owners = state.store.workspace.entry(path), state.owners.get(path, ())
+        # The version of an earlier item of a chain is not left if that item may leave the file out, too.
+        is_left_by_all = all(one in active or family_of(one) in active for one in owners)
+        is_left_by_all = is_left_by_all and state.known_originals.get(path) is None and path in target
+        if target.get(path, there) is None or is_left_by_all:
+            yield path

@@ -296,7 +296,7 @@ def check_left_out(git: GitFiles, pipeline: Pipeline, nodes: Iterable[Node]) -> 
         InvalidInputError: with an error for each pattern.
     """
     if left_out := git.left_out:
-        from orch23.decide.left_out import left_out_errors  # noqa: PLC0415 - few projects lack content
+        from orch23.decide.unmatched_inputs import left_out_errors  # noqa: PLC0415 - few projects lack content
 
         if errors := left_out_errors(pipeline, nodes, left_out):
             raise InvalidInputError(*errors)

@@ -1,24 +1,30 @@
-"""Report patterns of `inputs` that match no file, although no stage may make one: often they are misspelt.
+"""Report patterns of inputs without their files: misspelt, or of content that git did not check out (ADR 63).
 
-A pattern may match nothing, so this is a warning. It is an error if a model would be called without any input, and a
-pattern with a similar name matches files. The files with a similar name, of a path that does not exist.
+A pattern of `inputs` may match nothing, so this is a warning. It is an error if a model would be called without any
+input, and a pattern with a similar name matches files. The files with a similar name, of a path that does not exist.
 """
 
+import sys
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain, islice
+from pathlib import Path
 
 from msgspec.structs import replace
 
-from orch23.model.diagnostic import Diagnostic, Severity, nearest_names, quoted_names
-from orch23.model.paths import match_any, static_prefix
-from orch23.model.pipeline import GlobInput, Pipeline, Stage
+from orch23.model.diagnostic import Diagnostic, Location, Severity, nearest_names, quoted_names
+from orch23.model.paths import match, match_any, static_prefix
+from orch23.model.pipeline import ForeachStage, GlobInput, Pipeline, Stage, family_of, written_path
 from orch23.model.plan import Plan
-from orch23.plan.nodes import WriterIndex
+from orch23.plan.nodes import Node, WriterIndex, may_overlap_unexcluded, placed_inputs, reads_of
 from orch23.resolve.resolution import ResolvedStage
 from orch23.steps.registry import is_llm
-from orch23.store.workspace import Workspace
+from orch23.store.lock_file import lock_path
+from orch23.store.workspace import Workspace, left_out_error
 
 W_UNMATCHED = "W822"
 _SHOWN = 3
+_AFTER_ALL = chr(sys.maxunicode)  # sorted after any character of a path
 
 
 def unmatched_inputs(
@@ -142,3 +148,36 @@ def with_similar(problem: Diagnostic, path: str, workspace: Workspace) -> Diagno
     if not near or path in others or workspace.is_folder(path):
         return problem
     return replace(problem, hint=f"did you mean `{near[0]}`?", fix=(path, near[0]))
+
+
+def left_out_errors(pipeline: Pipeline, nodes: Iterable[Node], left_out: Mapping[str, str]) -> tuple[Diagnostic, ...]:
+    """Return an error for each pattern of the nodes, and of the records, that includes a path that git left out."""
+    found: dict[tuple[str, str], Diagnostic] = {}
+    paths, folders = list(left_out), [path for path in left_out if path.endswith("/")]
+    records = (
+        str(lock_path(Path(), pipeline.file)),
+        *(f"{folder}/**" for folder in pipeline.transcript_folders),
+    )
+    needs = chain((("the records", one, (), None) for one in records), *(_needs(pipeline, node) for node in nodes))
+    for user, pattern, exclude, place in needs:
+        above = static_prefix(pattern)
+        near = paths[bisect_left(paths, above) : bisect_left(paths, f"{above}{_AFTER_ALL}")]
+        lost = (path for path in near if match(pattern, path) and not match_any(exclude, path))
+        under = (path for path in folders if may_overlap_unexcluded(pattern, exclude, f"{path}**"))
+        if shown := tuple(islice(dict.fromkeys(chain(under, lost)), _SHOWN)):
+            message = f"git has not checked out the content of {quoted_names(shown)}: `{pattern}` of {user} includes it"
+            found.setdefault((user, pattern), left_out_error(message, map(left_out.__getitem__, shown), place))
+    return tuple(found.values())
+
+
+def _needs(pipeline: Pipeline, node: Node) -> Iterator[tuple[str, str, tuple[str, ...], Location | None]]:
+    """Yield the patterns of the files that a node needs, each with its user, its exclusions and its place."""
+    others = reads_of(node)
+    if not isinstance(node, ForeachStage):
+        for where, one in placed_inputs(node):
+            place = pipeline.locate_written(written_path(node, *where))
+            yield f"stage `{node.family}`", one.pattern, getattr(one, "exclude", ()), place
+        others = (*node.outputs, *(one.path for one in node.requires), *node.author_files.values())
+    family = family_of(node.name)
+    for pattern in others:
+        yield f"stage `{family}`", pattern, (), pipeline.locate("stages", family)

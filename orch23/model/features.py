@@ -13,7 +13,7 @@ from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ConfigurationError
 
 # The features that a feature uses, without which it is missing, too.
-USES: Final[Mapping[str, tuple[str, ...]]] = {"remote": ("cache",)}
+USES: Final[Mapping[str, tuple[str, ...]]] = {"remote": ("cache",), "pages": ("metrics",)}
 # Objects by name, as `FEATURE.MODULE:ATTRIBUTE`.
 COMMANDS: Final[Mapping[str, str]] = {
     "init": "templates.command:init_command",
@@ -24,6 +24,10 @@ COMMANDS: Final[Mapping[str, str]] = {
     "cancel": "batches.command:cancel_command",
     "worker": "remote.command:worker_command",
     "affected": "metrics.command:affected_command",
+    "graph": "authoring.command:graph_command",
+    "vars": "authoring.command:vars_command",
+    "schema": "authoring.command:schema_command",
+    "help": "authoring.command:help_command",
     "explain": "inspecting.command:explain_command",
     "runs": "inspecting.command:runs_command",
     "log": "inspecting.command:log_command",
@@ -57,6 +61,7 @@ SPANS: Final[Mapping[str, str]] = {
     "log": "otel.sending:send_run",
 }
 PROVIDERS: Final[Mapping[str, str]] = {
+    "anthropic": "vendors.anthropic_messages:AnthropicAdapter",
     "openai": "vendors.openai_adapter:OpenAIAdapter",
     "bedrock": "vendors.bedrock:BedrockAdapter",
     "vertex": "vendors.vertex:VertexAdapter",

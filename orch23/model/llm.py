@@ -198,6 +198,15 @@ class Usage(Struct, frozen=True):
         return self.input_tokens + self.output_tokens
 
 
+# Far more than any request has: a larger number is not a count.
+_MOST_TOKENS = 10**12
+
+
+def token_count(value: object) -> int:
+    """Return a number of tokens; 0 for anything else. A negative number would reduce the cost of the run."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 < value <= _MOST_TOKENS else 0
+
+
 class Response(Struct, frozen=True, kw_only=True):
     """The response of a provider. With `replayed` it was recorded, and cost nothing now.
 

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 # Names only: the module of a provider is imported when a step uses it (ADR 18). Others are of features.
 _OWN = {
-    "anthropic": "anthropic_messages:AnthropicAdapter",
     "command": "command:CommandAdapter",
     "scripted": "scripted:ScriptedAdapter",
 }

@@ -4,12 +4,34 @@ import ast
 import contextlib
 import json
 import re
+import threading
 import tokenize
 import tomllib
+import warnings
 from collections.abc import Iterator, Sequence
 
 from orch23.model import parsing
-from orch23.model.python_source import parse_python
+
+# The warning filters belong to the process: with a lock in each caller, one thread restored the filters that another
+# had just set, and warnings stayed silenced.
+WARNING_FILTERS_LOCK = threading.Lock()
+
+
+def parse_python(source: str | bytes, name: str = "<unknown>") -> ast.Module:
+    r"""Return the syntax tree of a text.
+
+    Python prints a SyntaxWarning for an escape such as "\d" in the text; it is silenced here.
+
+    Raises:
+        SyntaxError: it does not parse; `lineno` and `offset` may be missing or 0.
+        ValueError: it contains a null byte (in some versions of Python).
+        RecursionError: it is nested too deeply.
+        MemoryError: it is nested too deeply for the stack of the parser.
+    """
+    with WARNING_FILTERS_LOCK, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return ast.parse(source, filename=name)
+
 
 # The line and the message of a syntax error.
 SyntaxFault = tuple[int, str]

@@ -116,6 +116,7 @@ def test_no_page_and_no_golden_file_shows_a_warning_with_the_code_of_an_error() 
     assert [found for text in texts for found in re.findall(r"(?:warning|note)\[E\d+|error\[W\d+", text)] == []
 
 
+@pytest.mark.needs("authoring")
 def test_help_of_a_code_that_was_renamed_shows_the_new_one(project: Project) -> None:
     assert project.run("help", "e731").out.startswith("W731: ")
 

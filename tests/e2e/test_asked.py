@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[2]
 # The servers of the machine that runs the tests are not looked for, only those of a test.
 RUN = """
 from orch23.entry import run
-from orch23.providers.loopback_servers import KNOWN_PORTS
+from orch23.features.templates.loopback_servers import KNOWN_PORTS
 KNOWN_PORTS.clear()
 KNOWN_PORTS.update(PORTS)
 run()

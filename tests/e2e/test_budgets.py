@@ -23,7 +23,7 @@ from tests.e2e.pipelines import ends, green, pipeline, prompt
 from tests.loopback import Reply, error_reply, events_reply, loopback, message_events, message_reply
 from tests.project import Project
 
-pytestmark = pytest.mark.usefixtures("priced_programs")
+pytestmark = [pytest.mark.usefixtures("priced_programs"), pytest.mark.needs("vendors")]
 PRICES = "prices: {echo: {input: 1, output: 1}}\n"  # a millionth of a dollar a token, in or out
 MILLION = Decimal(1_000_000)
 ONE = 1024 + 16 + len(b"ask00\nanswer") + 100

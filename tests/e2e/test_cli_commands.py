@@ -58,6 +58,7 @@ def test_stdout_is_one_json_document_and_nothing_is_written(two: Project, argv: 
     assert _everything(two.root) == before
 
 
+@pytest.mark.needs("authoring")
 @pytest.mark.needs("doctor", "inspecting")
 def test_plan_and_status_write_nothing_into_a_new_project(two: Project) -> None:
     before = _everything(two.root)
@@ -117,6 +118,7 @@ def test_a_list_that_is_no_yaml_is_reported_with_its_place_and_no_code_within_th
     assert "E801" not in reported.err
 
 
+@pytest.mark.needs("authoring")
 @pytest.mark.needs("inspecting")
 @pytest.mark.parametrize(
     ("argv", "code", "said"),
@@ -147,6 +149,7 @@ def test_what_makes_no_sense_is_said(two: Project, argv: tuple[str, ...], code: 
     assert said in outcome.err
 
 
+@pytest.mark.needs("authoring")
 def test_inputs_and_outputs_are_in_the_json_of_graph_plan_and_status(project: Project) -> None:
     inputs = ["src/**", "!src/v", {"list": "d/*"}, "n.md#A", {"path": "o", "optional": True}]
     verify = {"inputs": ["t"], "steps": [{"shell": "true"}]}
@@ -284,6 +287,7 @@ def test_show_finds_what_an_attempt_saw_and_said(project: Project) -> None:
     assert project.run("show", "code", "--response").out == "```\nx = 1\n```\n"
 
 
+@pytest.mark.needs("authoring")
 def test_vars_say_where_they_come_from(project: Project) -> None:
     document = {"version": 1, "vars": {"a": 1, "b": "x"}, "stages": {"s": {"shell": "true"}}}
     project.write({"p.yaml": json.dumps(document)})
@@ -291,6 +295,7 @@ def test_vars_say_where_they_come_from(project: Project) -> None:
     assert "b=y   (--set)" in project.run("vars", "p.yaml", "--set", "b=y", "--origin").out
 
 
+@pytest.mark.needs("authoring")
 def test_schema_is_written_where_it_is_wanted(project: Project) -> None:
     assert project.run("schema", "--out", ".orch23/pipeline.schema.json").out == ""
     assert json.loads(project.read(".orch23/pipeline.schema.json")) == project.run("schema").json()

@@ -12,6 +12,8 @@ from tests.openai_server import OpenAIServer, reported, response
 from tests.openai_server import Reply as OpenAIReply
 from tests.project import Project
 
+pytestmark = pytest.mark.needs("vendors")
+
 KEYS = {"ANTHROPIC_API_KEY": "sk-ant-story", "OPENAI_API_KEY": "sk-story"}
 # 40,000 bytes are at most 40,000 tokens, and as the vendor counts them 10,000: $1.00 and $0.25 of input.
 TEXT = "a line of the specification that is 40 c" * 1_000

@@ -104,6 +104,7 @@ def test_a_fresh_stage_is_decided_with_few_calls(tmp_path: Path) -> None:
     assert (many - few) / 20 < MOST_CALLS
 
 
+@pytest.mark.needs("authoring")
 @pytest.mark.usefixtures("steps_reach_outside")
 def test_a_graph_of_known_stages_needs_no_decision(project: Project) -> None:
     project.write({f"in/{i}.txt": "" for i in (100, 101)})

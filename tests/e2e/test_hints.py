@@ -18,6 +18,7 @@ def stages(project: Project, **more: object) -> Project:
     return project.write({"a.txt": "a\n", "pipeline.yaml": json.dumps(document)})
 
 
+@pytest.mark.needs("authoring")
 @pytest.mark.parametrize(
     ("argv", "written", "command"),
     [
@@ -46,6 +47,7 @@ def test_an_option_that_takes_no_argument_is_written_without(project: Project) -
     assert "= help: write `--only`; `orch23 build --help` lists" in refused.err
 
 
+@pytest.mark.needs("authoring")
 def test_every_command_that_writes_a_file_takes_the_short_option(project: Project) -> None:
     stages(project)
     green(project.run("schema", "-o", "s.json"))
@@ -55,6 +57,7 @@ def test_every_command_that_writes_a_file_takes_the_short_option(project: Projec
     assert project.read("b.txt") == "a\n"
 
 
+@pytest.mark.needs("authoring")
 @pytest.mark.parametrize("argv", [("explain",), ("show",), ("accept",), ("release",)])
 @pytest.mark.needs("inspecting", "upkeep")
 def test_a_command_without_a_stage_names_one_that_lists_them(project: Project, argv: tuple[str, ...]) -> None:
@@ -67,6 +70,7 @@ def test_a_command_without_a_stage_names_one_that_lists_them(project: Project, a
     assert "check" in listed
 
 
+@pytest.mark.needs("authoring")
 @pytest.mark.needs("upkeep")
 def test_a_stage_without_files_to_release_names_a_command_that_lists_stages(project: Project) -> None:
     green(stages(project).build())

@@ -355,6 +355,7 @@ def test_a_process_of_a_plugin_can_verify_a_result(project: Project, tmp_path: P
     assert (code, "grep --quiet -- bad out.txt" in reported) == (1, True), reported
 
 
+@pytest.mark.needs("authoring")
 def test_help_explains_the_codes_of_the_plugins_of_a_pipeline(project: Project, install: Install) -> None:
     name = install(CODE.replace("acme_checks", "{name}"), ENTRIES.replace("acme_checks", "{name}"))
     outcome = project.run("help", "ACME1")

@@ -476,6 +476,7 @@ def test_what_a_commit_affects_is_said_in_a_subdirectory(tmp_path: Path) -> None
     assert (found.code, "copy" in found.out) == (0, True), found.err
 
 
+@pytest.mark.needs("authoring")
 @pytest.mark.parametrize(
     ("argv", "command"), [(["help", "biuld"], "orch23 help build"), (["BUILD"], "build"), (["Stauts"], "status")]
 )

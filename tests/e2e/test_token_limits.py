@@ -4,6 +4,8 @@ import pytest
 
 from tests.project import Outcome, Project
 
+pytestmark = pytest.mark.needs("vendors")
+
 SMALL, LARGE = "claude-3-haiku-20240307", "claude-opus-5"
 PIPELINE = """\
 version: 1

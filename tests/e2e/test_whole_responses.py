@@ -105,6 +105,7 @@ def test_only_a_short_response_that_nobody_watches_is_whole(project, interface, 
     assert received["data"]["output_tokens"] > 0
 
 
+@pytest.mark.needs("vendors")
 @pytest.mark.parametrize(
     "interface",
     [
@@ -122,6 +123,7 @@ def test_how_a_response_arrives_is_no_part_of_the_request(project, interface):
     assert project.read("said.txt") == "said\n"
 
 
+@pytest.mark.needs("vendors")
 def test_a_stream_that_was_not_requested_is_an_error_that_may_have_been_charged(project):
     with loopback(events_reply(message_events("said"))) as server:
         vendor = Vendor("provider: anthropic, model: claude-haiku-4-5")

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from orch23.features.batches.results import read_result
+from orch23.features.vendors.anthropic_messages import ANTHROPIC_KEY, AnthropicMessages, message_arguments, read_message
+from orch23.features.vendors.anthropic_sdk import api_error
 from orch23.model.batches import BatchResult, VendorBatch
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.llm import Request
 from orch23.model.server_url import url_origin
-from orch23.providers.anthropic_messages import ANTHROPIC_KEY, AnthropicMessages, message_arguments, read_message
-from orch23.providers.anthropic_sdk import api_error
 from orch23.providers.connections import CONNECT_S
 from orch23.providers.faults import (
     UNEXPECTED_ERRORS,

@@ -9,13 +9,13 @@ from msgspec import Struct, field
 from orch23.features.batches.results import read_result
 from orch23.features.vendors.openai_client import ServerConnection, invalid_reply_error, parse_reply, server_message
 from orch23.features.vendors.openai_responses import read_response, responses_request_body
+from orch23.features.vendors.server_replies import list_at, text_at
 from orch23.model.batches import BatchResult, VendorBatch
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json, json_builtin
 from orch23.model.llm import Request
 from orch23.model.parsing import json_at, parse_json
 from orch23.providers.faults import CLIENT_ERRORS, TransportError, printable_line, status_error
-from orch23.providers.server_replies import list_at, text_at
 
 CALL_S = 300.0
 _LABEL = "orch23"

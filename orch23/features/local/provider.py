@@ -21,12 +21,11 @@ from orch23.features.local import local_model
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
 from orch23.model.errors import ConfigurationError, ProviderError
-from orch23.model.llm import Provider, Request, Response, StopReason, Usage
+from orch23.model.llm import Provider, Request, Response, StopReason, Usage, token_count
 from orch23.model.parsing import json_at, parse_json
 from orch23.providers.adapter import Adapter, CallContext, ProviderContext, nearest_hint, seed_of
 from orch23.providers.connections import CallSockets, OpenCalls
 from orch23.providers.faults import printable_line
-from orch23.providers.server_replies import token_count_at
 
 DEFAULT_SEED = 1
 DEFAULT_TEMPERATURE = 0.0
@@ -240,7 +239,8 @@ def _response(answer: Json, model: str, duration_s: float) -> Response:
         text=text,
         stop=_STOPS.get(str(finish), "unknown"),
         usage=Usage(
-            token_count_at(answer, "usage", "prompt_tokens"), token_count_at(answer, "usage", "completion_tokens")
+            token_count(json_at(answer, "usage", "prompt_tokens")),
+            token_count(json_at(answer, "usage", "completion_tokens")),
         ),
         duration_s=duration_s,
         provenance=f"local {model} on llama.cpp, a toy model",

@@ -6,17 +6,50 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import asdict
 
+from orch23.features.metrics.values import MetricChange, MetricName, MetricValue, finite_number
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
 from orch23.report.diagnostics import markdown_text, visible
 from orch23.report.marks import Style
-from orch23.report.metric_values import change_texts, metric_text
-from orch23.report.values import json_document, pluralize
-from orch23.resolve.metrics import MetricChange, MetricValue, finite_number
+from orch23.report.values import json_document, pluralize, truncate
 
 _HEAD = ("file", "metric", "before", "now", "change", "%")
 # The columns of numbers, which are aligned to the right.
 _NUMBERS = frozenset({2, 3, 4, 5})
+_MAX_TEXT = 40
+_ABSENT = "-"
+
+
+def metric_text(name: MetricName) -> str:
+    """Return a name as it is shown: `loss.train`."""
+    return ".".join(name)
+
+
+def value_text(value: MetricValue | None, *, exact: bool = False) -> str:
+    """Return a value as it is shown: floats with six significant digits if not `exact`, long strings shortened."""
+    match value:
+        case None:
+            return _ABSENT
+        case bool():
+            return str(value).lower()
+        case float():
+            return str(value) if exact else f"{value:.6g}"
+        case int():
+            return str(value)
+        case _:
+            return truncate(value, _MAX_TEXT)
+
+
+def change_texts(change: MetricChange) -> tuple[str, str, str, str]:
+    """Return value before, value now, difference, and difference in percent; empty where there is none."""
+    before, now = value_text(change.before), value_text(change.now)
+    if before == now and change.status == "changed":
+        before, now = (value_text(one, exact=True) for one in (change.before, change.now))
+    difference, percent = change.difference, change.percent
+    if change.status == "same" or difference is None:
+        return before, now, "", ""
+    words = f"{difference:+d}" if isinstance(difference, int) else f"{difference:+.6g}"
+    return before, now, words, "" if percent is None else f"{percent:+.1f}%"
 
 
 class ComparedState(Struct, frozen=True, kw_only=True):

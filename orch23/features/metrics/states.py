@@ -10,15 +10,15 @@ from orch23.decide.list_expansion import expand_each, first_plan
 from orch23.execute.git_revision import GitRevision, lock_at
 from orch23.features.metrics.comparison import ComparedState
 from orch23.features.metrics.revision_view import ReadEntry
+from orch23.features.metrics.run_metrics import StageFile, runs_with_metrics, stage_keys, stored_metrics
+from orch23.features.metrics.values import MAX_METRICS_BYTES, MetricsError, MetricValues, read_metrics
 from orch23.load.pipeline import parse_pipeline
 from orch23.load.yaml_errors import decode_text
 from orch23.model.digest import FileEntry, digest_bytes
 from orch23.model.errors import InvalidInputError, MissingBytesError, NotFoundError, SafetyError
 from orch23.model.pipeline import ForeachStage, Pipeline, Stage, family_of
-from orch23.resolve.metrics import MAX_METRICS_BYTES, MetricsError, MetricValues, read_metrics
 from orch23.resolve.slices import YamlReader
 from orch23.store.lock_file import lock_path
-from orch23.store.run_metrics import StageFile, runs_with_metrics, stage_keys, stored_metrics
 from orch23.store.safe_files import read_and_close
 
 

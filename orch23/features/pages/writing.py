@@ -15,6 +15,8 @@ from orch23.cli.console import Console
 from orch23.cli.named_files import write_named_file
 from orch23.cli.opening import project_root, select_run
 from orch23.cli.project_loading import read_yaml
+from orch23.features.metrics.run_metrics import RunMetrics, runs_with_metrics, stored_metrics
+from orch23.features.metrics.values import MetricsError, MetricValues, read_metrics
 from orch23.features.pages.html.changes import ChangeReader, Changes, no_changes
 from orch23.features.pages.html.compose import PageSources, compose_page
 from orch23.features.pages.html.metrics import NO_METRICS, MetricsHistory
@@ -30,11 +32,9 @@ from orch23.model.patterns import lazy_pattern
 from orch23.model.run_facts import RunFacts
 from orch23.report.diagnostics import visible
 from orch23.report.formats import event_redactor
-from orch23.resolve.metrics import MetricsError, MetricValues, read_metrics
 from orch23.store.access import foreign_store_warning
 from orch23.store.project_store import ProjectStore, open_store
 from orch23.store.run_logs import AttemptFiles, journal_pipeline, pipeline_journals, read_journal, run_ids
-from orch23.store.run_metrics import RunMetrics, runs_with_metrics, stored_metrics
 
 STDOUT = "-"
 # The name of a file of an attempt is in the journal, which may come from anywhere: it must not lead out of the folder.

@@ -35,8 +35,9 @@ from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Digest, FileEntry
 from orch23.model.errors import CacheFault, ConfigurationError, MissingBytesError
 from orch23.model.ports import FileContentStore, SharedCache
+from orch23.store.content_store import DiskContentStore
 from orch23.store.input_files import new_file
-from orch23.store.scratch import ScratchContents, open_scratch
+from orch23.store.tree_removal import remove_tree
 
 _LOOK_EACH_S = 0.2
 _CLOSE_WITHIN_S = 20.0
@@ -78,9 +79,9 @@ class StoredInputs:
 
 
 class _Generation(Struct):
-    """A content store with the executors that use it, and how many actions run with it."""
+    """A temporary content store with the executors that use it, and how many actions run with it."""
 
-    scratch: ScratchContents
+    contents: DiskContentStore
     idle: list[LocalExecutor] = field(default_factory=list)
     users: int = 0
 
@@ -173,7 +174,7 @@ class RemoteWorker:
         digest = parse_digest(digest_text)
         cache = self._cache(self._cache_url or cache_url)
         with self._generation() as generation:
-            contents = generation.scratch.contents
+            contents = generation.contents
             transfers = Transfers(cache, contents)
             if missing := transfers.fetch([digest]):
                 return Reply(missing=missing)
@@ -224,8 +225,9 @@ class RemoteWorker:
     @contextmanager
     def _generation(self) -> Iterator[_Generation]:
         with self._changed:
-            if not self._generations or self._generations[-1].scratch.added_bytes > self._scratch_bytes:
-                self._generations.append(_Generation(open_scratch(self._folder / "blobs")))
+            if not self._generations or self._generations[-1].contents.added_bytes > self._scratch_bytes:
+                contents = DiskContentStore(self._folder / "blobs" / os.urandom(8).hex())
+                self._generations.append(_Generation(contents))
             generation = self._generations[-1]
             generation.users += 1
         try:
@@ -239,13 +241,13 @@ class RemoteWorker:
         for generation in [one for one in self._generations[:-1] if not one.users]:
             self._generations.remove(generation)
             self._retired += generation.idle
-            generation.scratch.remove()
+            remove_tree(generation.contents.folder)
 
     @contextmanager
     def _executor(self, generation: _Generation) -> Iterator[LocalExecutor]:
         """Yield an executor of its own for one action: `cancel` of an executor cancels all of its actions."""
         with self._changed:
-            executor = generation.idle.pop() if generation.idle else self._new_executor(generation.scratch.contents)
+            executor = generation.idle.pop() if generation.idle else self._new_executor(generation.contents)
             self._running.add(executor)
             if self._is_closed:
                 executor.cancel()

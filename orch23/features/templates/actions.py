@@ -26,6 +26,7 @@ from orch23.features.templates.dry_run import (
     no_template_error,
     project_templates,
 )
+from orch23.features.templates.loopback_servers import find_servers
 from orch23.features.templates.rendering import RenderRequest
 from orch23.features.templates.source import TemplateSource, builtin_templates, find_source
 from orch23.language.schema import published_schema
@@ -34,7 +35,6 @@ from orch23.model.digest import Json
 from orch23.model.errors import ExitCode, Orch23Error
 from orch23.model.features import READY_MODELS, is_installed, load_feature
 from orch23.model.step import Grant
-from orch23.providers.loopback_servers import find_servers
 from orch23.report.diagnostics import visible
 from orch23.report.values import json_document
 from orch23.store.project_store import open_store

@@ -1,1 +1,1 @@
-"""The providers `openai`, `azure`, `bedrock` and `vertex`, with OpenAI's batches."""
+"""The providers `anthropic`, `openai`, `azure`, `bedrock` and `vertex`."""

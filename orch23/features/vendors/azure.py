@@ -11,11 +11,11 @@ from orch23.features.vendors.openai_client import (
     http_client,
     without_environment,
 )
+from orch23.features.vendors.vendor_adapters import CloudAdapter
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.server_url import normalize_url, url_fault
 from orch23.providers.adapter import library_errors
 from orch23.providers.connections import ClientConnection, TlsContexts
-from orch23.providers.vendor_adapters import CloudAdapter
 
 if TYPE_CHECKING:
     from openai import AzureOpenAI

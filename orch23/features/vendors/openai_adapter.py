@@ -12,6 +12,7 @@ from orch23.features.vendors.openai_client import (
     is_object_schema,
 )
 from orch23.features.vendors.openai_responses import ResponsesApi, SubmittedResponses
+from orch23.features.vendors.vendor_adapters import ServerAdapter, VendorAdapter
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
 from orch23.model.features import BATCHES, load_feature
@@ -20,7 +21,6 @@ from orch23.model.server_url import url_fault
 from orch23.providers.adapter import CallContext, ProviderContext, library_errors, unsupported_error
 from orch23.providers.connections import ClientConnection, TlsContexts, shared_connections
 from orch23.providers.media import OPENAI_MEDIA
-from orch23.providers.vendor_adapters import ServerAdapter, VendorAdapter
 from orch23.providers.wire import wire_schema
 
 if TYPE_CHECKING:

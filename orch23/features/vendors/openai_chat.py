@@ -19,6 +19,7 @@ from orch23.features.vendors.openai_client import (
     stream_objects,
     token_usage,
 )
+from orch23.features.vendors.server_replies import MAX_RESPONSE_CHARACTERS, join_text, text_at
 from orch23.model.digest import Json
 from orch23.model.llm import Pace, Request, Response, StopReason, Usage
 from orch23.model.media import Media
@@ -28,7 +29,6 @@ from orch23.providers.adapter import seed_of
 from orch23.providers.cache_marks import cache_fields
 from orch23.providers.faults import TransportError, incomplete_error, timeout_error, too_long_error, unknown_stop_error
 from orch23.providers.media import data_url
-from orch23.providers.server_replies import MAX_RESPONSE_CHARACTERS, join_text, text_at
 
 _PATH = "/chat/completions"
 _UNFINISHED = "it has no finish reason"

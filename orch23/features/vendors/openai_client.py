@@ -7,6 +7,14 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from orch23.features.vendors.known_models import is_unknown_model, with_known_models
+from orch23.features.vendors.server_replies import (
+    EVENT_STREAM,
+    IDENTITY_ENCODING,
+    MAX_REPLY_BYTES,
+    limit_reply,
+    text_at,
+    token_count_at,
+)
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
 from orch23.model.llm import Pace, Request, Usage
@@ -36,14 +44,6 @@ from orch23.providers.faults import (
     with_key_variable,
 )
 from orch23.providers.model_facts import facts_of
-from orch23.providers.server_replies import (
-    EVENT_STREAM,
-    IDENTITY_ENCODING,
-    MAX_REPLY_BYTES,
-    limit_reply,
-    text_at,
-    token_count_at,
-)
 
 if TYPE_CHECKING:
     from openai import DefaultHttpxClient, OpenAI, Stream

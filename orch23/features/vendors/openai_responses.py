@@ -23,6 +23,7 @@ from orch23.features.vendors.openai_client import (
     server_message,
     token_usage,
 )
+from orch23.features.vendors.server_replies import list_at, text_at, token_count_at
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
 from orch23.model.errors import ProviderError
@@ -35,7 +36,6 @@ from orch23.providers.cache_marks import cache_fields
 from orch23.providers.connections import OpenCalls
 from orch23.providers.faults import NotCollectedError, TransportError, timeout_error, unknown_stop_error
 from orch23.providers.media import data_url
-from orch23.providers.server_replies import list_at, text_at, token_count_at
 
 _WAITING = frozenset({"queued", "in_progress"})
 _ENDED = frozenset({"completed", "incomplete"})

@@ -12,11 +12,11 @@ from orch23.features.vendors.openai_client import (
     token_usage,
 )
 from orch23.features.vendors.openai_responses import ResponsesProvider, read_response, responses_request_body
+from orch23.features.vendors.server_replies import MAX_RESPONSE_CHARACTERS, text_at
 from orch23.model.digest import Json
 from orch23.model.llm import Request, Response, Usage
 from orch23.model.parsing import json_at
 from orch23.providers.faults import TransportError, incomplete_error, too_long_error
-from orch23.providers.server_replies import MAX_RESPONSE_CHARACTERS, text_at
 
 if TYPE_CHECKING:
     from openai import Stream

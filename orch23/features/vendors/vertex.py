@@ -8,15 +8,15 @@ from typing import Any, Final
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from orch23.features.vendors.anthropic_messages import AnthropicMessages, ClaudeAdapter
+from orch23.features.vendors.anthropic_sdk import anthropic_client
+from orch23.features.vendors.vendor_adapters import CloudAdapter
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ConfigurationError
 from orch23.model.llm import Provider, Request, Response
 from orch23.model.server_url import normalize_url
 from orch23.providers.adapter import CallContext, ProviderContext, library_errors
-from orch23.providers.anthropic_messages import AnthropicMessages, ClaudeAdapter
-from orch23.providers.anthropic_sdk import anthropic_client
 from orch23.providers.connections import ClientConnection, shared_connections
-from orch23.providers.vendor_adapters import CloudAdapter
 
 REGION: Final = "CLOUD_ML_REGION"
 PROJECT: Final = "ANTHROPIC_VERTEX_PROJECT_ID"

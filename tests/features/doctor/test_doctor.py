@@ -27,6 +27,7 @@ def asking(project: Project, provider: str, server: Loopback, more: str = "") ->
     return project.write({"pipeline.yaml": f"{text}base_url: '{server.url}', returns: text}}\n{more}", "p.j2": "x"})
 
 
+@pytest.mark.needs("vendors")
 @pytest.mark.parametrize("name", ["anthropic", pytest.param("openai", marks=pytest.mark.needs("vendors"))])
 def test_a_vendor_needs_a_library_and_a_key(project: Project, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     variable = f"{name.upper()}_API_KEY"
@@ -107,6 +108,7 @@ def test_a_web_page_or_no_response_is_not_a_model(project: Project, provider: st
     assert "cannot be reached" in str(gone["value"])
 
 
+@pytest.mark.needs("vendors")
 @pytest.mark.parametrize("provider", ["anthropic", pytest.param("openai", marks=pytest.mark.needs("vendors"))])
 def test_a_model_is_looked_up_at_its_server_and_not_at_its_alias(project: Project, provider: str) -> None:
     with loopback(json_reply({"id": "m-1"})) as server:
@@ -115,6 +117,7 @@ def test_a_model_is_looked_up_at_its_server_and_not_at_its_alias(project: Projec
     assert len(server.asked) == 1
 
 
+@pytest.mark.needs("vendors")
 def test_a_provider_that_is_not_ready_is_not_called(project: Project) -> None:
     with loopback() as server:
         found = findings(asking(project, "anthropic", server), "--online")

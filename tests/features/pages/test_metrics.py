@@ -7,6 +7,8 @@ from collections.abc import Mapping
 import pytest
 from msgspec import UNSET
 
+from orch23.features.metrics.run_metrics import RunMetrics, StageFile
+from orch23.features.metrics.values import MetricsError, MetricValues
 from orch23.features.pages.html.metrics import (
     MAX_VERSIONS,
     PLOT_HEIGHT,
@@ -19,8 +21,6 @@ from orch23.features.pages.html.page import MetricRow, MetricsView
 from orch23.model.event import RunStarted, StageFinished
 from orch23.model.event_data import StageStatus
 from orch23.model.run_facts import RunFacts, StageFacts
-from orch23.resolve.metrics import MetricsError, MetricValues
-from orch23.store.run_metrics import RunMetrics, StageFile
 
 
 def _stage(name: str, status: StageStatus, files: Mapping[str, str] | None = None) -> StageFacts:

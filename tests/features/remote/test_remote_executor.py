@@ -387,7 +387,7 @@ def test_a_digest_is_one_string() -> None:
 
 def forget_blobs(worker: RemoteWorker) -> None:
     """Let a worker begin with no blob, as a new one does."""
-    worker._generations[-1].scratch.contents.added_bytes = 1 << 60
+    worker._generations[-1].contents.added_bytes = 1 << 60
 
 
 # ---- resources and slots ---------------------------------------------------------------------------

@@ -17,6 +17,8 @@ from orch23.steps.llm.spec import LLMStep
 from orch23.steps.shell.spec import ShellStep
 from orch23.store.run_statistics import StageStatistics
 
+pytestmark = pytest.mark.needs("vendors")
+
 ZERO = Decimal(0)
 MILLION = Decimal(1_000_000)
 OWN = {"big": Price(input=MILLION, output=10 * MILLION), "huge": Price(input=10 * MILLION, output=100 * MILLION)}

@@ -78,6 +78,7 @@ def test_every_code_has_a_title_and_an_explanation(code: str) -> None:
     assert text.endswith((".", ".`")), code
 
 
+@pytest.mark.needs("authoring")
 def test_help_explains_every_code(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["help", "e802"]) == ExitCode.OK
     assert capsys.readouterr().out.startswith("E802: unknown key\n\n")

@@ -25,13 +25,15 @@ OF_MODELS = frozenset(
         *(
             f"providers.{vendor}"
             for vendor in (
-                "anthropic_messages",
                 "command",
                 "scripted",
             )
         ),
         "features.local.provider",
-        *(f"features.vendors.{vendor}" for vendor in ("openai_adapter", "azure", "bedrock", "vertex")),
+        *(
+            f"features.vendors.{vendor}"
+            for vendor in ("anthropic_messages", "openai_adapter", "azure", "bedrock", "vertex")
+        ),
         *("proposal.proposal", "proposal.omissions", "proposal.response_parser", "language.evaluation"),
     )
 )
@@ -45,7 +47,7 @@ OF_CHECKS = frozenset({"orch23_checks.work_orders", "orch23.checks.json_schema",
 OF_OTHERS = frozenset(
     f"orch23.{name}"
     for name in (
-        *("cli.pages", "cli.actions.pipeline", "cli.commands.inspecting"),
+        *("cli.pages", "cli.actions.pipeline", "cli.commands.checking"),
         *(f"features.{module}" for module in ("metrics.affected", "doctor.checks", "inspecting.explain")),
         "features.upkeep.outputs",
     )

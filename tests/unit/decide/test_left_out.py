@@ -2,8 +2,8 @@
 
 import pytest
 
-from orch23.decide.left_out import left_out_errors
 from orch23.decide.ownership import check_left_out
+from orch23.decide.unmatched_inputs import left_out_errors
 from orch23.load.pipeline import parse_pipeline
 from orch23.model.errors import InvalidInputError
 from orch23.model.pipeline import Pipeline

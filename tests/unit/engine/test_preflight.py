@@ -23,6 +23,8 @@ from orch23.text.secrets import Secrets
 from tests.doubles import FakeProvider, NoFiles
 from tests.unit.engine.rig import ROOT, Project, answer, asks, entry, stage
 
+pytestmark = pytest.mark.needs("vendors")
+
 KEYS = {"ANTHROPIC_API_KEY": "a-key", "OPENAI_API_KEY": "a-key"}
 VENDOR = LLMStep(provider="anthropic", model="some-model", prompt="p.j2")
 OWN_SERVER = LLMStep(provider="anthropic", model="m", prompt="p.j2", base_url="https://models.example.com/v1")

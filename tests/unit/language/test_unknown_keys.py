@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 
 from orch23.language.unknown_keys import KEY_VARIABLES, hint_of_place, hint_of_secret
-from orch23.providers.anthropic_messages import ANTHROPIC_KEY
 from orch23.text.secret_patterns import is_secret_key, mask_secrets
 
 LLM: dict[str, Any] = {"properties": {"model": {}, "prompt": {}}}
@@ -14,7 +13,8 @@ STAGE = {"properties": {"inputs": {}, "promote": {}, "llm": LLM, "shell": {"oneO
 
 @pytest.mark.needs("vendors")
 def test_the_variables_are_those_that_the_providers_read() -> None:
-    from orch23.features.vendors.azure import AZURE_KEY  # noqa: PLC0415 - of the feature
+    from orch23.features.vendors.anthropic_messages import ANTHROPIC_KEY  # noqa: PLC0415 - of the feature
+    from orch23.features.vendors.azure import AZURE_KEY  # noqa: PLC0415 - likewise
     from orch23.features.vendors.openai_client import OPENAI_KEY  # noqa: PLC0415 - likewise
 
     assert {"anthropic": ANTHROPIC_KEY, "openai": OPENAI_KEY, "azure": AZURE_KEY} == KEY_VARIABLES

@@ -13,6 +13,8 @@ from orch23.providers.registry import batches_of
 from orch23.steps.llm.spec import LLMStep
 from tests.doubles import CONSENT, FakeProvider
 
+pytestmark = pytest.mark.needs("vendors")
+
 
 def context(environ: dict[str, str], **given: Any) -> ProviderContext:
     return ProviderContext(

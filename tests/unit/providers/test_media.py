@@ -6,7 +6,6 @@ import pytest
 
 from orch23.model.llm import CachePolicy, Message, Request
 from orch23.model.media import Media
-from orch23.providers.anthropic_messages import message_arguments
 from orch23.providers.media import ANTHROPIC_MEDIA, OPENAI_MEDIA, MediaLimits, media_errors, media_tokens, pdf_pages
 
 PLAIN = b"%PDF-1.4\n<< /Type /Pages /Count 2 >> << /Type /Page >> <</Type/Page/Parent 1 0 R>>"
@@ -78,7 +77,10 @@ def test_numbers_and_sizes_over_the_limits_are_errors() -> None:
     assert "take 124 bytes" in found[3]
 
 
+@pytest.mark.needs("vendors")
 def test_marks_of_the_cache_are_at_the_same_text_with_a_picture_before_them() -> None:
+    from orch23.features.vendors.anthropic_messages import message_arguments  # noqa: PLC0415 - of the feature
+
     picture = media("a.png", b"x", "image/png")
     before, after = "rules\n" * 1000 + picture.marker + "more\n" * 10, "the rest\n"
     sent = message_arguments(request(picture, text=before + after, stable=len(before)))["messages"][0]["content"]

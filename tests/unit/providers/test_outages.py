@@ -3,7 +3,7 @@
 from msgspec.structs import replace
 
 from orch23.model.llm import Message, Request
-from orch23.providers.outages import PATIENCE_S, PAUSE_S, PROBE_S, Outages
+from orch23.providers.retries import PATIENCE_S, PAUSE_S, PROBE_S, Outages
 from tests.doubles import FakeClock
 
 SAID = (Message("user", "hello"),)

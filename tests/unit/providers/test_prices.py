@@ -186,6 +186,7 @@ def test_what_is_kept_for_an_hour_has_a_price_of_its_own() -> None:
     assert replace(tariff, cache_write_1h=None).cost(usage) == Decimal(200 * 10 + 500 * 1 + 300 * 20) / MILLION
 
 
+@pytest.mark.needs("vendors")
 @pytest.mark.parametrize("model", ["claude-opus-5", "claude-sonnet-5-5", "claude-haiku-5-5"])
 def test_an_hour_costs_twice_the_price_of_input(model: str) -> None:
     tariff = Prices().tariff_of("anthropic", model)

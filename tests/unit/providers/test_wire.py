@@ -253,6 +253,7 @@ def test_each_kind_of_response_has_its_wire_schema(returns, expected) -> None:
     assert wire_schema(LLMStep(provider="anthropic", model="m", prompt="p", returns="json"), None) is None
 
 
+@pytest.mark.needs("vendors")
 def test_no_client_library_is_imported_to_make_it() -> None:
     script = (
         "import sys; from orch23.providers.registry import ADAPTERS; "

@@ -225,16 +225,19 @@ def call(name: str, **more: Any) -> Stage:
     return asks(name, step=model(**facts))
 
 
+@pytest.mark.needs("vendors")
 def test_each_provider_is_prepared_once(calls: Calls) -> None:
     stages = [call("a"), stage("shell"), call("b"), call("c", provider="openai"), call("d", provider="command")]
     assert calls.prepare(*stages) == ["anthropic m", "openai m"]
 
 
+@pytest.mark.needs("vendors")
 def test_the_model_of_the_first_attempt_is_prepared(calls: Calls) -> None:
     one = call("a")
     assert calls.prepare(replace(one, retry=replace(one.retry, escalate=("small", "large")))) == ["anthropic small"]
 
 
+@pytest.mark.needs("vendors")
 def test_a_stage_with_a_recorded_exchange_is_not_prepared(calls: Calls) -> None:
     calls.record("a")
     calls.record("each@one", "answers")
@@ -242,6 +245,7 @@ def test_a_stage_with_a_recorded_exchange_is_not_prepared(calls: Calls) -> None:
     assert calls.prepare(call("a"), call("other")) == ["anthropic m"]
 
 
+@pytest.mark.needs("vendors")
 def test_committed_exchanges_are_those_of_the_stages_that_name_their_folder(calls: Calls) -> None:
     calls.record("a", "answers")
     (calls.exchanges._local("0" * 64)).unlink()
@@ -257,12 +261,14 @@ def test_a_damaged_exchange_is_left_to_the_call(calls: Calls) -> None:
     assert calls.exchanges.damaged == []
 
 
+@pytest.mark.needs("vendors")
 def test_a_new_sample_of_a_recorded_exchange_is_prepared(calls: Calls) -> None:
     calls.record("a")
     assert calls.prepare(call("a", mode="record")) == ["anthropic m"]
     assert calls.prepare(call("a"), resample=frozenset({"a"})) == ["anthropic m"] * 2
 
 
+@pytest.mark.needs("vendors")
 @pytest.mark.parametrize(
     ("facts", "more"),
     [

@@ -4,12 +4,19 @@ from collections.abc import Callable, Mapping, Sequence
 
 from msgspec import UNSET, Struct
 
+from orch23.features.metrics.comparison import change_texts, metric_text, value_text
+from orch23.features.metrics.run_metrics import RunMetrics, StageFile, files_of
+from orch23.features.metrics.values import (
+    MetricChange,
+    MetricName,
+    MetricsError,
+    MetricValues,
+    compare_metrics,
+    finite_number,
+)
 from orch23.features.pages.html.page import MetricRow, MetricsView, PlotView
 from orch23.model.run_facts import RunFacts
-from orch23.report.metric_values import change_texts, metric_text, value_text
 from orch23.report.values import pluralize, truncate
-from orch23.resolve.metrics import MetricChange, MetricName, MetricsError, MetricValues, compare_metrics, finite_number
-from orch23.store.run_metrics import RunMetrics, StageFile, files_of
 
 PLOT_WIDTH, PLOT_HEIGHT = 120, 28
 MAX_VERSIONS = 20

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orch23.cli.project_loading import read_yaml
-from orch23.resolve.metrics import (
+from orch23.features.metrics.values import (
     MAX_METRICS_BYTES,
     MetricChange,
     MetricsError,

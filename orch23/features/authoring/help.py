@@ -9,8 +9,8 @@ import click
 
 from orch23.cli.console import Console
 from orch23.cli.group import COMMAND_NAMES
-from orch23.cli.opening import named_plugins
 from orch23.cli.pages import diagnostic_codes, find_page, page_names, page_titles
+from orch23.features.authoring.pipelines import named_plugins
 from orch23.model.diagnostic import Diagnostic, nearest_names
 from orch23.model.errors import InvalidInputError, NotFoundError
 from orch23.model.plugins import plugin_codes

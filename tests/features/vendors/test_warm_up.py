@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from orch23.providers.anthropic_sdk import WarmUp, warm_up_anthropic
+from orch23.features.vendors.anthropic_sdk import WarmUp, warm_up_anthropic
 
 
 def ended() -> None:

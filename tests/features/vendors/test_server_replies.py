@@ -2,7 +2,7 @@
 
 import pytest
 
-from orch23.providers.server_replies import token_count_at
+from orch23.features.vendors.server_replies import token_count_at
 
 
 @pytest.mark.parametrize("odd", [-1, 0, 10**13, 1.5, "7", True, None, [7], {"n": 7}])

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from orch23.model.digest import Json
+from orch23.model.llm import token_count
 from orch23.model.parsing import MAX_JSON_DEPTH, json_at
 from orch23.providers.connections import CallSockets
 from orch23.providers.faults import (
@@ -21,9 +22,6 @@ from orch23.providers.faults import (
     too_long_error,
 )
 from orch23.providers.rate_limits import report_reply
-
-# Far more than any request has: a larger number is not a count.
-_MOST_TOKENS = 10**12
 
 
 def list_at(value: Json, *path: str | int) -> tuple[Json, ...]:
@@ -41,11 +39,6 @@ def text_at(value: Json, *path: str | int) -> str:
 def token_count_at(value: Json, *path: str | int) -> int:
     """Return the number of tokens at a path; 0 if there is none."""
     return token_count(json_at(value, *path))
-
-
-def token_count(value: object) -> int:
-    """Return a number of tokens; 0 for anything else. A negative number would reduce the cost of the run."""
-    return value if isinstance(value, int) and not isinstance(value, bool) and 0 < value <= _MOST_TOKENS else 0
 
 
 _NOTHING = (b"", b"[DONE]")

@@ -13,6 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, field
 
+from orch23.features.vendors.server_replies import (
+    AWS_STREAM,
+    EVENT_STREAM,
+    IDENTITY_ENCODING,
+    limit_reply,
+    require_event_names,
+)
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
 from orch23.model.llm import Request, Usage
@@ -25,13 +32,6 @@ from orch23.providers.faults import (
     printable_line,
     status_error,
     with_key_variable,
-)
-from orch23.providers.server_replies import (
-    AWS_STREAM,
-    EVENT_STREAM,
-    IDENTITY_ENCODING,
-    limit_reply,
-    require_event_names,
 )
 
 if TYPE_CHECKING:

@@ -6,11 +6,11 @@ from pathlib import Path
 
 from msgspec import UNSET, Struct
 
+from orch23.features.metrics.values import MAX_METRICS_BYTES, MetricsError, over_size
 from orch23.model.digest import Digest
 from orch23.model.errors import MissingBytesError
 from orch23.model.event import StageFinished
 from orch23.model.ports import ContentStore
-from orch23.resolve.metrics import MAX_METRICS_BYTES, MetricsError, over_size
 from orch23.store.run_logs import past_events, pipeline_journals
 
 # `report` must not read the journals of years to find a pipeline without metrics.

@@ -3,11 +3,11 @@
 import pytest
 from msgspec import Struct, field
 
-from orch23.attempt.token_counting import CountingProvider
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import LimitError
 from orch23.model.llm import Message, Request, Response
 from orch23.providers.faults import TransportError
+from orch23.providers.middleware import CountingProvider
 from orch23.providers.model_facts import ModelFacts
 
 CONTEXT = 5_000

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 from msgspec import UNSET
 
+from orch23.features.metrics import run_metrics
+from orch23.features.metrics.run_metrics import StageFile, runs_with_metrics, stage_keys
 from orch23.model.event import Event, RunStarted, StageFinished
 from orch23.model.event_data import StageStatus
-from orch23.store import run_metrics
 from orch23.store.run_logs import Journal
-from orch23.store.run_metrics import StageFile, runs_with_metrics, stage_keys
 
 
 def _write(logs: Path, run: str, *ends: tuple[str, StageFinished], pipeline: str = "pipeline.yaml") -> None:

@@ -7,8 +7,7 @@ import pytest
 
 from orch23.checks.check import CheckInput
 from orch23.checks.python_syntax import PYTHON_SYNTAX
-from orch23.model.python_source import WARNING_FILTERS_LOCK
-from orch23.text.source_syntax import python_tree
+from orch23.text.source_syntax import WARNING_FILTERS_LOCK, python_tree
 
 
 def test_all_readers_of_python_source_share_one_lock(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,11 +9,11 @@ from functools import cache, partial
 
 import pytest
 
+from orch23.features.vendors import server_replies
+from orch23.features.vendors.anthropic_messages import AnthropicMessages
+from orch23.features.vendors.server_replies import MAX_EVENT_BYTES, MAX_EVENT_LINES, MAX_REPLY_BYTES, split_events
 from orch23.model.llm import Message, Provider, Request
-from orch23.providers import server_replies
-from orch23.providers.anthropic_messages import AnthropicMessages
 from orch23.providers.faults import TransportError
-from orch23.providers.server_replies import MAX_EVENT_BYTES, MAX_EVENT_LINES, MAX_REPLY_BYTES, split_events
 from tests.loopback import Reply, loopback, message_reply
 
 pytestmark = pytest.mark.slow  # each reply takes its time
@@ -198,8 +198,8 @@ def test_an_error_without_end_is_read_as_far_as_it_is_shown(client: str) -> None
 
 @every_stream
 def test_a_response_has_its_own_limit(client: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    module = "providers.anthropic_messages" if client == "anthropic" else "features.vendors.openai_chat"
-    monkeypatch.setattr(f"orch23.{module}.MAX_RESPONSE_CHARACTERS", 9)
+    module = "anthropic_messages" if client == "anthropic" else "openai_chat"
+    monkeypatch.setattr(f"orch23.features.vendors.{module}.MAX_RESPONSE_CHARACTERS", 9)
     parts = b'data: {"choices": [{"delta": {"content": "12345"}}]}\n\n'
     reply = message_reply("12345", "67890") if client == "anthropic" else Reply(200, EVENTS, (parts, parts))
     found = fault_of(client, reply)

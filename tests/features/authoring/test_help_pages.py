@@ -17,7 +17,7 @@ from orch23.cli.pages import diagnostic_codes, find_page, page_names
 from scripts.docs_pages import expand, read_groups
 from tests.project import Project
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 NAMED = re.compile(r"`orch23 help ([\w/-]+)`")
 
 

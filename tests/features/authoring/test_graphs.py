@@ -2,7 +2,7 @@
 
 import json
 
-from orch23.cli.actions.pipeline import graph_dot, graph_json, graph_mermaid, graph_text
+from orch23.features.authoring.pipelines import graph_dot, graph_json, graph_mermaid, graph_text
 from orch23.model.pipeline import Foreach, ForeachStage, Pipeline, Stage
 from orch23.model.plan import Edge, Plan
 from orch23.steps.shell.spec import ShellStep

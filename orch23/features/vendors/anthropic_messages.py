@@ -4,14 +4,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from orch23.model.diagnostic import Diagnostic
-from orch23.model.digest import Json
-from orch23.model.features import BATCHES, load_feature
-from orch23.model.llm import Message, Provider, Request, Response, StopReason, Usage
-from orch23.model.media import Media
-from orch23.model.server_url import recordable_model, url_fault
-from orch23.providers.adapter import CallContext, ProviderContext, library_errors, nearest_hint, unsupported_error
-from orch23.providers.anthropic_sdk import (
+from orch23.features.vendors.anthropic_sdk import (
     WarmUp,
     anthropic_client,
     api_error,
@@ -21,6 +14,15 @@ from orch23.providers.anthropic_sdk import (
     json_message,
     warm_up_anthropic,
 )
+from orch23.features.vendors.server_replies import MAX_RESPONSE_CHARACTERS, join_text, text_at
+from orch23.features.vendors.vendor_adapters import ServerAdapter, VendorAdapter
+from orch23.model.diagnostic import Diagnostic
+from orch23.model.digest import Json
+from orch23.model.features import BATCHES, load_feature
+from orch23.model.llm import Message, Provider, Request, Response, StopReason, Usage, token_count
+from orch23.model.media import Media
+from orch23.model.server_url import recordable_model, url_fault
+from orch23.providers.adapter import CallContext, ProviderContext, library_errors, nearest_hint, unsupported_error
 from orch23.providers.cache_marks import cache_marks, marked_content
 from orch23.providers.connections import (
     CONNECT_S,
@@ -43,8 +45,6 @@ from orch23.providers.faults import (
 )
 from orch23.providers.media import ANTHROPIC_MEDIA, base64_text
 from orch23.providers.model_facts import facts_of
-from orch23.providers.server_replies import MAX_RESPONSE_CHARACTERS, join_text, text_at, token_count
-from orch23.providers.vendor_adapters import ServerAdapter, VendorAdapter
 from orch23.providers.wire import wire_schema
 from orch23.steps.llm.spec import LLMStep
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from orch23.providers.server_replies import require_event_names
+from orch23.features.vendors.server_replies import require_event_names
 
 WHOLE = (
     b'event: ping\ndata: {"a": 1}\n\n: a comment\n\nid: 3\nevent:b\ndata:2\ndata: 3\r\n\r\ndata: [DONE]\n\nevent: x\n\n'

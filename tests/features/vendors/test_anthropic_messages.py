@@ -18,17 +18,17 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from orch23.model.errors import ProviderError
-from orch23.model.llm import CachePolicy, Message, Request, Response, SystemUsers, Usage
-from orch23.providers import registry
-from orch23.providers.adapter import CallContext, ProviderContext
-from orch23.providers.anthropic_messages import (
+from orch23.features.vendors.anthropic_messages import (
     ANTHROPIC_KEY,
     API_VERSION,
     AnthropicMessages,
     message_arguments,
 )
-from orch23.providers.anthropic_sdk import WarmUp, warm_up_anthropic
+from orch23.features.vendors.anthropic_sdk import WarmUp, warm_up_anthropic
+from orch23.model.errors import ProviderError
+from orch23.model.llm import CachePolicy, Message, Request, Response, SystemUsers, Usage
+from orch23.providers import registry
+from orch23.providers.adapter import CallContext, ProviderContext
 from orch23.providers.connections import ClientPool, OpenCalls
 from orch23.providers.faults import TransportError
 from orch23.providers.middleware import MeteredProvider
@@ -606,7 +606,7 @@ def test_the_efforts_are_those_of_the_sdk() -> None:
 
     from anthropic.types import OutputConfigParam  # noqa: PLC0415 - heavy
 
-    from orch23.providers.anthropic_messages import EFFORTS  # noqa: PLC0415 - likewise
+    from orch23.features.vendors.anthropic_messages import EFFORTS  # noqa: PLC0415 - likewise
 
     literal = get_args(get_type_hints(OutputConfigParam)["effort"])[0]
     assert set(get_args(literal)) == set(EFFORTS)
