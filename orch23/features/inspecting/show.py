@@ -436,9 +436,9 @@ def show_stage(
     has_cache = bool(project.pipeline.cache.get("responses"))
     read_cache = lambda: has_cache and shared_results(console, project, args) is not None  # noqa: E731
     if view == "withheld":
-        from orch23.features.inspecting.withheld import show_withheld  # noqa: PLC0415 - it imports this module
+        from orch23.features.inspecting.withheld import show_withheld  # noqa: PLC0415 - for this view alone
 
-        result = show_withheld(console, project, stage, attempt, out)
+        result = ShowResult(*show_withheld(console, project, stage, attempt, out))
     else:
         result = _find_kept(project, stage, view or "all", attempt, run, read_cache)
     console.write_out(

@@ -7,7 +7,6 @@ from orch23.cli.console import Console
 from orch23.cli.named_files import named_file
 from orch23.cli.project_loading import Project, open_for_reading
 from orch23.decide.open_pipeline import OpenPipeline
-from orch23.features.inspecting.show import ShowResult
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry, Json
 from orch23.model.errors import MissingBytesError, NotFoundError, UsageError
@@ -19,8 +18,10 @@ from orch23.store.run_logs import AttemptFiles, stage_ends
 from orch23.store.safe_files import list_folder, make_folder, replace_file, split_path
 
 
-def show_withheld(console: Console, project: Project, stage: str, attempt: int | None, out: str | None) -> ShowResult:
-    """Return the withheld files of a stage with their sizes and why they are withheld; copy them to a folder `out`.
+def show_withheld(
+    console: Console, project: Project, stage: str, attempt: int | None, out: str | None
+) -> tuple[str, Mapping[str, Json]]:
+    """Return the withheld files of a stage, with sizes and reason, as text and JSON; copy them to a folder `out`.
 
     Raises:
         NotFoundError: there are none, or the store does not have their bytes any more.
@@ -38,10 +39,10 @@ def show_withheld(console: Console, project: Project, stage: str, attempt: int |
     facts: Mapping[str, Json] = {"stage": stage, "run": run, "why": why, "files": named}
     if out is not None:
         _copy(console, opened, files, out)
-        return ShowResult("", facts)
+        return "", facts
     rows = [(f"  {visible(path)}", format_size(one.digest.size_bytes)) for path, one in files.items()]
     copies = f"`{visible(command)} --withheld -o DIR` copies them"
-    return ShowResult(f"{visible(why)}, in {run}\n{aligned(rows)}{copies}\n", facts)
+    return f"{visible(why)}, in {run}\n{aligned(rows)}{copies}\n", facts
 
 
 def _withheld(

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from orch23.cli.build_run import interrupt_on_signal
@@ -63,7 +63,7 @@ def open_shell(
         return shell.run(SandboxDirs(own, project.store.sources, meter=project.settings.meter))
 
 
-class _Shell(Struct, dict=True):
+class _Shell(Struct, frozen=True):
     """A launcher that starts a shell in place of a step. `words` are the arguments of the shell, or another command."""
 
     console: Console
@@ -71,6 +71,7 @@ class _Shell(Struct, dict=True):
     step: FoundStep
     launcher: Launcher
     words: Sequence[str]
+    streams: ExitStack = field(default_factory=ExitStack)
 
     @property
     def tier(self) -> str:
@@ -99,7 +100,7 @@ class _Shell(Struct, dict=True):
             executor.cancel()
 
         try:
-            with interrupt_on_signal(interrupt), ExitStack() as self.streams:
+            with interrupt_on_signal(interrupt), self.streams:
                 outcome = executor.run(action)
         finally:
             executor.close()
