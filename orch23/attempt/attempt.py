@@ -26,7 +26,6 @@ from orch23.attempt.sent_data import NetworkAccess, guard_manifest, guard_paths
 from orch23.attempt.verification import Verifier, first_errors, undeclared_writes
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry, Json
-from orch23.model.errors import ConfigurationError
 from orch23.model.event import AttemptFinished, AttemptStarted
 from orch23.model.paths import match_any
 from orch23.model.pipeline import Condition, Retry, Stage
@@ -371,8 +370,7 @@ class AttemptLoop(Struct, frozen=True, kw_only=True):
 
         step, last = self.resolved.stage.step, self.history.last or AttemptResult(self.resolved.base)
         process = step if isinstance(step, ProcessStep) else None
-        # No interpreter, or a path that is not Unicode, must not end the build here.
-        with contextlib.suppress(ConfigurationError, ValueError):
+        with contextlib.suppress(ValueError):  # a path is not Unicode
             action = failure.action or self.runner.action_of(process, {**_given(self), **last.tree})
             kept = KeptAttempt(action, dict(self._done(last, attempt, failure).outputs))
             self.report.keep(attempt, KEPT_ATTEMPT, json.encode(kept).decode())

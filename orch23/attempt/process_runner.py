@@ -255,7 +255,7 @@ class ProcessRunner(Struct, frozen=True, kw_only=True):
             how: ProcessHooks = load_object(step.run)
             launch = how.launch(step, self)
             writable = writable_paths(self.stage, step, files.keys(), verifies=verifies)
-        if not self.facts.interpreter:
+        if step is not None and not self.facts.interpreter:
             hint = "make a virtual environment at `.venv`, or name an interpreter in `python:`"
             problem = Diagnostic("E309", "no Python interpreter was found", hint=hint, subject=self.stage.name)
             raise ConfigurationError(problem)

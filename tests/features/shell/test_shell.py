@@ -31,6 +31,7 @@ STAGES = """\
   red: {inputs: [in.txt], outputs: [out.txt], env: {COLOR: blue}, cwd: sub, shell: 'cat ../in.txt; exit 3'}
   green: {inputs: [in.txt], outputs: [copy.txt], shell: 'cp in.txt copy.txt'}
   each: {foreach: {in: [x, y]}, outputs: ['${{ item }}.txt'], shell: 'echo ${{ item }} > ${{ item }}.txt'}
+  page: {inputs: [in.txt], outputs: [page.txt], render: page.j2}
   never: {needs: [red], outputs: [never.txt], shell: 'echo never > never.txt'}
   code:
     inputs: [spec.md]
@@ -42,6 +43,7 @@ STAGES = """\
 FILES = {
     "in.txt": "first\n",
     "spec.md": "a spec\n",
+    "page.j2": "a page\n",
     "code.j2": prompt("code {{ attempt }}", "attempt {{ attempt }} is bad\n"),
 }
 
@@ -150,7 +152,7 @@ def test_it_works_beside_a_build_which_does_not_touch_it(built: Project) -> None
         terminal.type("cat in.txt\n")
         terminal.wait_for("first")
         assert built.build("-k").code == 1
-        terminal.type("cat copy.txt in.txt; exit 9\n")
+        terminal.type("cat in.txt && exit 9; exit 1\n")
         assert terminal.end() == 9
 
 
@@ -376,3 +378,9 @@ def test_a_step_of_another_executor_has_the_sandbox_of_this_machine(built: Proje
     done = shell(built, "green", "--", "cat", "in.txt")
     assert (done.returncode, done.stdout) == (0, "first\n"), done.stderr
     assert "note: the step runs by the executor `dask`; this is the sandbox of this machine\n" in done.stderr
+
+
+def test_a_stage_without_a_program_has_its_files(built: Project) -> None:
+    done = shell(built, "page", "-c", "cat in.txt page.txt; echo $LANG")
+    assert (done.returncode, done.stdout) == (0, "first\na page\nC.UTF-8\n"), done.stderr
+    assert "its step starts no program" in done.stderr
