@@ -33,7 +33,6 @@ from orch23.report.diagnostics import visible
 from orch23.resolve.commands import REPORTER_MODULE
 from orch23.store.safe_files import PRIVATE_FOLDER_MODE, make_folder
 
-_MOST_PATHS = 5
 _REPORTED = ("E619", "E620")  # processes that could not be killed, and a limit of the step
 
 
@@ -140,7 +139,7 @@ class _Shell(Struct, frozen=True):
             f"stage {step.stage.name}, {step.title}",
             f"  $ {shlex.join(argv)}" if action.argv else "  its step starts no program",
             f"  in {where}, sandbox {self.tier}, {network} network",
-            f"  writable: {join_first(tree, _MOST_PATHS)}",
+            f"  writable: {join_first(tree, 5)}",
             f"These are copies: {held}; `exit` ends it.",
         )
 
@@ -152,7 +151,7 @@ class _Shell(Struct, frozen=True):
                 self.console.write_err(result.output.text)
                 return result.exit_code
             case InputsChanged(paths=paths):
-                text = f"the store does not have the bytes of {join_first(paths, _MOST_PATHS)} any more"
+                text = f"the store does not have the bytes of {join_first(paths, 5)} any more"
                 again = self.project.pipeline.command_line("build", "--force", name)
                 hint = f"`{again}` runs the stage again, with the files of today"
                 raise NotFoundError(Diagnostic("E664", text, hint=hint, subject=name))

@@ -45,7 +45,6 @@ def find_step(project: Project, name: str, attempt: int | None) -> FoundStep:
 
     Raises:
         NotFoundError: there is no such stage, attempt or result.
-        ConfigurationError: there is no interpreter.
     """
     opened = open_for_reading(project)
     Selection(targets=(name,)).nodes(opened.state.plan)
@@ -124,7 +123,6 @@ def _action_of(opened: OpenPipeline, resolved: ResolvedStage, record: Record) ->
     runner = ProcessRunner(
         stage=stage,
         facts=resolved.facts,
-        # It describes the process, and starts none.
         executor=LocalExecutor(sandbox_dirs=SandboxDirs(store.folder, store.sources), contents=contents, workers=1),
         contents=contents,
         tree=StageTree(opened.state, stage.name),

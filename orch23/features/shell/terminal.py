@@ -14,7 +14,6 @@ from typing import Final
 
 from orch23.store.safe_files import write_all
 
-_READ_BYTES = 1 << 16
 _LOOK_EACH_MS = 100
 _REST_WITHIN_S = 5.0
 
@@ -110,7 +109,7 @@ def _relay(source: int, target: int, ended: threading.Event) -> None:
     with contextlib.suppress(OSError):
         while not ended.is_set():
             if waiting.poll(_LOOK_EACH_MS):
-                data = os.read(source, _READ_BYTES)
+                data = os.read(source, 1 << 16)
                 if not data:
                     break
                 write_all(target, data)
