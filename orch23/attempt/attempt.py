@@ -3,10 +3,11 @@
 Runs in a worker thread. Writes bytes into the store and exchanges through the conversation; changes no state.
 """
 
+import contextlib
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from msgspec import Struct, field
+from msgspec import Struct, field, json
 from msgspec.structs import replace
 
 from orch23.attempt.conversation import Conversations, RequestBuilder
@@ -344,6 +345,7 @@ class AttemptLoop(Struct, frozen=True, kw_only=True):
         feedback = failure.feedback
         command = f"$ {shorten_command(feedback.command)}\n" if feedback.command else ""
         self.report.keep(attempt, "failure.txt", f"{failure.summary}\n{command}\n{feedback.excerpt}\n")
+        self._keep_action(attempt, failure)
         data = AttemptFinished(
             attempt=attempt,
             passed=False,
@@ -355,6 +357,16 @@ class AttemptLoop(Struct, frozen=True, kw_only=True):
         )
         name = f"attempt {attempt}" if attempt else "recorded result"
         self.report.emit(data, f"{name} failed: {failure.summary}")
+
+    def _keep_action(self, attempt: int, failure: Failure) -> None:
+        from orch23.attempt.kept_attempt import KEPT_ATTEMPT, KeptAttempt  # noqa: PLC0415 - only for failures
+
+        step, last = self.resolved.stage.step, self.history.last or AttemptResult(self.resolved.base)
+        process = step if isinstance(step, ProcessStep) else None
+        with contextlib.suppress(ValueError):  # a path is not Unicode
+            action = failure.action or self.runner.action_of(process, {**_given(self), **last.tree})
+            kept = KeptAttempt(action, dict(self._done(last, attempt, failure).outputs))
+            self.report.keep(attempt, KEPT_ATTEMPT, json.encode(kept).decode())
 
 
 def _best_attempt(stage: Stage) -> "BestAttempt[AttemptResult] | None":

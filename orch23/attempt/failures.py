@@ -17,6 +17,7 @@ from orch23.steps.registry import is_llm
 from orch23.text.excerpt import fit_parts, normalise, shorten, shorten_tree_paths
 
 if TYPE_CHECKING:
+    from orch23.model.action import Action
     from orch23.verdict.verdict import Verdict
 
 
@@ -43,7 +44,7 @@ class Failure(Struct, frozen=True, kw_only=True):
     get a fair share of its limit, under a `headline` with the counts of tests. `failed_tests` is None if none ran.
     `escalates`: the model refused, and the next attempt calls another one. `cut_off`: so was the response. `took_s` is
     the duration of the command, in seconds; None if none ran. `cause` is for the user only: a model gets the feedback,
-    which does not have it.
+    which does not have it. `action` is what failed, if it was a process.
     """
 
     feedback: RetryFeedback
@@ -60,6 +61,7 @@ class Failure(Struct, frozen=True, kw_only=True):
     parts: tuple[str, ...] = ()
     took_s: float | None = None
     cause: LikelyCause | None = None
+    action: "Action | None" = None
 
     @property
     def kind(self) -> FailureKind:
@@ -147,6 +149,7 @@ def joined_failure(
         failed_tests=sum(known) if known else None,
         took_s=sum(one.took_s or 0.0 for one in failed),
         cause=next((one.cause for one in failed if one.cause is not None), None),
+        action=next((one.action for one in failed if one.action is not None), None),
     )
     if not any(one.parts for one in failed):
         return joint

@@ -192,13 +192,11 @@ class ProcessRunner(Struct, frozen=True, kw_only=True):
         if distrusted := how.distrusted(step, self, files):
             # A missing library is the user's to install: no response can pass.
             return failure_of("verify_failed", distrusted, retryable=all(one.code != E_SUPPLIED for one in distrusted))
-        action = self._action(
-            how.launch(step, self), files, writable_paths(self.stage, step, files.keys(), verifies=verifies)
-        )
+        action = self.action_of(step, files, verifies=verifies)
         command = display_command(action.argv)
         outcome = self.executor.run(action, self.report.step_lines(shorten_command(command)))
         if not isinstance(outcome, Completed):
-            return self._not_completed(outcome, command)
+            return replace(self._not_completed(outcome, command), action=action)
         self._note(command, outcome.result.exit_code, outcome.result.duration_s)
         self.sandboxes.add(outcome.result.tier)
         judged = self._judge(how, step, files, command, outcome.result)
@@ -214,7 +212,7 @@ class ProcessRunner(Struct, frozen=True, kw_only=True):
         # The tree of a verifying step is read-only (ADR 24). A refused write shows only in the output.
         if action.writable is not None:
             judged = with_refused_writes(judged, printed)
-        return replace(judged, printed=printed, took_s=outcome.result.duration_s, cause=cause)
+        return replace(judged, printed=printed, took_s=outcome.result.duration_s, cause=cause, action=action)
 
     def _not_completed(
         self, outcome: TimedOut | Cancelled | InputsChanged | EngineUnavailable, command: str
@@ -246,8 +244,18 @@ class ProcessRunner(Struct, frozen=True, kw_only=True):
             case _ as never:
                 assert_never(never)
 
-    def _action(self, launch: StepCommand, files: Files, writable: tuple[str, ...] | None) -> Action:
-        if not self.facts.interpreter:
+    def action_of(self, step: ProcessStep | None, files: Files, *, verifies: bool = False) -> Action:
+        """Return what the executor is to run for a step on these files; without a step, an action with no command.
+
+        Raises:
+            ConfigurationError: there is no interpreter.
+        """
+        launch, writable = StepCommand(()), None
+        if step is not None:
+            how: ProcessHooks = load_object(step.run)
+            launch = how.launch(step, self)
+            writable = writable_paths(self.stage, step, files.keys(), verifies=verifies)
+        if step is not None and not self.facts.interpreter:
             hint = "make a virtual environment at `.venv`, or name an interpreter in `python:`"
             problem = Diagnostic("E309", "no Python interpreter was found", hint=hint, subject=self.stage.name)
             raise ConfigurationError(problem)

@@ -19,8 +19,8 @@ PROGRAM_NAME = "orch23"
 # The commands, most used first. Each is `NAME_command` of a module in `commands`, if it is not of a feature.
 COMMAND_NAMES = (
     *("build", "watch", "plan", "status", "cancel", "explain", "validate", "graph", "affected", "diff", "vars"),
-    *("schema", "runs", "log", "report", "view", "show", "accept", "release", "clean", "reset", "gc", "cache"),
-    *("trust", "init", "template", "model", "worker", "doctor", "help"),
+    *("schema", "runs", "log", "report", "view", "show", "shell", "accept", "release", "clean", "reset", "gc"),
+    *("cache", "trust", "init", "template", "model", "worker", "doctor", "help"),
 )
 _DECLARED_IN = {
     "building": ("build", "plan", "status", "accept"),

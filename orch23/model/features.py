@@ -33,6 +33,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "log": "inspecting.command:log_command",
     "show": "inspecting.command:show_command",
     "diff": "metrics.command:diff_command",
+    "shell": "shell.command:shell_command",
     "release": "upkeep.command:release_command",
     "clean": "upkeep.command:clean_command",
     "reset": "upkeep.command:reset_command",

@@ -17,7 +17,7 @@ from orch23.model.text import format_duration, parse_amount
 from orch23.report.diagnostics import visible
 from orch23.report.marks import Style
 from orch23.report.values import money_text, pluralize, truncate
-from orch23.resolve.commands import MAX_COMMAND_LENGTH, SHELL_COMMAND, typed_command
+from orch23.resolve.commands import MAX_COMMAND_LENGTH, typed_command
 from orch23.steps.registry import is_llm
 
 _PLAIN = lazy_pattern(r"[\w./@+-]+")
@@ -63,7 +63,6 @@ def yaml_line(cause: LikelyCause) -> str:
 
 
 _PYTEST = "python -m pytest "
-_MAX_COMMAND = 200
 _SEVERAL = lazy_pattern(r"[;|&()<>`{}!\n]|\$\(")
 _SHELLS = ("bash", "dash", "ksh", "sh", "zsh")
 _EXITS = ("exit", "return")
@@ -88,8 +87,9 @@ def next_step(
     if kind == "pytest" and (test := _first_test(ended)) is not None:
         return f"{_start(test)}, then `{build}`{_rerun(ended, test, start)}{more}"
     if kind == "shell" and ended.command and not ended.failure.strip():
-        alone = command("build", name)
-        return f"`{alone}` runs this stage alone; without the sandbox: {_by_hand(ended.command)}"
+        return (
+            f"`{command('shell', name)}` opens a shell where it ran; `{command('build', name)}` runs this stage alone"
+        )
     return views
 
 
@@ -174,14 +174,6 @@ def _rerun(ended: StageFinished, test: EventProblem, start: str) -> str:
     if not start or not ended.command.startswith(_PYTEST):
         return ""
     return f"; `{visible(start)}{visible(shlex.quote(test.subject or ''))}` runs this test alone"
-
-
-def _by_hand(command: str) -> str:
-    typed, bash = typed_command(command), shlex.join(SHELL_COMMAND)
-    line = command if typed == command else f"{bash} {shlex.quote(typed)}"
-    if "\n" in line or len(line) > _MAX_COMMAND:
-        return f"`{bash} TEXT`, with the text of `shell`" if typed != command else "the command above"
-    return f"`{visible(line)}`"
 
 
 _MAX_RESULT = 100

@@ -342,7 +342,7 @@ def _withheld(pipeline: Pipeline, ends: Sequence[FinishedStage], style: Style) -
             # A foreach with `promote: together` is a group without a name: the name of the foreach is shown.
             groups[named.get(stage) or stage].append(end)
     mark, tone = status_sign(StageStatus.WITHHELD, style.marks)
-    build = _command(pipeline, "build")
+    build, show = _command(pipeline, "build"), _command(pipeline, "show", "STAGE", "--withheld")
     # A red check of the group says so (ADR 69).
     resample = (
         f"  or `{_command(pipeline, 'build', '--resample', 'STAGE')}` has its model called again, with this failure\n"
@@ -351,7 +351,7 @@ def _withheld(pipeline: Pipeline, ends: Sequence[FinishedStage], style: Style) -
     return [
         f"{style.paint(mark, tone)} {style.paint(visible(group), 'strong')}"
         "  withheld: its stages are promoted together\n"
-        f"  in the store, but not in the workspace: {first_names(end.name for end in members)}\n"
+        f"  in the store, but not in the workspace: {first_names(end.name for end in members)}; `{show}` lists files\n"
         f"  next: fix {first_names(name for end in members for name in end.data.by)}, then `{build}` promotes the "
         "group; the stages that passed do not run again\n" + (resample if may_resample else "")
         for group, members in groups.items()

@@ -45,6 +45,8 @@ def log_command() -> None:
 @option("--diff", "view", flag_value="diff", help="Show the changes to each output.")
 @option("--cost", "view", flag_value="cost", help="Show calls, tokens and money, by run.")
 @option("--key", "view", flag_value="key", help="Show the last result's key and its parts.")
+@option("--withheld", "view", flag_value="withheld", help="List the files that a failure kept back.")
+@option("-o", "--out", metavar="DIR", help="Copy the withheld files to this new or empty folder.")
 @option("--attempt", type=click.IntRange(min=1), metavar="N", help="Show this attempt instead of the last.")
 @option("--run", metavar="RUN", help="Show this run instead of the newest.")
 @model_options

@@ -414,11 +414,21 @@ def _cost(project: Project, stage: str, run: str | None) -> ShowResult:
 
 
 def show_stage(
-    console: Console, *, args: PipelineArguments, view: str | None, attempt: int | None, run: str | None, as_json: bool
+    console: Console,
+    *,
+    args: PipelineArguments,
+    view: str | None,
+    out: str | None,
+    attempt: int | None,
+    run: str | None,
+    as_json: bool,
 ) -> None:
     """Show prompts, responses and outputs of a stage."""
     project, (stage,) = open_stages(console, args, 1)
-    for option, given, views in (("run", run, ("diff", "key")), ("attempt", attempt, ("diff", "key", "cost"))):
+    if out is not None and view != "withheld":
+        raise UsageError(Diagnostic("E641", "`-o` is of `--withheld` alone", hint="redirect the output to a file"))
+    without_run = ("diff", "key", "withheld")
+    for option, given, views in (("run", run, without_run), ("attempt", attempt, ("diff", "key", "cost"))):
         if given is not None and view in views:
             hint = f"`orch23 show {_named(project, stage)} --{option} {given}` shows what is kept of it"
             raise UsageError(Diagnostic("E641", f"`--{view}` and `--{option}` cannot be combined", hint=hint))
@@ -428,7 +438,12 @@ def show_stage(
     def read_cache() -> bool:
         return has_cache and shared_results(console, project, args) is not None
 
-    result = _find_kept(project, stage, view or "all", attempt, run, read_cache)
+    if view == "withheld":
+        from orch23.features.inspecting.withheld import show_withheld  # noqa: PLC0415 - for this view alone
+
+        result = ShowResult(*show_withheld(console, project, stage, attempt, out))
+    else:
+        result = _find_kept(project, stage, view or "all", attempt, run, read_cache)
     console.write_out(
         json_document({"orch23_show": 1, **result.facts, "text": result.text}) if as_json else result.text
     )

@@ -1,5 +1,6 @@
 """The attempts of one stage: what each one starts from, when there is a further one, and what is the result."""
 
+import json
 from collections.abc import Callable, Iterable, Mapping
 from decimal import Decimal
 from types import SimpleNamespace
@@ -25,6 +26,7 @@ from orch23.attempt.process_runner import Files
 from orch23.attempt.run_events import Reporter
 from orch23.attempt.sent_data import NetworkAccess
 from orch23.attempt.verification import Verifier
+from orch23.model.action import Action
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry
 from orch23.model.errors import ProviderError
@@ -57,6 +59,10 @@ class _Scripted(StepRunner):
 
 
 SCRIPTED = _Scripted()
+
+
+def acted(_step: object, files: Files) -> Action:
+    return Action(argv=(), inputs=files)
 
 
 class Bench:
@@ -104,7 +110,9 @@ class Bench:
         questions = RequestBuilder(self.secrets, cast("Any", self), {})
         return AttemptLoop(
             resolved=self.resolved,
-            runner=cast("Any", SimpleNamespace(contents=self.contents, tree=self, take_ran=lambda: UNSET)),
+            runner=cast(
+                "Any", SimpleNamespace(contents=self.contents, tree=self, take_ran=lambda: UNSET, action_of=acted)
+            ),
             verifier=cast("Verifier", self),
             models=Models(
                 requests=questions,
@@ -387,7 +395,9 @@ def test_each_attempt_is_reported_and_its_failure_is_kept_without_secrets() -> N
     reported = [event.data for event in bench.events]
     assert [type(one) for one in reported] == [AttemptStarted, AttemptFinished, AttemptStarted, AttemptFinished]
     assert [one.passed for one in reported if isinstance(one, AttemptFinished)] == [False, True]
-    assert list(bench.artifacts) == ["1/failure.txt"]
+    assert list(bench.artifacts) == ["1/failure.txt", "1/action.json"]
+    kept = json.loads(bench.artifacts["1/action.json"])
+    assert (kept["action"]["argv"], list(kept["outputs"])) == ([], ["out"])
     assert "$ make" in bench.artifacts["1/failure.txt"]
     assert "wunderbar" not in bench.artifacts["1/failure.txt"]
 

@@ -69,7 +69,7 @@ def test_a_silent_command_is_traced_at_its_place() -> None:
         "  $ exit 3\n"
         "  exited with 3 after 2.0s; it printed nothing\n"
         "  = help: to see each command before it runs, write `set -x` at the beginning of `shell` (p.yaml:4:3)\n"
-        f"  next: `orch23 build p.yaml a` runs this stage alone; without the sandbox: `{command}`\n"
+        "  next: `orch23 shell p.yaml a` opens a shell where it ran; `orch23 build p.yaml a` runs this stage alone\n"
     )
     verified = failure_text(PIPELINE, [ended("a", "verify: exited with 3", **facts)], {"a": "shell"}, PLAIN)
     assert "beginning of `shell`\n" in verified, "the command is one of `verify`, not of the stage"
@@ -143,10 +143,10 @@ def test_a_withheld_group_is_reported_once_with_the_stages_that_failed() -> None
     ends = [withheld("a@1", "a@3"), withheld("b@x", "b@y", "b@z"), withheld("a@2", "a@3")]
     assert failure_text(PIPELINE, ends, {}, PLAIN) == (
         "\n- a  withheld: its stages are promoted together\n"
-        "  in the store, but not in the workspace: a@1 a@2\n"
+        "  in the store, but not in the workspace: a@1 a@2; `orch23 show p.yaml STAGE --withheld` lists files\n"
         "  next: fix a@3, then `orch23 build p.yaml` promotes the group; the stages that passed do not run again\n"
         "\n- b  withheld: its stages are promoted together\n"
-        "  in the store, but not in the workspace: b@x\n"
+        "  in the store, but not in the workspace: b@x; `orch23 show p.yaml STAGE --withheld` lists files\n"
         "  next: fix b@y b@z, then `orch23 build p.yaml` promotes the group; the stages that passed do not run again\n"
     )
 
@@ -198,13 +198,9 @@ def test_after_a_cause_comes_its_change_and_a_build(cause: dict[str, Any], step:
     assert step_of("llm", cause=cause).endswith("`orch23 build`; `orch23 show a --response`, `orch23 show a --prompt`")
 
 
-def test_a_command_that_printed_nothing_is_run_alone_and_by_hand() -> None:
-    alone = "`orch23 build a` runs this stage alone; without the sandbox: "
-    assert step_of(command="bash -euo pipefail -c 'exit 3'", failure="") == (f"{alone}`bash -euo pipefail -c 'exit 3'`")
-    assert step_of(command="grep -q x y", failure="") == f"{alone}`grep -q x y`"
-    long = "`bash -euo pipefail -c TEXT`, with the text of `shell`"
-    assert step_of(command="bash -euo pipefail -c 'a\nb'", failure="") == f"{alone}{long}"
-    assert step_of(command=f"grep {'x' * 300}", failure="") == f"{alone}the command above"
+def test_a_command_that_printed_nothing_has_a_shell_where_it_ran() -> None:
+    shell = "`orch23 shell a` opens a shell where it ran; `orch23 build a` runs this stage alone"
+    assert step_of(command="bash -euo pipefail -c 'exit 3'", failure="") == shell
     assert step_of() == "`orch23 show a` shows its output"
 
 
