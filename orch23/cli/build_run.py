@@ -65,6 +65,7 @@ from orch23.text.secrets import Secrets, secrets_from
 if TYPE_CHECKING:
     from orch23.cli.placement import NameOf
     from orch23.decide.shared_results import OpenedCache
+    from orch23.execute.shared_trees import SharedTrees
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _READ_BYTES = 64
@@ -327,7 +328,14 @@ def _recover(project: Project) -> tuple[SandboxDirs, Sequence[str]]:
     """
     store = project.store
     store.sweep(whole=project.part is None)
-    sandbox_dirs = SandboxDirs(store.sandbox_dirs, store.sources, meter=project.settings.meter)
+
+    @cache
+    def shared_trees() -> "SharedTrees":
+        from orch23.execute.shared_trees import SharedTrees  # noqa: PLC0415 - for steps with many inputs
+
+        return SharedTrees(store.shared_trees, store.sources, store.key)
+
+    sandbox_dirs = SandboxDirs(store.sandbox_dirs, store.sources, meter=project.settings.meter, shared=shared_trees)
     store.repaired.extend(sandbox_dirs.sweep())
     # A kill between write and rename leaves temporary files beside the lock file and the transcripts.
     folders = {lock_path(store.root, project.pipeline.file).parent}

@@ -72,12 +72,22 @@ class ProjectState(Struct, dict=True):
         It shares all data with this one until this one is extended. Reads through this one are not noted: worker
         threads use it at the same time.
         """
+        one = self._copy()
+        one._noted = self.reads.setdefault(name, set())  # noqa: SLF001 - of the same class
+        one.store = self.store.tracked(one._noted)  # noqa: SLF001 - as above
+        return one
+
+    def for_one_moment(self) -> "ProjectState":
+        """Return this state with a view of the workspace that looks at each path once."""
+        one = self._copy()
+        one.store = self.store.for_one_moment()
+        return one
+
+    def _copy(self) -> "ProjectState":
         # Indexes are built before the copy, so that both states share them. Each would build its own otherwise.
         _ = self.locked, self.former, self.ownership, self.declared
         one = copy(self)
         vars(one).update(vars(self))
-        one._noted = self.reads.setdefault(name, set())  # noqa: SLF001 - of the same class
-        one.store = self.store.tracked(one._noted)  # noqa: SLF001 - as above
         return one
 
     def expecting(self, name: str, expected: Mapping[str, Record]) -> "ProjectState":
@@ -91,9 +101,7 @@ class ProjectState(Struct, dict=True):
         for up, record in more.items():
             for path in written_paths(record):
                 owners.setdefault(path, [*self.owners.get(path, ())]).append(up)
-        _ = self.locked, self.former, self.ownership, self.declared
-        one = copy(self)
-        vars(one).update(vars(self))
+        one = self._copy()
         one.results = ChainMap(more, self.results)
         one.owners = ChainMap(owners, self.owners)
         one.moved_bases = ChainMap({}, self.moved_bases)

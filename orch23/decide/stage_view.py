@@ -27,7 +27,8 @@ class ObsoleteFiles(Struct, frozen=True):
     def is_obsolete(self, path: str) -> bool:
         """Return whether the next green build removes or replaces the file at a path."""
         state = self.state
-        entry = None if state.owners.get(path) else state.store.workspace.entry(path)
+        # Most files have no owner at all, and are not looked at.
+        entry = state.store.workspace.entry(path) if state.locked.owning(path) and not state.owners.get(path) else None
         if entry is None:
             return False
         having = [record for record in self._makers(path, entry) if self._may_remove(record, path)]
@@ -207,10 +208,11 @@ class StageTree(Struct, frozen=True):
             entry is not None and self.state.link(self.name) is not None and self.state.ownership.is_known(path, entry)
         )
 
-    def matching(self, pattern: str, exclude: tuple[str, ...] = ()) -> tuple[str, ...]:
-        """Return the sorted paths that a glob matches for the stage, also those that are not on disk yet."""
+    def matching(self, pattern: str, exclude: tuple[str, ...] = ()) -> dict[str, FileEntry]:
+        """Return the files that a glob matches for the stage, by path, also those that are not on disk yet."""
         listing = self.state.store.workspace.listing(pattern, self.state.declared.outputs, exclude)
-        return tuple(path for path in self._candidates(pattern, listing) if self.input_of(path) is not None)
+        wanted = [path for path in self._candidates(pattern, listing) if not match_any(exclude, path)]
+        return {path: entry for path in wanted if (entry := self.entry(path)) is not None}
 
     def versions(self) -> dict[str, FileEntry]:
         """Return the base of the stage in its chain: path -> the version that its outputs start from."""

@@ -166,7 +166,7 @@ class ResultWriter(Struct, dict=True):
 
     def changed_inputs(self, resolved: ResolvedStage) -> tuple[str, ...]:
         """Return the source inputs that changed while the stage ran."""
-        view = StageTree(self.opened.state, resolved.stage.name)
+        view = StageTree(self.opened.state.for_one_moment(), resolved.stage.name)
         given = {**resolved.files, **resolved.verify_files}
         return tuple(
             path for path, entry in given.items() if view.input_of(path) != entry and path not in resolved.base

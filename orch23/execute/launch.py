@@ -14,7 +14,7 @@ from orch23.execute.interpreters import SYSTEM_PATH
 from orch23.execute.process import DEFAULT_OUTPUT, OutputLimits, ProcessOutcome, run_process
 from orch23.execute.process_tree import MARKER_VARIABLE
 from orch23.execute.resource_limits import ResourceMonitor, apply_limits
-from orch23.execute.sandbox_tree import SANDBOX_EPOCH, SandboxDir
+from orch23.execute.sandbox_tree import INSIDE_PATH, SANDBOX_EPOCH, SandboxDir
 from orch23.execute.supervisor import ProcessSpec
 from orch23.model.action import DEFAULT_LIMITS, LANDLOCK_TIER, NAMESPACES_TIER, Action, StepLimits
 from orch23.model.diagnostic import Diagnostic
@@ -142,7 +142,10 @@ def run_launch(launch: Launch, *, timeout_s: float, cancel: Event) -> ProcessOut
         OSError: the process could not be started.
     """
     is_confined = launch.confinement is not None or bool(launch.tmpfs)
-    monitor = ResourceMonitor(launch.sandbox_dir.root, launch.limits, tmpfs=launch.tmpfs, is_confined=is_confined)
+    seen = Path(INSIDE_PATH) / launch.sandbox_dir.work.name
+    layers = {str(seen / one.path): one.layer for one in launch.sandbox_dir.mounts if one.layer is not None}
+    root, limits = launch.sandbox_dir.root, launch.limits
+    monitor = ResourceMonitor(root, limits, layers=layers, tmpfs=launch.tmpfs, is_confined=is_confined)
     outcome = run_process(
         replace(launch, on_start=launch.on_start or (lambda tree: apply_limits(tree.leader, launch.limits))),
         timeout_s=timeout_s,

@@ -30,10 +30,12 @@ from orch23.execute.launch import (
     weak_sandbox_error,
 )
 from orch23.execute.process import DEFAULT_OUTPUT, NOT_EXECUTABLE, NOT_FOUND, OutputLimits, ProcessOutcome
-from orch23.execute.sandbox_dir import SandboxDirs
+from orch23.execute.sandbox_dir import LEAST_SHARED_FILES, SandboxDirs
 from orch23.execute.sandbox_tree import (
     INSIDE_PATH,
+    MOUNT_KINDS,
     REPLACED_TREE,
+    MountKind,
     ReadOnlyChanges,
     SandboxDir,
     TreeChanges,
@@ -100,6 +102,7 @@ class LocalExecutor(Struct, kw_only=True, eq=False):
     output_limits: OutputLimits = DEFAULT_OUTPUT
     redact: Callable[[str], str] = str
     has_started: bool = False
+    _can_mount: bool = True
     _stop: threading.Event = field(default_factory=threading.Event)
     _cleaner: BackgroundCleaner = field(default_factory=BackgroundCleaner)
     _slots: threading.Semaphore = field(default_factory=threading.Semaphore)
@@ -156,9 +159,26 @@ class LocalExecutor(Struct, kw_only=True, eq=False):
             interpreter = self.interpreters(action.python)
         except ConfigurationError as missing:
             return EngineUnavailable(missing.diagnostics[0].message, diagnostic=missing.diagnostics[0])
+        kind = self._mount_kind(action)
+        outcome = self._run_staged(action, interpreter, on_line, kind)
+        if kind is not None and isinstance(outcome, EngineUnavailable) and outcome.kind == "sandbox":
+            # Nothing was started. Not all file systems can have a layer, and not all kernels let a user mount one.
+            self._can_mount = False
+            outcome = self._run_staged(action, interpreter, on_line, None)
+        return outcome
+
+    def _mount_kind(self, action: Action) -> MountKind | None:
+        """Return how large folders of inputs are mounted, or None if they are copied."""
+        kind: MountKind = "layer" if action.writable is None else "read-only"
+        is_large = self._can_mount and len(action.inputs) >= LEAST_SHARED_FILES
+        return kind if is_large and kind in MOUNT_KINDS.get(self._launcher_of(action).tier, ()) else None
+
+    def _run_staged(
+        self, action: Action, interpreter: Path, on_line: LineListener | None, kind: MountKind | None
+    ) -> ActionOutcome:
         try:
             folders = (*action.output_folders, *required_folders(action.writable or ()))
-            sandbox_dir = self.sandbox_dirs.stage(action.inputs, action.working_directory, folders)
+            sandbox_dir = self.sandbox_dirs.stage(action.inputs, action.working_directory, folders, kind)
         except OSError as problem:
             return _no_sandbox_dir(problem)
         if isinstance(sandbox_dir, InputsChanged):
@@ -168,6 +188,7 @@ class LocalExecutor(Struct, kw_only=True, eq=False):
             outcome = self._run_in(sandbox_dir, action, interpreter, on_line)
             return outcome
         finally:
+            self.sandbox_dirs.release(sandbox_dir)
             is_clean = outcome is not None and self._is_recyclable(action, outcome)
             # Here and not in the background: two threads that make system calls by turns wait for each other.
             if not is_clean or not self.sandbox_dirs.recycle(sandbox_dir):

@@ -6,9 +6,11 @@ import resource
 import stat
 import time
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from itertools import chain
 from pathlib import Path
+from types import MappingProxyType
 
 from orch23.execute.process_tree import read_proc
 from orch23.model.action import DEFAULT_LIMITS, StepLimits
@@ -46,13 +48,23 @@ def apply_limits(pid: int, limits: StepLimits) -> None:
 class ResourceMonitor:
     """Check the limits of a running step: memory each time, its files when they may have grown."""
 
-    def __init__(self, root: Path, limits: StepLimits, *, tmpfs: Sequence[str] = (), is_confined: bool = False) -> None:
+    def __init__(
+        self,
+        root: Path,
+        limits: StepLimits,
+        *,
+        layers: Mapping[str, Path] = MappingProxyType({}),
+        tmpfs: Sequence[str] = (),
+        is_confined: bool = False,
+    ) -> None:
         """Note the free space, and measure the staged files if the stage sets a limit of them.
 
-        `root` is the sandbox directory, `tmpfs` are the paths where the step has file systems of its own in memory.
-        What a confined step hides counts as all that the file system has lost meanwhile.
+        `root` is the sandbox directory, `layers` are folders outside of it with what the step writes to a mount, by the
+        path of the mount. `tmpfs` are the paths where the step has file systems of its own in memory. What a confined
+        step hides counts as all that the file system has lost meanwhile.
         """
         self._root = root
+        self._layers = layers
         self._tmpfs = tmpfs
         self._limits = limits
         self._steps = min(_STEP_BYTES, limits.disk // _PARTS), min(_STEP_ENTRIES, limits.files // _PARTS)
@@ -60,7 +72,7 @@ class ResourceMonitor:
         self._was_over_memory = False
         self._is_set = (limits.disk, limits.files) != (DEFAULT_LIMITS.disk, DEFAULT_LIMITS.files)
         self._free_bytes = self._most_free[0] if self._is_set and is_confined else 0
-        staged = [size or 0 for size in _named_sizes(root)] if self._is_set else []
+        staged = [size or 0 for size in self._named_sizes()] if self._is_set else []
         self._staged_bytes, self._staged_entries = sum(staged), len(staged)
         self._due_s = 0.0
 
@@ -81,6 +93,9 @@ class ResourceMonitor:
         self._due_s = time.monotonic() + _PAUSE_FACTOR * (time.monotonic() - began)
         return exceeded
 
+    def _named_sizes(self) -> Iterator[int | None]:
+        return chain.from_iterable(map(_named_sizes, (self._root, *self._layers.values())))
+
     def _may_have_grown(self) -> bool:
         free, most_free = _free_space(self._root), self._most_free
         is_due = most_free[0] - free[0] >= self._steps[0] or most_free[1] - free[1] >= self._steps[1]
@@ -94,7 +109,8 @@ class ResourceMonitor:
         size_bytes, entries = size_bytes - self._staged_bytes, entries - self._staged_entries
         try:
             # First those without a name: a file that loses its name meanwhile counts at neither place, not at both.
-            for size in chain(_unnamed_sizes(processes, self._root), _named_sizes(self._root)):
+            devices = {os.stat(self._root).st_dev, *_devices(processes, self._layers)}
+            for size in chain(_unnamed_sizes(processes, devices), self._named_sizes()):
                 if size is None and (lost_bytes := self._free_bytes - _free_space(self._root)[0]) > limits.disk:
                     what = f"its file system lost {lost_bytes} bytes while it had files that cannot be measured"
                     return f"{what}, which is more than `limits.disk`; others may have taken them"
@@ -157,24 +173,32 @@ def _use_of_tmpfs(processes: Sequence[int], paths: Sequence[str]) -> tuple[int, 
     return 0, 0
 
 
-def _unnamed_sizes(processes: Sequence[int], root: Path) -> Iterator[int | None]:
-    """Yield the bytes on disk of each file without a name that processes have open or mapped, in one file system."""
+def _devices(processes: Sequence[int], mounts: Iterable[str]) -> Iterator[int]:
+    """Yield the numbers by which processes see the file systems that are mounted at these paths."""
+    for pid in processes if mounts else ():
+        for path in mounts:
+            with contextlib.suppress(OSError):
+                yield os.stat(f"/proc/{pid}/root{path}").st_dev
+
+
+def _unnamed_sizes(processes: Sequence[int], devices: AbstractSet[int]) -> Iterator[int | None]:
+    """Yield the bytes on disk of each file without a name that processes have open or mapped, in these file systems."""
     # None is yielded for what may hold such files and cannot be read.
     seen = set[tuple[int, int]]()
     for path in chain.from_iterable(map(_references, processes)):
-        yield from (None,) if path is None else _sizes_at(path, root, seen)
+        yield from (None,) if path is None else _sizes_at(path, devices, seen)
 
 
-def _sizes_at(path: str, root: Path, seen: set[tuple[int, int]]) -> Iterator[int | None]:
+def _sizes_at(path: str, devices: AbstractSet[int], seen: set[tuple[int, int]]) -> Iterator[int | None]:
     with contextlib.suppress(OSError):
         status = os.stat(path)
         one, is_socket = (status.st_dev, status.st_ino), stat.S_ISSOCK(status.st_mode)
-        if one not in seen and (is_socket or (not status.st_nlink and status.st_dev == os.stat(root).st_dev)):
+        if one not in seen and (is_socket or (not status.st_nlink and status.st_dev in devices)):
             seen.add(one)
-            yield from _sizes_on_their_way(path, root, seen) if is_socket else (status.st_blocks * 512,)
+            yield from _sizes_on_their_way(path, devices, seen) if is_socket else (status.st_blocks * 512,)
 
 
-def _sizes_on_their_way(path: str, root: Path, seen: set[tuple[int, int]]) -> list[int | None]:
+def _sizes_on_their_way(path: str, devices: AbstractSet[int], seen: set[tuple[int, int]]) -> list[int | None]:
     """Return the sizes of files whose descriptors are in messages to a socket: no process has them open."""
     # Only the first message is read, and it stays. If others have descriptors, None is one of the sizes.
     with open(path.replace("/fd/", "/fdinfo/"), "rb") as file:
@@ -183,7 +207,7 @@ def _sizes_on_their_way(path: str, root: Path, seen: set[tuple[int, int]]) -> li
     for is_counted, data in _first_message(path) if count else ():
         for number in array("i", data[: len(data) // 4 * 4]):
             with closing(number):
-                sizes += _sizes_at(f"/proc/{os.getpid()}/fd/{number}", root, seen)
+                sizes += _sizes_at(f"/proc/{os.getpid()}/fd/{number}", devices, seen)
             count -= is_counted
     return [*sizes, None] if count > 0 else sizes
 

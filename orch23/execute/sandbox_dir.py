@@ -3,7 +3,7 @@
 import contextlib
 import os
 import stat
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Final, Protocol, TypeAlias
@@ -15,6 +15,8 @@ from orch23.execute.cleanup import kill_leftovers
 from orch23.execute.sandbox_tree import (
     DEFAULT_TREE_LIMITS,
     SANDBOX_EPOCH,
+    FolderMount,
+    MountKind,
     OpenTree,
     SandboxDir,
     TreeChanges,
@@ -41,6 +43,9 @@ settings and stop at these. Settings of the project, further up, cannot be read 
 _EMPTY_PARTS = ("home", "tmp")
 _WORK = "work"
 _OWNER_ONLY = 0o700
+LEAST_SHARED_FILES: Final = 500
+"""A folder with fewer input files is copied for each step, not shared."""
+
 # A folder with more files is not emptied while the next step waits.
 _MOST_FILES = 500
 
@@ -53,6 +58,32 @@ class InputSource(Protocol):
 
     def copy_into(self, path: str, entry: FileEntry, target: Path) -> bool:
         """Copy the bytes of an entry to `target`; return False if they are gone or changed."""
+
+
+class FolderMounts(Protocol):
+    """Makes the mounts of large input folders: `SharedTrees`."""
+
+    def large_folders(self, inputs: Iterable[str], closed: Iterable[str]) -> Mapping[str, Sequence[str]]:
+        """Return the highest folders with many inputs, and their inputs; none that overlaps with a closed folder."""
+
+    def mount(
+        self,
+        sandbox_dir: SandboxDir,
+        folder: str,
+        paths: Iterable[str],
+        inputs: Mapping[str, FileEntry],
+        written: Iterable[str] | None,
+    ) -> FolderMount | InputsChanged:
+        """Return the mount that has exactly these inputs, until `give_back`, or the inputs that changed.
+
+        With None for `written` the step cannot write there. Otherwise it can, and these folders are there, too.
+
+        Raises:
+            OSError: the disk is full or not writable.
+        """
+
+    def give_back(self, *folders: Path) -> None:
+        """End the use of the files of mounts by one step."""
 
 
 class _FolderSkeleton(Struct, frozen=True):
@@ -69,43 +100,69 @@ class _FolderSkeleton(Struct, frozen=True):
 
 # On the disk and not on a tmpfs, where results would count twice in memory (ADR 23).
 class SandboxDirs(Struct, eq=False):
-    """The sandbox directories in one folder, which is made with the first. Their inputs come from one source."""
+    """The sandbox directories in one folder, which is made with the first. Their inputs come from one source.
+
+    `shared` returns the copies of large input folders; without it, all inputs are copied for each step.
+    """
 
     folder: Path
     sources: InputSource
     limits: TreeLimits = DEFAULT_TREE_LIMITS
     meter: FileProgress = no_progress
+    shared: Callable[[], FolderMounts] | None = None
     _skeletons: dict[str, _FolderSkeleton] = field(default_factory=dict)
     _reusable: list[_FolderSkeleton] = field(default_factory=list)
 
     def stage(
-        self, inputs: Mapping[str, FileEntry], working_directory: str = ".", output_folders: tuple[str, ...] = ()
+        self,
+        inputs: Mapping[str, FileEntry],
+        working_directory: str = ".",
+        output_folders: tuple[str, ...] = (),
+        kind: MountKind | None = None,
     ) -> SandboxDir | InputsChanged:
-        """Create a sandbox directory with copies of exactly these inputs, or return the inputs that changed.
+        """Create a sandbox directory with exactly these inputs, or return the inputs that changed.
 
-        The working directory and the folders of outputs are created too, so that no step has to.
+        They are copied, but for large folders if the launcher makes mounts of this kind. The working directory and the
+        folders of outputs are created too, so that no step has to.
 
         Raises:
             OSError: the disk is full or not writable.
         """
         marker = os.urandom(8).hex()
-        folders = _parent_folders(inputs, (working_directory, *output_folders))
+        more = (working_directory, *output_folders)
+        large: Mapping[str, Sequence[str]] = {}
+        shared = self.shared() if self.shared and kind and len(inputs) >= LEAST_SHARED_FILES else None
+        if shared is not None:
+            large = shared.large_folders(inputs, more if kind == "read-only" else ())
+        copied = sorted(inputs.keys() - {path for paths in large.values() for path in paths})
+        folders = parent_folders(copied, (*more, *large))
+        within = [one for one in folders if one.startswith(tuple(f"{folder}/" for folder in large))]
+        folders = [one for one in folders if one not in within]
         skeleton = None
         # Another thread may take the last one in between.
         with contextlib.suppress(IndexError):
             skeleton = _refit_skeleton(self._reusable.pop(), folders)
         sandbox_dir = SandboxDir(self.folder / marker if skeleton is None else Path(skeleton.root), marker)
+        is_staged = False
         try:
             skeleton = skeleton or self._new_skeleton(sandbox_dir, folders)
-            lost = self._copy_inputs(skeleton, inputs)
-        except BaseException:
-            self.discard(sandbox_dir)
-            raise
-        if lost:
-            self.discard(sandbox_dir)
-            return InputsChanged(lost)
-        self._skeletons[marker] = skeleton
-        return sandbox_dir
+            lost = copy_inputs(self.sources, {path: sandbox_dir.work / path for path in copied}, inputs)
+            set_times(sandbox_dir.work, skeleton.folders)
+            for folder, paths in large.items() if not lost else ():
+                assert shared is not None
+                mount = shared.mount(sandbox_dir, folder, paths, inputs, within if kind == "layer" else None)
+                if isinstance(mount, InputsChanged):
+                    return mount
+                sandbox_dir = replace(sandbox_dir, mounts=(*sandbox_dir.mounts, mount))
+            if lost:
+                return InputsChanged(lost)
+            self._skeletons[marker] = skeleton
+            is_staged = True
+            return sandbox_dir
+        finally:
+            if not is_staged:
+                self.release(sandbox_dir)
+                self.discard(sandbox_dir)
 
     def _new_skeleton(self, sandbox_dir: SandboxDir, folders: Sequence[str]) -> _FolderSkeleton:
         try:
@@ -114,27 +171,14 @@ class SandboxDirs(Struct, eq=False):
             make_folder(self.folder, _OWNER_ONLY)
             return _make_skeleton(str(sandbox_dir.root), folders)
 
-    def _copy_inputs(self, skeleton: _FolderSkeleton, inputs: Mapping[str, FileEntry]) -> tuple[str, ...]:
-        work = f"{skeleton.root}/{_WORK}"
-        lost = []
-        for path in sorted(inputs):
-            target = f"{work}/{path}"
-            if (text := link_text(path, inputs)) is not None:
-                os.symlink(text, target)
-                os.utime(target, (SANDBOX_EPOCH, SANDBOX_EPOCH), follow_symlinks=False)
-            elif self.sources.copy_into(path, inputs[path], Path(target)):
-                os.chmod(target, 0o755 if inputs[path].executable else 0o644)
-                os.utime(target, (SANDBOX_EPOCH, SANDBOX_EPOCH))
-            else:
-                lost.append(path)
-        # Last, since each new entry changes the mtime of its folder.
-        for folder in (*reversed(skeleton.folders), "."):
-            os.utime(f"{work}/{folder}", (SANDBOX_EPOCH, SANDBOX_EPOCH))
-        return tuple(lost)
-
     def scan_open(self, tree: OpenTree, inputs: Mapping[str, FileEntry], scratch: tuple[str, ...]) -> TreeChanges:
         """Compare an open tree with its inputs."""
         return tree.scan(inputs, scratch, self.limits, self.meter)
+
+    def release(self, sandbox_dir: SandboxDir) -> None:
+        """Give back the folders that were mounted: its processes have ended, and its tree is not scanned any more."""
+        if sandbox_dir.mounts and self.shared is not None:
+            self.shared().give_back(*(mount.files for mount in sandbox_dir.mounts))
 
     def discard(self, sandbox_dir: SandboxDir) -> None:
         """Remove a sandbox directory, whatever its depth and modes. Files that cannot be removed stay until `sweep`."""
@@ -170,7 +214,35 @@ class SandboxDirs(Struct, eq=False):
         return (f"ended {many} that a killed build left running",) if killed else ()
 
 
-def _parent_folders(inputs: Iterable[str], more: Iterable[str]) -> list[str]:
+def copy_inputs(sources: InputSource, targets: Mapping[str, Path], inputs: Mapping[str, FileEntry]) -> tuple[str, ...]:
+    """Copy inputs to their targets, whose folders exist, and return those whose bytes are gone or changed."""
+    lost = []
+    for path, target in targets.items():
+        if (text := link_text(path, inputs)) is not None:
+            os.symlink(text, target)
+            os.utime(target, (SANDBOX_EPOCH, SANDBOX_EPOCH), follow_symlinks=False)
+        elif sources.copy_into(path, inputs[path], target):
+            os.chmod(target, 0o755 if inputs[path].executable else 0o644)
+            os.utime(target, (SANDBOX_EPOCH, SANDBOX_EPOCH))
+        else:
+            lost.append(path)
+    return tuple(lost)
+
+
+def make_subfolders(root: Path, folders: Iterable[str]) -> None:
+    """Create folders, parents first, with the same mode whatever the umask of the user is."""
+    for folder in folders:
+        os.mkdir(path := f"{root}/{folder}")
+        os.chmod(path, 0o755)  # noqa: S103 - as above
+
+
+def set_times(root: Path, folders: Iterable[str]) -> None:
+    """Set the times of a folder and of these folders in it: last, since each new entry changes them."""
+    for folder in (*sorted(folders, reverse=True), "."):
+        os.utime(f"{root}/{folder}", (SANDBOX_EPOCH, SANDBOX_EPOCH))
+
+
+def parent_folders(inputs: Iterable[str], more: Iterable[str] = ()) -> list[str]:
     """Return the parents of the inputs, `more`, and all folders above, parents first."""
     found: set[str] = set()
     for folder in (*(path.rpartition("/")[0] for path in inputs), *more):
@@ -222,10 +294,8 @@ def _empty_skeleton(skeleton: _FolderSkeleton) -> bool:
 
 
 def _with_folders(skeleton: _FolderSkeleton, folders: Sequence[str]) -> _FolderSkeleton:
-    for folder in folders:
-        if folder not in skeleton.folders:
-            os.mkdir(path := f"{skeleton.root}/{_WORK}/{folder}")
-            os.chmod(path, 0o755)  # noqa: S103 - whatever the umask of the user is
+    work = Path(skeleton.root, _WORK)
+    make_subfolders(work, [folder for folder in folders if folder not in skeleton.folders])
     below = skeleton.below
     if below is None and folders:
         below = _access(os.stat(f"{skeleton.root}/{_WORK}/{folders[0]}"))

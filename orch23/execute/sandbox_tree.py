@@ -9,12 +9,13 @@ import errno
 import os
 import re
 import stat
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fnmatch import translate
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from msgspec import Struct, field
 
@@ -45,11 +46,40 @@ _SPECIAL_FILES = {stat.S_IFIFO: "a FIFO", stat.S_IFSOCK: "a socket"}
 _CONTROL_CHARACTER = lazy_pattern(r"[\x00-\x1f\x7f-\x9f]")
 
 
+MountKind: TypeAlias = Literal["layer", "read-only"]
+"""How a step sees a folder that is mounted: it writes to a layer above the files, or nothing."""
+
+MOUNT_KINDS: Final[Mapping[str, tuple[MountKind, ...]]] = {
+    NAMESPACES_TIER: ("layer", "read-only"),
+    BUBBLEWRAP_TIER: ("read-only",),
+}
+"""What each tier can mount. The others get copies."""
+
+_LAYER_PARTS = ("upper", "lower", "work")
+# The marks of overlayfs: a file or folder was removed, and a folder was removed before it was made again.
+_REMOVED_DEVICE = 0
+_REPLACED_FOLDER = "user.overlay.opaque"
+
+
+class FolderMount(Struct, frozen=True):
+    """A folder at `path` of a tree that has the files of another folder. Without a `layer` it is read-only."""
+
+    path: str
+    files: Path
+    layer: Path | None = None
+
+    @property
+    def parts(self) -> tuple[Path, ...]:
+        """The folders of the layer: what the step has written, where the files are mounted, and one for overlayfs."""
+        return () if self.layer is None else tuple(self.layer / name for name in _LAYER_PARTS)
+
+
 class SandboxDir(Struct, frozen=True):
     """The directory in which one process runs. `marker` is random and identifies the processes of the step."""
 
     root: Path
     marker: str
+    mounts: tuple[FolderMount, ...] = ()
 
     def seen_from_inside(self, tier: str) -> "SandboxDir":
         """Return it with the paths that its processes have to use in this tier: others only with namespaces."""
@@ -117,6 +147,8 @@ class _Scan(Struct):
     is_scratch: Callable[[str], bool]
     inputs: Mapping[str, FileEntry]
     meter: FileProgress
+    mounts: Mapping[str, FolderMount]
+    mounted: Sequence[str] = ()  # the inputs below the mount that is being scanned
     files: set[str] = field(default_factory=set)
     written: dict[str, bool] = field(default_factory=dict)
     violations: list[Diagnostic] = field(default_factory=list)
@@ -131,6 +163,7 @@ class OpenTree(Struct, frozen=True):
     """The tree of a sandbox directory, by its descriptor. All processes of the step must have ended."""
 
     top: int
+    mounts: tuple[FolderMount, ...] = ()
 
     def scan(
         self, inputs: Mapping[str, FileEntry], scratch: tuple[str, ...], limits: TreeLimits, meter: FileProgress
@@ -140,7 +173,7 @@ class OpenTree(Struct, frozen=True):
         Bytes are compared, never times: a process can set times, and a write through a shared mapping on tmpfs does
         not change them.
         """
-        scan = _Scan(limits, scratch_matcher(scratch), inputs, meter)
+        scan = _Scan(limits, scratch_matcher(scratch), inputs, meter, {one.path: one for one in self.mounts})
         with contextlib.suppress(_LimitReachedError):
             _scan_directory(scan, self.top, "", 1)
         removed = tuple(p for p in sorted(inputs) if p not in scan.files and not scan.is_scratch(p))
@@ -152,9 +185,13 @@ class OpenTree(Struct, frozen=True):
         Raises:
             OSError: the file is not regular, has several names, or is behind a link.
         """
-        *above, name = path.split("/")
-        with open_below(self.top, above) as folder:
-            return _open_regular(folder, name)
+        top, (*above, name) = self.top, path.split("/")
+        with contextlib.ExitStack() as stack:
+            for mount in self.mounts:
+                if mount.layer is not None and path.startswith(f"{mount.path}/"):
+                    top = stack.enter_context(open_subdirectory(mount.parts[0]))
+                    above = above[mount.path.count("/") + 1 :]
+            return _open_regular(stack.enter_context(open_below(top, above)), name)
 
 
 @contextlib.contextmanager
@@ -165,7 +202,7 @@ def open_tree(sandbox_dir: SandboxDir) -> Iterator[OpenTree]:
         OSError: the tree was replaced or removed.
     """
     with closing(_open_top(sandbox_dir)) as top:
-        yield OpenTree(top)
+        yield OpenTree(top, sandbox_dir.mounts)
 
 
 _REPLACED = "the working directory of the sandbox was replaced or removed"
@@ -241,7 +278,9 @@ def _scan_directory(scan: _Scan, folder: int, prefix: str, depth: int) -> None:
             scan.report(path, "E614", f"the name {problem}", "choose another name")
             continue
         status = os.stat(name, dir_fd=folder, follow_symlinks=False)
-        if not stat.S_ISDIR(status.st_mode):
+        if scan.mounted and stat.S_ISCHR(status.st_mode) and status.st_rdev == _REMOVED_DEVICE:
+            _forget_mounted(scan, path)
+        elif not stat.S_ISDIR(status.st_mode):
             _scan_file(scan, folder, name, path, status)
         elif depth >= scan.limits.depth:
             scan.report(path, "E616", f"nested deeper than {scan.limits.depth} levels", "write flatter directories")
@@ -249,13 +288,48 @@ def _scan_directory(scan: _Scan, folder: int, prefix: str, depth: int) -> None:
             if status.st_mode & stat.S_IRWXU != stat.S_IRWXU:
                 make_accessible(name, folder)
             with open_subdirectory(name, folder) as inner:
+                if scan.mounted and _is_replaced(inner):
+                    _forget_mounted(scan, path)
+                # It is empty below a mount, unless the step has moved that.
                 _scan_directory(scan, inner, f"{path}/", depth + 1)
+            if path in scan.mounts and not scan.mounted:
+                _scan_mount(scan, scan.mounts[path], depth + 1)
+
+
+def _scan_mount(scan: _Scan, mount: FolderMount, depth: int) -> None:
+    """Scan what a step has written to a mount: files, and marks of what was removed. All other inputs are there."""
+    inside = sorted(path for path in scan.inputs if path.startswith(f"{mount.path}/"))
+    scan.files.update(inside)
+    for upper in mount.parts[:1]:
+        with open_subdirectory(upper.parent) as layer:
+            make_accessible(upper.name, layer)
+            with open_subdirectory(upper.name, layer) as folder:
+                scan.mounted = inside
+                _scan_directory(scan, folder, f"{mount.path}/", depth)
+                scan.mounted = ()
+
+
+def _forget_mounted(scan: _Scan, path: str) -> None:
+    """Note that a file or folder of a mount was removed."""
+    scan.files.discard(path)
+    # `0` is the character after `/`.
+    first, end = (bisect_left(scan.mounted, f"{path}{character}") for character in "/0")
+    scan.files.difference_update(scan.mounted[first:end])
+
+
+def _is_replaced(folder: int) -> bool:
+    """Return whether a folder of a layer hides that of the mounted files."""
+    try:
+        return os.getxattr(folder, _REPLACED_FOLDER) == b"y"
+    except OSError:
+        return False
 
 
 def _scan_file(scan: _Scan, folder: int, name: str, path: str, status: os.stat_result) -> None:
     if stat.S_ISLNK(status.st_mode) and link_text(path, scan.inputs) == os.readlink(name, dir_fd=folder):
         scan.files.add(path)
         return
+    scan.files.discard(path)
     if (violation := _file_violation(status)) is not None:
         scan.report(path, *violation)
         return

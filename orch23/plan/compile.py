@@ -63,9 +63,13 @@ def edge_reason(graph: StageGraph, before: str, after: str) -> str:
 
 
 def topological_order(graph: StageGraph) -> tuple[str, ...]:
-    """Return the topological order that is smallest by name; empty if there is a cycle."""
+    """Return the topological order in which nodes that do not depend on each other stay as they were added.
+
+    It is empty if there is a cycle.
+    """
+    position = {name: number for number, name in enumerate(graph)}
     try:
-        return tuple(nx.lexicographical_topological_sort(graph))
+        return tuple(nx.lexicographical_topological_sort(graph, position.__getitem__))
     except nx.NetworkXUnfeasible:
         return ()
 

@@ -42,8 +42,11 @@ class VisibleFiles(Protocol):
     def entry(self, path: str) -> FileEntry | None:
         """Return what is at a path for this stage, or None."""
 
-    def matching(self, pattern: str, exclude: tuple[str, ...] = ()) -> tuple[str, ...]:
-        """Return the sorted paths that a glob matches for this stage. Links that `exclude` matches are not followed."""
+    def matching(self, pattern: str, exclude: tuple[str, ...] = ()) -> Mapping[str, FileEntry]:
+        """Return the files that a glob matches for this stage, sorted by path, without those that `exclude` matches.
+
+        Links that `exclude` matches are not followed.
+        """
 
     def listed(self, pattern: str, exclude: tuple[str, ...] = ()) -> tuple[str, ...]:
         """Return the sorted paths of a listing, without what this pipeline made. `exclude` is as for `matching`."""
@@ -308,20 +311,11 @@ class _Inputs(Struct):
             self.given.append(PromptInput(path, "", digest, read, own=self.is_own, read_bytes=read_bytes))
 
     def _add_glob(self, one: GlobInput) -> bool:
-        has_matched = False
-        for path in self.tree.matching(one.pattern, one.exclude):
-            is_out = match_any(one.exclude, path) or (self.is_sent and self._may_be_secret(path))
-            if not is_out and (entry := self.tree.entry(path)) is not None:
-                has_matched = True
-                self._add_file(path, entry)
-        return has_matched
-
-    def _may_be_secret(self, path: str) -> bool:
-        """Return whether a file may have secrets by its name, or is a link to such a file."""
-        if secret_file_reason(path) is not None:
-            return True
-        entry = self.tree.entry(path)
-        return entry is not None and bool(entry.link) and secret_file_reason(entry.link) is not None
+        found = self.tree.matching(one.pattern, one.exclude)
+        wanted = {path: entry for path, entry in found.items() if not (self.is_sent and _may_be_secret(path, entry))}
+        for path, entry in wanted.items():
+            self._add_file(path, entry)
+        return bool(wanted)
 
     def _add_list(self, one: ListInput) -> None:
         listed = self.tree.listed(one.pattern, one.exclude)
@@ -345,6 +339,11 @@ class _Inputs(Struct):
         self.aspects[f"{self.prefix}slice:{one.text}"] = digest
         self.slices.setdefault(one.path, []).append(part)
         self.given.append(PromptInput(one.path, one.selector, digest, lambda: part.text, own=self.is_own))
+
+
+def _may_be_secret(path: str, entry: FileEntry) -> bool:
+    """Return whether a file may have secrets by its name, or is a link to such a file."""
+    return any(secret_file_reason(one) is not None for one in (path, entry.link) if one)
 
 
 def _base_of(stage: Stage, tree: VisibleFiles) -> dict[str, FileEntry]:

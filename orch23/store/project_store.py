@@ -86,6 +86,7 @@ class ProjectStore(Struct, frozen=True, kw_only=True):
     folder: Path
     logs: Path
     sandbox_dirs: Path
+    shared_trees: Path
     partial_downloads: Path
     batches: Path
     contents: FileContentStore
@@ -246,6 +247,7 @@ def open_store(root: Path, meter: FileProgress = no_progress) -> ProjectStore:
         folder=folder,
         logs=root / LOGS_FOLDER,
         sandbox_dirs=place / "rooms",
+        shared_trees=place / "trees",
         partial_downloads=place / "partial",
         batches=place / "batches",
         contents=disk.contents,

@@ -338,7 +338,8 @@ class Workspace:
         # Some may exist by now, and the others are noted again.
         self._observed.missing_folders.clear()
         try:
-            return self._add_files(snapshot) and self._observed.add_folders(snapshot)
+            # Each path once, and each folder above them.
+            return self.for_one_moment()._add_files(snapshot) and self._observed.add_folders(snapshot)  # noqa: SLF001 - of the same class
         except SafetyError:  # a folder became a link
             return False
 

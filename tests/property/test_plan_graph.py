@@ -59,12 +59,11 @@ def has_cycle(edges: set[tuple[str, str]]) -> bool:
     return False
 
 
-def smallest_order(names: set[str], edges: set[tuple[str, str]]) -> tuple[str, ...]:
-    """Return the lexicographically smallest topological order, by choosing the smallest free name each time."""
+def first_order(names: list[str], edges: set[tuple[str, str]]) -> tuple[str, ...]:
+    """Return the topological order that takes the first free one of these names each time."""
     order: list[str] = []
     while len(order) < len(names):
-        free = [n for n in names - set(order) if all(p in order for p, r in edges if r == n)]
-        order.append(min(free))
+        order.append(next(n for n in names if n not in order and all(p in order for p, r in edges if r == n)))
     return tuple(order)
 
 
@@ -79,7 +78,7 @@ def test_edges_and_order_are_those_of_brute_force(pipeline):
     assert not problems
     assert plan is not None
     assert {(e.producer, e.reader) for e in plan.edges} == edges
-    assert plan.order == smallest_order({s.name for s in pipeline.stages}, edges)
+    assert plan.order == first_order([s.name for s in pipeline.stages], edges)
     for name in plan.order:
         assert plan.upstream[name] == tuple(sorted(p for p, r in edges if r == name))
         assert plan.downstream[name] == tuple(sorted(r for p, r in edges if p == name))
@@ -88,7 +87,7 @@ def test_edges_and_order_are_those_of_brute_force(pipeline):
 
 @pytest.mark.slow
 @given(pipelines(), st.randoms(use_true_random=False))
-def test_the_order_of_declaration_does_not_show(pipeline, random):
+def test_the_order_of_declaration_changes_only_the_order_of_stages(pipeline, random):
     shuffled = list(pipeline.stages)
     random.shuffle(shuffled)
     one, its_problems = build_plan(pipeline)
@@ -96,7 +95,7 @@ def test_the_order_of_declaration_does_not_show(pipeline, random):
     assert sorted(map(str, its_problems)) == sorted(map(str, other_problems))
     assert (one is None) == (other is None)
     if one is not None and other is not None:
-        assert one.order == other.order
+        assert sorted(one.order) == sorted(other.order)
         assert one.edges == other.edges
         assert dict(one.upstream) == dict(other.upstream)
 

@@ -27,8 +27,9 @@ from orch23.execute.launch import PlainLauncher
 from orch23.execute.local_executor import LocalExecutor
 from orch23.execute.sandbox.bubblewrap import BWRAP_PATHS, BubblewrapLauncher, NamespacesLauncher
 from orch23.execute.sandbox.landlock import LandlockLauncher
-from orch23.execute.sandbox_dir import SandboxDirs
+from orch23.execute.sandbox_dir import LEAST_SHARED_FILES, SandboxDirs
 from orch23.execute.sandbox_tree import SandboxDir
+from orch23.execute.shared_trees import SharedTrees
 from orch23.model.action import Action, Completed
 from orch23.model.digest import FileEntry, digest_bytes
 from tests.doubles import memory as memory_contents
@@ -351,8 +352,9 @@ def executor(
     tier: str, memory: Memory, rooms: Path, closed: tuple[Path, ...], python: Path | None = None
 ) -> Iterator[LocalExecutor]:
     """Give an executor whose actions run in a tier, by an interpreter, which is this one by default."""
+    trees = SharedTrees(rooms.with_name("trees"), memory)
     one = LocalExecutor(
-        sandbox_dirs=SandboxDirs(rooms, memory),
+        sandbox_dirs=SandboxDirs(rooms, memory, shared=lambda: trees),
         contents=memory.kept,
         workers=2,
         interpreters=lambda _: python or Path(sys.executable),
@@ -373,7 +375,9 @@ def probe(tier: str, *, network: bool = False) -> dict[str, object]:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="probe-", dir="/var/tmp")))
         world = World(folder, names, stack)
         files = {path.name: path.read_bytes() for path in HERE.glob("attack*.py")}
-        memory = Memory({**files, "world.json": json.dumps(world.reported(tier)).encode()})
+        # Enough for a mount, where the tier makes any.
+        filler = {f"filler/{number}": b"" for number in range(LEAST_SHARED_FILES)}
+        memory = Memory({**files, **filler, "world.json": json.dumps(world.reported(tier)).encode()})
         inputs = {path: FileEntry(digest_bytes(data)) for path, data in memory.files.items()}
         action = Action(
             argv=("python", "attacking.py", *names),

@@ -234,6 +234,12 @@ def _step_mounts(
         for part in writable_parts(launch.sandbox_dir, launch.writable):
             below = part.relative_to(launch.sandbox_dir.root)
             yield from ("--bind", f"{root}/{below}", str(seen.root / below))
+    for mount in launch.sandbox_dir.mounts:
+        inside = str(seen.work / mount.path)
+        if mount.layer is None:
+            yield from ("--ro-bind", os.path.realpath(mount.files), inside)
+        else:
+            yield from ("--layer", os.path.realpath(mount.files), os.path.realpath(mount.layer), inside)
     if os.path.isdir(launch.sandbox_dir.tools):
         yield from ("--ro-bind", f"{SandboxDir(Path(root), launch.marker).tools}", str(seen.tools))
     for path in (*hidden, "/dev", "/"):

@@ -2,7 +2,8 @@
 
 It is a separate program, since only a process with one thread can enter a user namespace. Each step has its own
 namespaces and file system. They are created before the step is requested (ADR 35), so the step waits only for the
-mounts of its sandbox directory. The mounts are given as bwrap's options, except that the source of `--file` is a path.
+mounts of its sandbox directory. The mounts are given as bwrap's options, except that the source of `--file` is a path,
+and that `--layer` names files, a folder for what is written, and where both are mounted.
 """
 
 from __future__ import annotations
@@ -59,6 +60,7 @@ _FAILED = 1
 _ARGUMENT_COUNTS = {
     **dict.fromkeys(("--perms", "--size", "--proc", "--dev", "--tmpfs", "--remount-ro"), 1),
     **dict.fromkeys(("--bind", "--ro-bind", "--ro-bind-try", "--symlink", "--file"), 2),
+    "--layer": 3,
 }
 # Their first argument is a path of the machine.
 _WITH_SOURCE = frozenset(("--bind", "--ro-bind", "--ro-bind-try", "--file"))
@@ -250,6 +252,8 @@ def _apply(option: str, words: Sequence[str], perms: int, size: str) -> None:
             source = f"/old{words[0]}"
             if option != "--ro-bind-try" or os.path.exists(source):
                 _bind(source, target, _NO_SUID | _NO_DEVICES | (0 if option == "--bind" else _READ_ONLY))
+        case "--layer":
+            _mount_layer(f"/old{words[0]}", f"/old{words[1]}", target)
         case "--symlink":
             _make_folder(os.path.dirname(target))
             os.symlink(words[0], target)
@@ -278,6 +282,16 @@ def _copy_file(source: str, target: str, perms: int) -> None:
     _make_folder(os.path.dirname(target))
     with open(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, perms), "wb", buffering=0) as file:
         file.write(data)
+
+
+def _mount_layer(files: str, layer: str, target: str) -> None:
+    """Mount files with a layer above them, to which all writes go."""
+    # By relative names: a path may have the characters that separate options.
+    os.chdir(layer)
+    _mount(files, "lower", None, _BIND)
+    options = "lowerdir=lower,upperdir=upper,workdir=work,userxattr"
+    _mount("overlay", target, "overlay", _NO_SUID | _NO_DEVICES, options)
+    os.chdir("/")
 
 
 def _mount_tmpfs(target: str, options: str) -> None:

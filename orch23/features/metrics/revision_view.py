@@ -174,8 +174,9 @@ class _Seen(Struct, frozen=True):
         is_own = self.stage.chain is None and match_any(self.stage.outputs, path)
         return None if is_own else self._at(path).entry(path)
 
-    def matching(self, pattern: str, exclude: tuple[str, ...] = ()) -> tuple[str, ...]:
-        return tuple(path for path in self.view.listing(pattern, exclude) if self.entry(path) is not None)
+    def matching(self, pattern: str, exclude: tuple[str, ...] = ()) -> dict[str, FileEntry]:
+        wanted = [path for path in self.view.listing(pattern, exclude) if not match_any(exclude, path)]
+        return {path: entry for path in wanted if (entry := self.entry(path)) is not None}
 
     def listed(self, pattern: str, exclude: tuple[str, ...] = ()) -> tuple[str, ...]:
         return self.view.sources(pattern, exclude)

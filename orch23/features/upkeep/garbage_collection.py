@@ -27,7 +27,7 @@ from orch23.store.project_store import ProjectStore
 from orch23.store.records import SurveyedRecord
 from orch23.store.run_logs import journal_paths, journal_pipeline, past_events
 from orch23.store.safe_files import try_unlink
-from orch23.store.tree_removal import remove_path
+from orch23.store.tree_removal import remove_path, remove_tree
 
 _SHA256 = lazy_pattern(r"[0-9a-f]{64}", re.ASCII)
 
@@ -77,6 +77,7 @@ class GcSelection(Struct, frozen=True, kw_only=True):
     exchanges: tuple[ExchangeFile, ...] = ()
     transcripts: tuple[ExchangeFile, ...] = ()
     runs: tuple[StoredRun, ...] = ()
+    folders: tuple[Path, ...] = ()  # copies of large input folders
     size_bytes: int = 0
     freed_bytes: int = 0
 
@@ -119,6 +120,10 @@ class GarbageCollector(Struct, frozen=True):
         known = self._known(surveyed)
         size_bytes = left_bytes = count_files(self.store.folder)[1]
         kept_blobs = {sha256 for record in needed for sha256 in _outputs_of(record)}
+        # First what the next build makes again from the project.
+        copies = [*self.store.shared_trees.iterdir()] if self.store.shared_trees.is_dir() else []
+        folders = tuple(copies) if limits.max_bytes is not None and left_bytes > limits.max_bytes else ()
+        left_bytes -= sum(count_files(one)[1] for one in folders)
         entries: list[SurveyedRecord | ExchangeFile] = []
         free: list[Digest] = []
         # Each blob is freed with the last candidate that refers to it.
@@ -141,6 +146,7 @@ class GarbageCollector(Struct, frozen=True):
             blobs=tuple(free),
             exchanges=tuple(one for one in entries if isinstance(one, ExchangeFile)),
             transcripts=transcripts,
+            folders=folders,
             size_bytes=size_bytes,
             freed_bytes=size_bytes - left_bytes,
         )
@@ -159,6 +165,8 @@ class GarbageCollector(Struct, frozen=True):
         for run in chosen.runs:  # the journal last, so that a removal that is cut off is repeated
             remove_path(self.store.logs / run.run_id)
             try_unlink(self.store.logs / f"{run.run_id}.jsonl")
+        for folder in chosen.folders:
+            remove_tree(folder)
         for digest in chosen.blobs:
             self.store.local.contents.delete(digest)
         for group in (*group_folders(self.store.local.contents.folder), *group_folders(self.store.folder / "records")):

@@ -190,6 +190,7 @@ _DESCRIPTIONS = {
     "records": "the records of results",
     "cas": "the stored bytes",
     "rooms": "the sandbox directories",
+    "trees": "the copies of large input folders",
     "snapshots": "the snapshots of builds with nothing to do",
     "index.sqlite": "the index",
     "generation": "the generation of the index",

@@ -78,6 +78,7 @@ def remove_unneeded(
         "results": len(selected.records),
         "stored_files": len(selected.blobs),
         "recorded_answers": len(selected.exchanges),
+        "copied_folders": len(selected.folders),
         "transcripts": [file.path.relative_to(store.root).as_posix() for file in selected.transcripts],
         "runs": [run.run_id for run in selected.runs],
         "freed_run_bytes": sum(run.size_bytes for run in selected.runs),
@@ -158,6 +159,7 @@ def _text(selected: GcSelection, limits: GcLimits, *, dry_run: bool) -> str:
         "result": len(selected.records),
         "stored file": len(selected.blobs),
         "recorded response": len(selected.exchanges),
+        "copied folder": len(selected.folders),
         "run": len(selected.runs),
     }
     freed_bytes = selected.freed_bytes + sum(run.size_bytes for run in selected.runs)

@@ -28,7 +28,7 @@ from orch23.attempt.sent_data import NetworkAccess
 from orch23.attempt.verification import Verifier
 from orch23.model.action import Action
 from orch23.model.diagnostic import Diagnostic
-from orch23.model.digest import FileEntry
+from orch23.model.digest import FileEntry, digest_bytes
 from orch23.model.errors import ProviderError
 from orch23.model.event import AttemptFinished, AttemptStarted, Event
 from orch23.model.llm import Response, Usage
@@ -149,9 +149,9 @@ class Bench:
             raise limit()
 
     # as a tree, and as the author's files
-    def matching(self, pattern: str, exclude: tuple[str, ...] = ()) -> tuple[str, ...]:
+    def matching(self, pattern: str, exclude: tuple[str, ...] = ()) -> dict[str, FileEntry]:
         del exclude
-        return (pattern,) if pattern in self.folders else ()
+        return {pattern: FileEntry(digest_bytes(b""))} if pattern in self.folders else {}
 
     def links(self, _pattern: str) -> tuple[str, ...]:
         return ()

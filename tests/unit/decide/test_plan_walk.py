@@ -161,7 +161,7 @@ def test_a_foreach_that_cannot_be_expanded_keeps_back_what_waits_for_it(monkeypa
 
     monkeypatch.setattr(plan_walk, "expand_foreach", refuse)
     carried = Carried(each("e", "a"), stage("b", "e-a"), stage("c"))
-    assert carried.go() == [("c", "run"), ("e", "not decided", "E847"), ("b", "blocked", "e")]
+    assert carried.go() == [("e", "not decided", "E847"), ("b", "blocked", "e"), ("c", "run")]
 
 
 def test_what_waits_is_decided_once_it_may_pass() -> None:
@@ -181,7 +181,7 @@ def test_what_is_kept_back_is_blocked_by_name_and_so_is_what_follows() -> None:
 def test_a_stage_that_was_not_selected_keeps_its_last_result_unless_it_is_blocked() -> None:
     selection = Selection(only=("new",))
     carried = Carried(stage("old"), stage("none"), stage("new", "old"), selection=selection)
-    assert carried.go() == [("none", "passed over"), ("old", "passed over", "key of old"), ("new", "run")]
+    assert carried.go() == [("old", "passed over", "key of old"), ("none", "passed over"), ("new", "run")]
     assert set(carried.state.settled) == {"old"}
     carried = Carried(stage("bad"), stage("old", "bad"), stage("new", "old"), selection=selection)
     carried.bad = {"bad"}

@@ -277,7 +277,8 @@ def test_what_a_confined_step_hides_counts_as_all_that_its_file_system_lost(
 def test_what_is_on_its_way_to_a_socket_is_measured_and_arrives(
     tmp_path: Path, kind: int, sent: str, taken: list[int]
 ) -> None:
-    before = list(resource_limits._unnamed_sizes([os.getpid()], tmp_path))
+    devices = {tmp_path.stat().st_dev}
+    before = list(resource_limits._unnamed_sizes([os.getpid()], devices))
     here, there = socket.socketpair(socket.AF_UNIX, kind)
     outer = socket.socketpair(socket.AF_UNIX, kind)
     # Credentials, and the descriptor of a process, come with the message and are closed.
@@ -296,7 +297,7 @@ def test_what_is_on_its_way_to_a_socket_is_measured_and_arrives(
         socket.send_fds(outer[0], [b"x"], [there.fileno()])
         there.close()
     opened = len(os.listdir("/proc/self/fd"))
-    assert Counter(resource_limits._unnamed_sizes([os.getpid()], tmp_path)) == Counter([*before, *taken])
+    assert Counter(resource_limits._unnamed_sizes([os.getpid()], devices)) == Counter([*before, *taken])
     assert len(os.listdir("/proc/self/fd")) == opened
     if sent == "nested":
         _, (number,), *_ = socket.recv_fds(outer[1], 9, 1)

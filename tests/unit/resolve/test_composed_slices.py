@@ -178,7 +178,7 @@ class Tree:
         return FileEntry(digest_bytes(self.data), self.executable) if path == self.path else None
 
     def matching(self, pattern, exclude=()):
-        return ()
+        return {}
 
     def listed(self, pattern, exclude=()):
         return ()

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from orch23.model.action import StepLimits
 from orch23.model.digest import FileEntry, digest_bytes
 from orch23.model.errors import MissingBytesError
-from orch23.model.paths import match
+from orch23.model.paths import match, match_any
 from orch23.model.pipeline import (
     BriefLimits,
     ChainLink,
@@ -47,7 +47,8 @@ class Files(Struct):
         return FileEntry(digest_bytes(self.texts[path].encode()), executable=path in self.executable)
 
     def matching(self, pattern, exclude=()):
-        return tuple(sorted(path for path in self.texts if match(pattern, path)))
+        paths = (path for path in sorted(self.texts) if match(pattern, path))
+        return {path: self.entry(path) for path in paths if not match_any(exclude, path)}
 
     def listed(self, pattern, exclude=()):
         return self.listing

@@ -1,0 +1,266 @@
+"""Keep copies of large input folders: they are mounted into the sandbox directories of steps, not copied for each.
+
+A step writes to a layer of its own above the copy (overlayfs), or nothing. A copy is changed only to follow the
+project, while no step uses it (ADR 77).
+"""
+
+import contextlib
+import os
+import threading
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TypeAlias
+
+import msgspec
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from orch23.execute.sandbox_dir import (
+    LEAST_SHARED_FILES,
+    InputSource,
+    copy_inputs,
+    make_subfolders,
+    parent_folders,
+    set_times,
+)
+from orch23.execute.sandbox_tree import FolderMount, SandboxDir
+from orch23.model.action import InputsChanged, link_text
+from orch23.model.digest import FileEntry
+from orch23.store.json_text import TRUSTED, StoreKey, checked_line
+from orch23.store.safe_files import (
+    FileStamp,
+    make_folder,
+    make_subfolder,
+    read_regular,
+    stamp_of,
+    try_unlink,
+    walk_tree,
+    write_atomic,
+)
+from orch23.store.tree_removal import remove_tree
+
+_MOST_COPIES = 8
+_MANIFEST, _FILES = "manifest", "files"
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+# For each path of a copy: digest and mode of a file, or the text of a link.
+_Contents: TypeAlias = dict[str, str]
+
+
+class _Manifest(Struct, frozen=True):
+    """What a copy holds: `folder` is that of the project, `stamps` are those of its own files and folders."""
+
+    boot: str
+    folder: str
+    contents: _Contents = field(default_factory=dict)
+    stamps: dict[str, FileStamp] = field(default_factory=dict)
+
+
+class _Copy(Struct, eq=False):
+    """A copy of a folder, and how many steps use it."""
+
+    root: Path
+    manifest: _Manifest
+    users: int = 0
+
+    @property
+    def files(self) -> Path:
+        return self.root / _FILES
+
+    def is_intact(self) -> bool:
+        """Return whether no one has changed its files, by their stamps."""
+        with contextlib.suppress(OSError):
+            return _stamps(self.files) == self.manifest.stamps
+        return False
+
+
+class SharedTrees:
+    """The copies in one store. Only the holder of the build lock may use them."""
+
+    def __init__(self, folder: Path, sources: InputSource, key: StoreKey = TRUSTED) -> None:
+        """Read nothing yet."""
+        self._folder, self._sources, self._key = folder, sources, key
+        self._lock = threading.Lock()
+        self._boot = ""
+        self._copies: list[_Copy] | None = None  # the one that was used last is last
+        self._used: dict[Path, _Copy] = {}
+
+    @staticmethod
+    def large_folders(inputs: Iterable[str], closed: Iterable[str] = ()) -> dict[str, Sequence[str]]:
+        """Return the highest folders with many inputs, and their inputs; none that overlaps with a closed folder."""
+        return dict(_large(sorted(inputs), "", tuple(path.rstrip("/") for path in closed)))
+
+    def mount(
+        self,
+        sandbox_dir: SandboxDir,
+        folder: str,
+        paths: Iterable[str],
+        inputs: Mapping[str, FileEntry],
+        written: Iterable[str] | None,
+    ) -> FolderMount | InputsChanged:
+        """Return the mount that has exactly these inputs: see `FolderMounts`."""
+        files = self._take(folder, paths, inputs)
+        if isinstance(files, InputsChanged) or written is None:
+            return files if isinstance(files, InputsChanged) else FolderMount(folder, files)
+        mount = FolderMount(folder, files, sandbox_dir.orch23_folder / files.parent.name)
+        try:
+            upper, *others = mount.parts
+            for part in (sandbox_dir.orch23_folder, upper.parent, upper, *others):
+                make_subfolder(part, 0o700)
+            # The step sees it in place of the folder.
+            upper.chmod(0o755)
+            inside = parent_folders((), (one[len(folder) + 1 :] for one in written if one.startswith(f"{folder}/")))
+            make_subfolders(upper, inside)
+            set_times(upper, inside)
+        except BaseException:
+            self.give_back(files)
+            raise
+        return mount
+
+    def _take(self, folder: str, paths: Iterable[str], inputs: Mapping[str, FileEntry]) -> Path | InputsChanged:
+        wanted = {path[len(folder) + 1 :]: _content(path, inputs) for path in paths}
+        with self._lock:
+            copy = self._find(folder, wanted) or self._make(folder, wanted, inputs)
+            if isinstance(copy, InputsChanged):
+                return copy
+            copy.users += 1
+            self._used[copy.files] = copy
+            return copy.files
+
+    def give_back(self, *folders: Path) -> None:
+        """End the use of the files of mounts by one step."""
+        with self._lock:
+            for files in folders:
+                self._used[files].users -= 1
+
+    def _find(self, folder: str, wanted: _Contents) -> _Copy | None:
+        """Return the copy with these contents, or None."""
+        copies = self._all()
+        for copy in [one for one in copies if (one.manifest.folder, one.manifest.contents) == (folder, wanted)]:
+            if copy.is_intact():
+                copies.remove(copy)
+                copies.append(copy)
+                os.utime(copy.root / _MANIFEST)
+                return copy
+            self._drop(copy)
+        return None
+
+    def _make(self, folder: str, wanted: _Contents, inputs: Mapping[str, FileEntry]) -> _Copy | InputsChanged:
+        """Change the copy that differs least, or make a new one."""
+        shared = {copy.root: len(copy.manifest.contents.items() & wanted.items()) for copy in self._idle(folder)}
+        copy = max(self._idle(folder), key=lambda one: shared[one.root], default=None)
+        if copy is not None and not copy.is_intact():
+            self._drop(copy)
+            copy = None
+        if copy is None or 2 * shared[copy.root] < len(wanted):
+            copy = self._new(folder)
+        try:
+            lost = self._change(copy, wanted, inputs)
+        except BaseException:
+            self._drop(copy)
+            raise
+        if lost:
+            self._drop(copy)
+            return InputsChanged(tuple(lost))
+        return copy
+
+    def _idle(self, folder: str) -> list[_Copy]:
+        return [copy for copy in self._all() if not copy.users and copy.manifest.folder == folder]
+
+    def _new(self, folder: str) -> _Copy:
+        copies = self._all()
+        for copy in [one for one in copies if not one.users][: max(0, len(copies) - _MOST_COPIES + 1)]:
+            self._drop(copy)
+        copy = _Copy(self._folder / os.urandom(8).hex(), _Manifest(self._boot, folder))
+        make_folder(copy.root, 0o700)
+        make_subfolders(copy.root, (_FILES,))
+        copies.append(copy)
+        return copy
+
+    def _change(self, copy: _Copy, wanted: _Contents, inputs: Mapping[str, FileEntry]) -> Sequence[str]:
+        """Give a copy these contents. Return the inputs whose bytes are gone or changed."""
+        # A copy that was changed only in part has no manifest, and is removed.
+        try_unlink(copy.root / _MANIFEST)
+        manifest = copy.manifest
+        gone = [path for path, content in manifest.contents.items() if wanted.get(path) != content]
+        new = [path for path, content in wanted.items() if manifest.contents.get(path) != content]
+        for path in gone:
+            os.unlink(copy.files / path)
+        folders = parent_folders(wanted)
+        for folder in sorted(set(parent_folders(gone)).difference(folders), reverse=True):
+            os.rmdir(copy.files / folder)
+        make_subfolders(copy.files, [folder for folder in folders if folder not in manifest.stamps])
+        prefix = f"{manifest.folder}/"
+        if lost := copy_inputs(self._sources, {prefix + path: copy.files / path for path in new}, inputs):
+            return lost
+        set_times(copy.files, {*parent_folders((*gone, *new))}.intersection(folders))
+        copy.manifest = replace(manifest, contents=wanted, stamps=_stamps(copy.files))
+        data = self._key.line(msgspec.json.encode(copy.manifest))
+        write_atomic(copy.root / _MANIFEST, data, mode=0o600, durable=False)
+        return ()
+
+    def _drop(self, copy: _Copy) -> None:
+        """Use a copy no more. If a step still does, the next build removes it."""
+        self._all().remove(copy)
+        try_unlink(copy.root / _MANIFEST)
+        if not copy.users:
+            remove_tree(copy.root)
+
+    def _all(self) -> list[_Copy]:
+        if self._copies is None:
+            self._boot = (read_regular(_BOOT_ID) or b"").decode("ascii", "replace").strip()
+            self._copies = list(self._read())
+        return self._copies
+
+    def _read(self) -> Iterator[_Copy]:
+        """Yield the copies that a build of this user has made since the machine started. Others are removed."""
+        # After a power cut, bytes may be missing that had not reached the disk.
+        found = [*self._folder.iterdir()] if self._folder.is_dir() else []
+        for root in sorted(found, key=_last_use):
+            manifest = self._manifest(root)
+            if manifest is not None and self._boot and manifest.boot == self._boot:
+                yield _Copy(root, manifest)
+            else:
+                remove_tree(root)
+
+    def _manifest(self, root: Path) -> _Manifest | None:
+        try:
+            inner, mac = checked_line(read_regular(root / _MANIFEST) or b"")
+            return msgspec.json.decode(inner, type=_Manifest) if self._key.proves(inner, mac) else None
+        except (OSError, ValueError):
+            return None
+
+
+def _large(paths: Sequence[str], prefix: str, closed: Sequence[str]) -> Iterator[tuple[str, Sequence[str]]]:
+    """Yield the large folders directly below `prefix`, which all the sorted `paths` have."""
+    at = 0
+    while at < len(paths):
+        name, is_folder, _ = paths[at][len(prefix) :].partition("/")
+        folder, start = prefix + name, at
+        # `0` is the character after `/`.
+        at = bisect_left(paths, f"{folder}0", at) if is_folder else at + 1
+        if at - start < LEAST_SHARED_FILES or any(f"{folder}/".startswith(f"{path}/") for path in closed):
+            continue
+        if any(path.startswith(f"{folder}/") for path in closed):
+            yield from _large(paths[start:at], f"{folder}/", closed)
+        else:
+            yield folder, paths[start:at]
+
+
+def _content(path: str, inputs: Mapping[str, FileEntry]) -> str:
+    entry = inputs[path]
+    text = link_text(path, inputs)
+    return f"{entry.digest.sha256} {int(entry.executable)}" if text is None else f"-> {text}"
+
+
+def _last_use(root: Path) -> int:
+    try:
+        return os.stat(root / _MANIFEST).st_mtime_ns
+    except OSError:
+        return 0
+
+
+def _stamps(files: Path) -> dict[str, FileStamp]:
+    found = ((path, entry.stat(follow_symlinks=False)) for path, entry in walk_tree(files))
+    return {".": stamp_of(os.stat(files)), **{path: stamp_of(status) for path, status in found}}
