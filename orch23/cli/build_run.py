@@ -19,7 +19,14 @@ from orch23.attempt.ledger import run_limits
 from orch23.cli.author_data import check_input_schemas
 from orch23.cli.build_parts import BuildParts, BuildRequest
 from orch23.cli.consent import Consent
-from orch23.cli.project_loading import Project, hidden_paths, open_for_build, open_for_reading, usual_executor
+from orch23.cli.project_loading import (
+    OpenOptions,
+    Project,
+    hidden_paths,
+    open_for_build,
+    open_for_reading,
+    usual_executor,
+)
 from orch23.cli.store_size import warn_about_size
 from orch23.decide.dry_run import check_ownership, preview
 from orch23.decide.open_pipeline import OpenPipeline
@@ -194,15 +201,19 @@ def prepared_build(project: Project, request: BuildRequest, screen: Observer) ->
         if any(map(needs_sandbox, pipeline.stages)):
             sandbox.choose_in_background()
         sandbox_dirs, left_edited = _recover(project)
-        forced = (*request.forced, *request.resample)
         secrets, consent = secrets_from(settings.environ), Consent.of(settings.root, settings.environ)
         opened_cache = _open_cache(project, request, consent, secrets, stack)
         shared = None if opened_cache is None else opened_cache.results
-        open_again = partial(
-            open_for_reading, project, forced=forced, overwrite_edited=request.overwrite_edited, shared=shared
+        options = OpenOptions(
+            forced=request.forced,
+            resample=request.resample,
+            keeps_promises=not (request.replay or request.offline),
+            overwrite_edited=request.overwrite_edited,
+            shared=shared,
         )
+        open_again = partial(open_for_reading, project, **options)
         # Read under the lock: no other build changes the lock file, the journal or the store from here on.
-        opened = open_for_build(project, forced=forced, overwrite_edited=request.overwrite_edited, shared=shared)
+        opened = open_for_build(project, **options)
         selected = _selected(project, opened, request.selection)
         check_ownership(opened)
         check_input_schemas(pipeline, store.workspace, project.tools.sources)
@@ -432,6 +443,7 @@ def _run_started(
         max_retries=retries if isinstance(retries, int) else 0,
         jobs=jobs,
         at_rest={"fresh": len(at_rest)} if at_rest else UNSET,
+        resample=dict(opened.resample) or UNSET,
         provider=tuple(sorted({step.provider for step in steps})),
         model=tuple(sorted({step.model for step in steps})),
         sandbox=sandbox,

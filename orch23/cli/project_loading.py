@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict, Unpack
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -286,39 +286,35 @@ def read_yaml(text: str) -> Json:
     return value
 
 
-def open_for_reading(
-    project: Project,
-    *,
-    forced: Sequence[str] = (),
-    overwrite_edited: bool = False,
-    shared: "SharedResults | None" = None,
-) -> OpenPipeline:
+class OpenOptions(TypedDict, total=False):
+    """The options of `open_pipeline` that the user chooses. `shared` are the results in a shared cache."""
+
+    forced: Sequence[str]
+    resample: Sequence[str]
+    keeps_promises: bool
+    overwrite_edited: bool
+    shared: "SharedResults | None"
+
+
+def open_for_reading(project: Project, **options: Unpack[OpenOptions]) -> OpenPipeline:
     """Return the open pipeline, which shows the project as it is at this moment. Takes no lock, writes nothing."""
-    now = replace(project, store=project.store.for_one_moment())
-    return open_for_build(now, forced=forced, overwrite_edited=overwrite_edited, shared=shared)
+    return open_for_build(replace(project, store=project.store.for_one_moment()), **options)
 
 
-def open_for_build(
-    project: Project, *, forced: Sequence[str], overwrite_edited: bool, shared: "SharedResults | None"
-) -> OpenPipeline:
-    """Return the open pipeline, which looks at the files of the project again for each decision. Writes nothing.
-
-    `shared` are the results in a shared cache.
-    """
+def open_for_build(project: Project, **options: Unpack[OpenOptions]) -> OpenPipeline:
+    """Return the open pipeline, which looks at the files of the project again for each decision. Writes nothing."""
     try:
         return open_pipeline(
             project.pipeline,
             project.store,
             project.tools,
             project.memory,
-            forced=forced,
-            overwrite_edited=overwrite_edited,
             git=project.git,
             claims=_claims_of(project),
             trusts_lock=project.settings.environ.get(TRUST_VARIABLE) == "1",
             plan=project.part.plan if project.part is not None else None,
             earlier=project.earlier,
-            shared=shared,
+            **options,
         )
     except (InvalidInputError, CorruptStateError) as error:
         # What is missing, or damaged as the pointer of a lock file is, may be what git left out.

@@ -17,7 +17,7 @@ from orch23.model.digest import FileEntry, Json, is_script
 from orch23.model.errors import MissingBytesError
 from orch23.model.paths import match_any
 from orch23.model.pipeline import ForeachStage, Stage
-from orch23.model.plan import Decision, Edited, Restore, Run, VerifyOnly
+from orch23.model.plan import Decision, Edited, Resample, Restore, Run, VerifyOnly, resample_of
 from orch23.model.record import (
     Facts,
     Manifest,
@@ -61,6 +61,7 @@ class StageDecider(Struct):
     sources: AuthorTexts
     read_yaml: YamlReader
     forced: Collection[str] = ()
+    resample: Resample = {}
     overwrite_edited: bool = False
     failed_before: Mapping[str, str] = field(default_factory=dict)
     earlier: EarlierBuild | None = None
@@ -345,7 +346,8 @@ class StageDecider(Struct):
             is_committed=stage.chain is not None and self._are_decided(edited),
             is_compared=stage.chain is None,
             failed_before=self.failed_before.get(name) == resolved.key,
-            forced=name in self.forced or stage.family in self.forced,
+            forced=self._is_forced(stage),
+            resample=resample_of(self.resample, name),
             cacheable=stage.cache,
             uncertain=tuple(dict.fromkeys(uncertain)),
             pending_upstream=waiting,
@@ -418,8 +420,11 @@ class StageDecider(Struct):
     def _may_share(self, resolved: ResolvedStage) -> bool:
         """Return whether a result from elsewhere would be used."""
         stage = resolved.stage
-        is_forced = stage.name in self.forced or stage.family in self.forced
-        return stage.cache and not is_forced and not resolved.broken and not self.waiting_on(stage.name)
+        return stage.cache and not self._is_forced(stage) and not resolved.broken and not self.waiting_on(stage.name)
+
+    def _is_forced(self, stage: Stage) -> bool:
+        named = stage.name in self.forced or stage.family in self.forced
+        return named or resample_of(self.resample, stage.name) is not None
 
     def _same_core(self, resolved: ResolvedStage, locked: Record | None) -> Candidate | None:
         if not resolved.stage.cache:

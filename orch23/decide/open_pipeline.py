@@ -27,7 +27,7 @@ from orch23.model.diagnostic import Diagnostic, Location
 from orch23.model.digest import digest_bytes
 from orch23.model.errors import CorruptStateError, InvalidInputError
 from orch23.model.pipeline import CheckStep, ForeachStage, ModelChoice, Pipeline, Stage, family_of
-from orch23.model.plan import Plan
+from orch23.model.plan import Plan, Resample, resample_of
 from orch23.model.record import LockFile, Record
 from orch23.plan.diagnostics import missing_inputs_errors, unmade_inputs_errors
 from orch23.plan.planner import unknown_needs_errors
@@ -169,7 +169,7 @@ class PlanningTools(Struct, frozen=True, kw_only=True):
 
 
 class OpenPipeline(Struct, frozen=True, kw_only=True):
-    """An opened pipeline, which decisions are based on."""
+    """An opened pipeline, which decisions are based on. `resample` has also what this build leaves to a later one."""
 
     pipeline: Pipeline
     store: ProjectStore
@@ -177,6 +177,7 @@ class OpenPipeline(Struct, frozen=True, kw_only=True):
     lock: LockFile
     history: RunHistory
     decider: StageDecider
+    resample: Resample
 
     @property
     def state(self) -> ProjectState:
@@ -196,6 +197,8 @@ def open_pipeline(  # noqa: PLR0913 - what a build knows, each with its own name
     memory: PriorState,
     *,
     forced: Collection[str] = (),
+    resample: Collection[str] = (),
+    keeps_promises: bool = True,
     overwrite_edited: bool = False,
     git: GitFiles | None = None,
     claims: OtherPipelines | None = None,
@@ -206,6 +209,7 @@ def open_pipeline(  # noqa: PLR0913 - what a build knows, each with its own name
 ) -> OpenPipeline:
     """Open a pipeline on the records of the store and the results of earlier builds.
 
+    The models of `resample` are called again, and those of an interrupted `--resample` if the build `keeps_promises`.
     `git` has the files of the project in git, `claims` those of its other pipelines; both are empty by default. With
     `trusts_lock`, results that only the lock file has are not verified first. `plan` is the part of the plan that an
     edit affects, with all of its items. `earlier` is the last build with nothing to do, if it was for the same command.
@@ -236,19 +240,46 @@ def open_pipeline(  # noqa: PLR0913 - what a build knows, each with its own name
         trusts_lock=trusts_lock,
         shared=shared,
     )
+    promised = _resample(plan, history.resample, forced, resample)
+    now = promised if keeps_promises else _resample(plan, {}, forced, resample)
     decider = StageDecider(
         state,
         tools.facts_of,
         tools.sources,
         tools.read_yaml,
-        forced=forced,
+        forced=(*forced, *resample),
+        resample=now,
         overwrite_edited=overwrite_edited,
         failed_before=history.failed,
-        earlier=None if forced else earlier,
+        earlier=None if forced or promised else earlier,
     )
     if part is None:
         _check_lists(decider, tools.check_provider)
-    return OpenPipeline(pipeline=pipeline, store=store, prior=memory, lock=lock, history=history, decider=decider)
+    return OpenPipeline(
+        pipeline=pipeline,
+        store=store,
+        prior=memory,
+        lock=lock,
+        history=history,
+        decider=decider,
+        resample=promised,
+    )
+
+
+def _resample(plan: Plan, before: Resample, forced: Collection[str], own: Collection[str]) -> Resample:
+    """Return the stages whose models are called again: `own`, and those promised `before` that are not `forced` now."""
+    named = {name: known for name, known in before.items() if name not in forced and family_of(name) not in forced}
+    # Who names a foreach again means all of its items.
+    named = {name: known for name, known in named.items() if known is not None or family_of(name) not in own}
+    named |= {name: named.get(name) or () for name in own}
+    found: dict[str, tuple[str, ...] | None] = {}
+    for name in named:
+        items = plan.expansions.get(name)
+        for one in (name,) if items is None else (item.name for item in items):
+            node = plan.nodes.get(one, plan.nodes.get(family_of(one)))
+            if node is not None and node.kind == "llm":
+                found[one] = resample_of(named, one)
+    return {one: known for one, known in found.items() if known is not None or found.get(family_of(one)) is not None}
 
 
 def check_plan(

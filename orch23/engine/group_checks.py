@@ -12,7 +12,7 @@ from orch23.engine.promotions import Promotions
 from orch23.model.llm import RetryFeedback
 from orch23.model.paths import may_overlap
 from orch23.model.pipeline import ForeachStage, Stage
-from orch23.model.plan import Decision, Fresh, Maybe, Plan, Restore, Run, VerifyOnly
+from orch23.model.plan import Decision, Fresh, Maybe, Plan, Resample, Restore, Run, VerifyOnly, resample_of
 from orch23.model.record import Record
 from orch23.resolve.resolution import ResolvedStage
 
@@ -46,7 +46,7 @@ class GroupChecks(Struct, kw_only=True):
     """
 
     results: Promotions
-    resample: frozenset[str] = frozenset()
+    resample: Resample = {}
     refused: dict[str, tuple[str, StageResult]] = field(default_factory=dict)
     _made: dict[str, tuple[str, StageResult]] = field(default_factory=dict)
     _red: dict[str, tuple[ResolvedStage, StageResult, Failure]] = field(default_factory=dict)
@@ -106,9 +106,9 @@ class GroupChecks(Struct, kw_only=True):
 
     def take(self, resolved: ResolvedStage) -> StageResult | None:
         """Return a result that was refused, or that `--resample` replaces; None if its model sees other inputs now."""
-        name, stage = resolved.stage.name, resolved.stage
+        name = resolved.stage.name
         core, refused = self.refused.pop(name, ("", None))
-        if refused is None and name not in self._made and not self.resample.isdisjoint({name, stage.family}):
+        if refused is None and name not in self._made and resample_of(self.resample, name) is not None:
             return self._with_last_failure(resolved)
         return refused if core in ("", resolved.core) else None
 
