@@ -9,6 +9,7 @@ from typing import Any
 from msgspec import Struct
 
 from orch23.cli.console import Console, working_directory
+from orch23.model.errors import BusyError
 from orch23.snapshot.fast_path import StaleSnapshot
 
 BUILD_ACTION = "build.build_stages"
@@ -81,11 +82,16 @@ def run_action(action: Callable[..., Any], console: Console, parameters: Mapping
     Those of `PipelineArguments` are passed together, as `args`, and those of `GivenOptions` as `given`.
     """
     named = dict(parameters)
+    wait_s = named.pop("wait_lock", None)
     for name, form in (("args", PipelineArguments), ("given", GivenOptions)):
         first, *_ = fields = form.__struct_fields__
         if first in named:
             named[name] = form(**{field: named.pop(field) for field in fields if field in named})
-    return action(console, **named)
+    try:
+        return action(console, **named)
+    except BusyError as busy:
+        busy.wait_s = wait_s  # `main` waits, and runs the command again
+        raise
 
 
 def load_action(place: str) -> Callable[..., Any]:

@@ -116,9 +116,11 @@ class ConsentError(Orch23Error):
 
 
 class BusyError(Orch23Error):
-    """Another build holds the lock of this project."""
+    """Another build holds the lock of this project. The command may wait `wait_s` for this file."""
 
     exit_code = ExitCode.BUSY
+    lock: str = ""
+    wait_s: float | None = None
 
 
 class MissingBytesError(Exception):

@@ -17,6 +17,7 @@ from orch23.cli.declaration import (
     stages_argument,
     unsandboxed_option,
     variable_options,
+    wait_lock_option,
 )
 from orch23.cli.parameters import BUILD_ACTION
 from orch23.report.registry import installed_formats
@@ -47,6 +48,7 @@ from orch23.report.registry import installed_formats
 @option("--trace", metavar="FILE", type=click.Path(), help="Write a Chrome trace to FILE.")
 @option("--otel", is_flag=True, help="Send OpenTelemetry spans.")
 @option("--plan", "plan_path", metavar="FILE", type=click.Path(), help="Build what `plan --out FILE` planned.")
+@wait_lock_option
 def build_command() -> None:
     """Build stages that are not up to date.
 
@@ -89,6 +91,7 @@ def status_command() -> None:
 @variable_options
 @model_options
 @unsandboxed_option
+@wait_lock_option
 def accept_command() -> None:
     """Accept outputs that you edited.
 
