@@ -6,7 +6,6 @@ import os
 import re
 import shlex
 import sys
-import time
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
@@ -23,9 +22,9 @@ from orch23.model.diagnostic import Diagnostic, Location, Related, Severity, nea
 from orch23.model.errors import OS_ERROR_HINTS, BusyError, ExitCode, Orch23Error, SafetyError
 from orch23.model.paths import LOGS_FOLDER
 from orch23.model.plugins import plugin_error_of, used_plugins
-from orch23.model.text import format_duration, join_first
+from orch23.model.text import join_first
 from orch23.report.diagnostics import render_diagnostics, visible
-from orch23.store.access import ForeignStoreError, LockHolder, move_store_aside, wait_for_lock
+from orch23.store.access import ForeignStoreError, move_store_aside
 from orch23.store.project_store import STORE_NAME
 from orch23.store.safe_files import PRIVATE_FILE_MODE, read_file, replace_file
 
@@ -48,8 +47,8 @@ def report_error(
             return ExitCode.SIGINT
         case ForeignStoreError():
             return _move_aside(error, console)
-        case BusyError(wait_s=float() as wait_s):
-            return _wait(error, began_s, wait_s, console)
+        case BusyError() if error.wait is not None and error.wait(began_s):
+            return None
         case Orch23Error():
             return _report(error, console, argv)
         case OSError():
@@ -65,22 +64,6 @@ def _move_aside(foreign: ForeignStoreError, console: Console) -> int | None:
         return report_error(error, console)
     console.write_diagnostics((warning,))
     return None
-
-
-def _wait(busy: BusyError, began_s: float, wait_s: float, console: Console) -> int | None:
-    """Wait until a build lock is free; report the error if the time is over."""
-
-    def tell(holder: LockHolder, is_again: bool) -> None:  # noqa: FBT001 - a call by position
-        if not is_again:
-            console.write_err(f"waiting for another build: {visible(str(holder))}\n")
-        elif not sys.stderr.isatty():
-            took = format_duration(time.monotonic() - began_s)
-            console.write_err(f"still waiting for process {holder.pid or '(unknown)'}, {took} so far\n")
-
-    if wait_for_lock(Path(busy.lock), began_s + wait_s, tell):
-        return None
-    waited = (replace(one, message=f"{one.message}; waited {format_duration(wait_s)}") for one in busy.diagnostics)
-    return _report(BusyError(*waited), console)
 
 
 def _os_error(error: OSError, console: Console) -> int:

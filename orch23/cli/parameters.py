@@ -3,6 +3,7 @@
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -90,8 +91,11 @@ def run_action(action: Callable[..., Any], console: Console, parameters: Mapping
     try:
         return action(console, **named)
     except BusyError as busy:
-        busy.wait_s = wait_s  # `main` waits, and runs the command again
-        raise
+        if wait_s is not None:
+            from orch23.model.features import LOCK_WAIT, load_feature  # noqa: PLC0415 - few commands wait
+
+            busy.wait = partial(load_feature(LOCK_WAIT, "`--wait-lock` needs"), console, busy, wait_s)
+        raise  # `main` waits, and runs the command again
 
 
 def load_action(place: str) -> Callable[..., Any]:

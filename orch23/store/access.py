@@ -4,19 +4,15 @@ import contextlib
 import errno
 import fcntl
 import os
-import shlex
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from enum import Enum
 from itertools import count
 from pathlib import Path
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from orch23.model.diagnostic import Diagnostic, Severity
 from orch23.model.errors import BusyError, ConfigurationError, CorruptStateError, Orch23Error, SafetyError, UsageError
-from orch23.model.text import one_line
 from orch23.snapshot.fast_path import pid_line
 from orch23.snapshot.store_registry import (
     ID_FILE,
@@ -42,7 +38,6 @@ from orch23.store.safe_files import (
     open_file,
     open_own,
     read_and_close,
-    read_regular,
     sync_filesystem,
     unsafe_path_error,
     write_all,
@@ -55,7 +50,6 @@ ASIDE_FOLDER = ".orch23-aside"
 _ID_BYTES = 16
 _KEY_BYTES = 32
 LOCK_FILE = "lock"
-_WAIT_STEP_S, _BEAT_S = 0.2, 30.0
 _NOT_WRITABLE = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.ENOENT, errno.ELOOP})
 
 
@@ -197,75 +191,7 @@ def foreign_store_warning(folder: Path) -> Diagnostic:
     return Diagnostic("W693", text, hint="`orch23 trust` registers it as yours", severity=Severity.WARNING)
 
 
-_PID_BYTES = 32
-
-
-class LockHolder(Struct, frozen=True):
-    """The process that holds a build lock, since when, and its command; empty where that is not known."""
-
-    pid: str
-    since: str
-    command: str
-
-    def __str__(self) -> str:
-        """Return who it is, for messages."""
-        who = f"process {self.pid}" if self.pid else "another process"
-        command = f": `{one_line(self.command)}`" if self.command else ""
-        return f"{who} holds the lock since {self.since}{command}"
-
-
-def holder_of(descriptor: int) -> LockHolder:
-    """Return who holds the build lock of an open file."""
-    pid, status = os.pread(descriptor, _PID_BYTES, 0).decode("ascii", "replace").strip(), os.fstat(descriptor)
-    # It writes its number when it takes the lock.
-    since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(status.st_mtime))
-    return LockHolder(pid, since, _command_of(pid, status)) if pid.isdigit() else LockHolder("", since, "")
-
-
-def _command_of(pid: str, lock: os.stat_result) -> str:
-    """Return the command line of a process that has this file open; empty for one of another container, or user."""
-    with contextlib.suppress(OSError):
-        if any(os.path.samestat(os.stat(f"/proc/{pid}/fd/{one}"), lock) for one in os.listdir(f"/proc/{pid}/fd")):
-            data = read_regular(Path(f"/proc/{pid}/cmdline")) or b""
-            words = data.decode("utf-8", "replace").rstrip("\0").split("\0")
-            start = next((at for at, word in enumerate(words) if word.rpartition("/")[2] == "orch23"), 0)
-            return shlex.join([words[start].rpartition("/")[2], *words[start + 1 :]])
-    return ""
-
-
-def wait_for_lock(path: Path, until_s: float, tell: Callable[[LockHolder, bool], None]) -> bool:
-    """Wait until a build lock is free, and return whether it is, at a time of the monotonic clock at most.
-
-    `tell` gets each holder when the wait for it begins, and from time to time with True.
-    """
-    shown, due_s = "", 0.0
-    with contextlib.suppress(OSError), closing(open_own(path, os.O_RDWR)) as lock:  # else the command reports it
-        while not _can_share(lock):
-            now_s, holder = time.monotonic(), holder_of(lock)
-            if now_s >= until_s:
-                return False
-            if holder.pid != shown or now_s >= due_s:
-                tell(holder, holder.pid == shown)
-                shown, due_s = holder.pid, now_s + _BEAT_S
-            time.sleep(min(_WAIT_STEP_S, until_s - now_s))
-    return True
-
-
-def is_locked(path: Path) -> bool:
-    """Return whether a build lock is held."""
-    with contextlib.suppress(OSError), closing(open_own(path, os.O_RDWR)) as lock:  # there was no build yet
-        return not _can_share(lock)
-    return False
-
-
-def _can_share(lock: int) -> bool:
-    """Return whether no build holds a lock. Commands that only look at it do not exclude each other."""
-    try:
-        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    fcntl.flock(lock, fcntl.LOCK_UN)
-    return True
+PID_BYTES = 32
 
 
 @contextlib.contextmanager
@@ -289,7 +215,9 @@ def hold_build_lock(path: Path, store_key: StoreKey = TRUSTED) -> Iterator[None]
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            message = f"another build is running in this project: {holder_of(descriptor)}"
+            holder = os.pread(descriptor, PID_BYTES, 0).decode("ascii", "replace").strip()
+            who = f"process {holder}" if holder.isdigit() else "another process"
+            message = f"another build is running in this project: {who} holds the lock"
             hint = "`--wait-lock` waits until it ends; or stop that process; you do not have to delete the lock"
             busy = BusyError(Diagnostic("E708", message, hint=hint))
             busy.lock = str(path)

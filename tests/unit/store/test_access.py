@@ -1,15 +1,12 @@
-import math
 import os
 import signal
 import subprocess
 import sys
-from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from orch23.model.errors import BusyError, CorruptStateError, ExitCode
-from orch23.store import access
 from orch23.store.access import hold_build_lock
 
 HOLD = """
@@ -153,24 +150,3 @@ def test_anything_but_a_lock_is_reported_and_left(tmp_path: Path, kind: str) -> 
     assert str(lock) in (found.hint or "")
     assert os.path.lexists(lock)
     assert not outside.exists() or outside.read_text() == "mine"
-
-
-def test_who_waits_for_the_lock_hears_of_its_holder_once_and_from_time_to_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    told: list[tuple[str, bool]] = []
-    held = ExitStack()
-    held.enter_context(hold_build_lock(tmp_path / "lock"))
-
-    def sleep(_seconds: float) -> None:
-        assert access.is_locked(tmp_path / "lock")
-        held.close() if len(told) == 3 else None
-
-    monkeypatch.setattr("orch23.store.access.time.sleep", sleep)
-    monkeypatch.setattr(access, "_BEAT_S", 0)
-    tell = lambda holder, is_again: told.append((holder.pid, is_again))  # noqa: E731
-    assert access.wait_for_lock(tmp_path / "lock", math.inf, tell)
-    assert told == [(str(os.getpid()), False), (str(os.getpid()), True), (str(os.getpid()), True)]
-    assert not access.is_locked(tmp_path / "lock")
-    with hold_build_lock(tmp_path / "lock"):
-        assert not access.wait_for_lock(tmp_path / "lock", -math.inf, tell)
