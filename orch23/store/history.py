@@ -68,12 +68,13 @@ _NOTHING = UsageTotals()
 
 
 class RunHistory(Struct, frozen=True, kw_only=True):
-    """What earlier runs leave to the next. All but `failed`, `failures` and `resample` is about an interrupted run.
+    """What earlier runs leave to the next. All after `resample` is about an interrupted run, and so is `unlocked`.
 
     - `failed`: for each stage that failed when it last ran, the key that it failed with; `failures`: its last attempt.
     - `unlocked`: for each stage that the run finished, its key: the lock file does not have it yet. It is empty if the
       lock file is not the one that the run began with, as after a switch of branches.
     - `reusable`: the fingerprints of responses that the run requested in place of recorded ones.
+    - `withheld`: for each stage whose promotion group did not pass, the key of its result.
     - `resample`: what `--resample` of this run or of an interrupted one has promised, and has not ended yet.
     - `spent`: what each stage used, never too little: a request without a known outcome has possible amounts.
     - `submitted`: for each fingerprint, the id of a response that a provider accepted and that was not received; also
@@ -83,6 +84,7 @@ class RunHistory(Struct, frozen=True, kw_only=True):
 
     failed: Mapping[str, str] = field(default_factory=dict)
     failures: Mapping[str, AttemptFinished] = field(default_factory=dict)
+    withheld: Mapping[str, str] = field(default_factory=dict)
     unlocked: Mapping[str, str] = field(default_factory=dict)
     reusable: frozenset[str] = frozenset()
     resample: Resample = field(default_factory=dict)
@@ -111,6 +113,7 @@ def read_history(logs: Path, pipeline_file: str, lock: str = "") -> RunHistory:
     return RunHistory(
         failed=failed,
         failures={name: attempts[name] for name in failed if name in attempts},
+        withheld={name: end.key for name, end in ends.items() if end.status is StageStatus.WITHHELD},
         unlocked={
             line.event.role: end.key
             for run in cut_off
