@@ -439,7 +439,6 @@ class Conversations(Struct, frozen=True, kw_only=True):
         )
 
     def _limiter(self) -> "RateLimiter":
-        """Return the limiter that all calls of the run share."""
         from orch23.providers.rate_limiter import RateLimiter  # noqa: PLC0415 - as above
 
         def make() -> RateLimiter:

@@ -392,7 +392,6 @@ _SANDBOX_WARNINGS = {
 
 
 def _report_recovery(build: Build, left_edited: Sequence[str]) -> None:
-    """Report responses that are still to be collected, and what was repaired in the store."""
     for fingerprint, response_id in build.opened.history.submitted.items():
         # Copied into this run's journal: the next build reads no older one, and would not know of the call.
         submitted = CallSubmitted(fingerprint=fingerprint, response_id=response_id)
@@ -403,7 +402,6 @@ def _report_recovery(build: Build, left_edited: Sequence[str]) -> None:
 
 
 def _machine() -> dict[str, str]:
-    """Return the version of Python, and the name of the system."""
     # Not by the module `platform`: to load it takes longer than to decide an edit.
     system = os.uname()
     version = ".".join(map(str, sys.version_info[:3]))
@@ -443,7 +441,7 @@ def _run_started(
         max_retries=retries if isinstance(retries, int) else 0,
         jobs=jobs,
         at_rest={"fresh": len(at_rest)} if at_rest else UNSET,
-        resample=dict(opened.resample) or UNSET,
+        resample=dict(opened.history.resample) or UNSET,
         provider=tuple(sorted({step.provider for step in steps})),
         model=tuple(sorted({step.model for step in steps})),
         sandbox=sandbox,

@@ -67,7 +67,6 @@ def _move_aside(foreign: ForeignStoreError, console: Console) -> int | None:
 
 
 def _os_error(error: OSError, console: Console) -> int:
-    """Report what the operating system refused, such as a full disk. Other OSErrors are bugs."""
     if error.errno == errno.EPIPE:  # the reader closed the pipe, as `head` does
         redirect_to_devnull(sys.stdout)
         redirect_to_devnull(sys.stderr)
@@ -190,7 +189,6 @@ _SAME_AS = {
 
 
 def _usage_hint(error: click.ClickException, here: Path, argv: Sequence[str]) -> str:
-    """Return the hint of a usage error, with what is probably meant."""
     context = error.ctx if isinstance(error, click.UsageError) else None
     command = context.command_path if context is not None else PROGRAM_NAME
     words = ""

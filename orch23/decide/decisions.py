@@ -259,7 +259,6 @@ class StageDecider(Struct):
         return DecidedStage(resolved, decision)
 
     def _users_texts(self, resolved: ResolvedStage) -> dict[str, str]:
-        """Return the files of a user that a run starts from and may replace."""
         name = resolved.stage.name
         if self.overwrite_edited or resolved.stage.chain is None or self.waiting_on(name):
             return {}
@@ -294,7 +293,6 @@ class StageDecider(Struct):
         return any(map(state.is_owner, having)) or not state.ownership.is_accepted(path, there)
 
     def _edits_of(self, stage: Stage) -> tuple[str, ...]:
-        """Return the edited paths that the stage owns or would write."""
         edited = self.edited_outputs(stage.name)
         if not edited or stage.chain is None:
             return edited
@@ -471,7 +469,6 @@ class StageDecider(Struct):
         return tuple(path for path in sorted(self._own_paths(names)) if self._is_edited(path, names[0]))
 
     def _own_paths(self, names: Iterable[str]) -> frozenset[str]:
-        """Return the literal outputs of stages, with the outputs of their last results."""
         records = [self.state.former[name] for name in names if name in self.state.former]
         literal = (self.state.stage(name).literal_outputs for name in names)
         return frozenset[str]().union(*literal, *(record.outputs for record in records))
@@ -522,5 +519,4 @@ class _LossyTree(StageTree, frozen=True):
 
 
 def _unrendered(manifest: Manifest) -> Manifest:
-    """Return a manifest without the aspects that are rendered from contents or cut out of them."""
     return {aspect: value for aspect, value in manifest.items() if aspect not in ("prompt", "system")}

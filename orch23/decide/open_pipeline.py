@@ -169,7 +169,7 @@ class PlanningTools(Struct, frozen=True, kw_only=True):
 
 
 class OpenPipeline(Struct, frozen=True, kw_only=True):
-    """An opened pipeline, which decisions are based on. `resample` has also what this build leaves to a later one."""
+    """An opened pipeline, which decisions are based on."""
 
     pipeline: Pipeline
     store: ProjectStore
@@ -177,7 +177,6 @@ class OpenPipeline(Struct, frozen=True, kw_only=True):
     lock: LockFile
     history: RunHistory
     decider: StageDecider
-    resample: Resample
 
     @property
     def state(self) -> ProjectState:
@@ -255,15 +254,8 @@ def open_pipeline(  # noqa: PLR0913 - what a build knows, each with its own name
     )
     if part is None:
         _check_lists(decider, tools.check_provider)
-    return OpenPipeline(
-        pipeline=pipeline,
-        store=store,
-        prior=memory,
-        lock=lock,
-        history=history,
-        decider=decider,
-        resample=promised,
-    )
+    history = replace(history, resample=promised)
+    return OpenPipeline(pipeline=pipeline, store=store, prior=memory, lock=lock, history=history, decider=decider)
 
 
 def _resample(plan: Plan, before: Resample, forced: Collection[str], own: Collection[str]) -> Resample:
@@ -341,7 +333,6 @@ def errors_of_sound_stages(
 
 
 def _without_plan(pipeline: Pipeline, tools: PlanningTools, store: ProjectStore) -> list[Diagnostic]:
-    """Return the errors of the stages that need no plan."""
     return [
         *unknown_executor_errors(pipeline),
         *_unknown_checks(pipeline),
@@ -373,7 +364,6 @@ def _similar_paths(store: ProjectStore) -> Callable[[str], list[str]]:
 
 
 def _check_lists(decider: StageDecider, check: CheckProvider) -> None:
-    """Check the lists that the plan was made with, their items, and the inputs of all stages."""
     state, plan = decider.state, decider.state.plan
     exists, is_folder = ObsoleteFiles(state).has_lasting_file, state.store.workspace.is_folder
     problems: list[Diagnostic] = []
@@ -447,7 +437,6 @@ def _place_of_steps(pipeline: Pipeline, node: Stage | ForeachStage) -> tuple[str
 
 
 def _prompt_files(pipeline: Pipeline, tools: PlanningTools, store: ProjectStore) -> list[Diagnostic]:
-    """Return an error for every prompt, template and schema file that cannot be read."""
     found: list[Diagnostic] = []
     stages = [stage for stage in pipeline.stages if isinstance(stage, Stage)]
     files = [(("stages", one.name, *place), path) for one in stages for place, path in one.author_files.items()]
@@ -490,7 +479,6 @@ def _provider(
 
 
 def _field_of(error: Diagnostic) -> str:
-    """Return the field of `llm` that an error of a provider is about."""
     return error.subject or "provider"
 
 

@@ -117,7 +117,6 @@ class Settling(Struct, kw_only=True, dict=True):
         self.results.extended()
 
     def _carry_out_decision(self, decided: DecidedStage) -> None:
-        """Start or settle a stage by the decision on it."""
         decided = decided if self.approval is None else self.approval(decided)
         name = decided.resolved.stage.name
         decision, resolved = decided.decision, decided.resolved
@@ -204,7 +203,6 @@ class Settling(Struct, kw_only=True, dict=True):
                 self.results.end(name, stopped_by(resolved.key, *fault.diagnostics, code=fault.exit_code))
 
     def _differing(self, edits: Edited, done: StageResult) -> list[str]:
-        """Return the edited paths where a result has other bytes than the disk."""
         workspace = self.opened.store.workspace
         workspace.invalidate(edits.paths)
         return [path for path in edits.paths if workspace.entry(path) not in (None, done.outputs.get(path))]

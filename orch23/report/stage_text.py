@@ -208,7 +208,6 @@ def _command_lines(command: str, tried: str) -> list[str]:
 
 
 def _located(ended: StageFinished) -> list[EventProblem]:
-    """Return the errors that have a place in a file, of a stage that started no command."""
     return [one for one in ended.problems if one.location] if not ended.command else []
 
 

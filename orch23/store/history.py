@@ -134,9 +134,6 @@ def read_history(logs: Path, pipeline_file: str, lock: str = "") -> RunHistory:
     )
 
 
-_HAS_RUN = (StageStatus.BUILT, StageStatus.WITHHELD, StageStatus.FAILED)
-
-
 def _resample(run: tuple[JournalLine, ...]) -> Resample:
     """Return which stages a run has left whose models were to be called again, also one that was not interrupted."""
     began = run[0].event.data if run else None
@@ -150,7 +147,7 @@ def _resample(run: tuple[JournalLine, ...]) -> Resample:
             case LlmRequest(mode="record", fingerprint=fingerprint) if known is not None:
                 found[role] = (*known, fingerprint)
                 called.add(role)
-            case StageFinished(status=status) if role in called and status in _HAS_RUN:
+            case StageFinished(status=StageStatus.BUILT | StageStatus.WITHHELD | StageStatus.FAILED) if role in called:
                 found[role] = None
             case StagesAdded(items=items):
                 added[role] = items

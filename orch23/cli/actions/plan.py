@@ -351,7 +351,6 @@ def _with_shared(view: PlanView, seen: Preview) -> PlanView:
 
 
 def _with_errors(view: PlanView, project: Project, seen: Preview) -> PlanView:
-    """Add the errors that a build would find at the stages that run."""
     running = [one.resolved for one in seen.decided_stages.values() if isinstance(one.decision, Run | Maybe)]
     sources = project.tools.sources
     errors = lasting_errors(seen.plan, running, sources, lambda up: isinstance(seen.decisions.get(up), Fresh))
@@ -429,13 +428,11 @@ def _refused_response(project: Project, seen: Preview, decided: DecidedStage) ->
 
 
 def _foreseen(error: Diagnostic, place: Location | None) -> Diagnostic:
-    """Return the warning about an error that a build will have."""
     message = f"{error.message} ({error.code})"
     return replace(error, code="W669", message=message, severity=Severity.WARNING, location=place)
 
 
 def _waiting(project: Project) -> tuple[BatchWaiting, ...]:
-    """Return the batches that the last build waits for."""
     if not any(project.store.batches.glob("*.json")):
         return ()
     from orch23.model.features import BATCHES, PENDING, load_feature  # noqa: PLC0415 - most projects have none
