@@ -29,10 +29,6 @@ def wait_for_lock(console: Console, busy: BusyError, longest_s: float, began_s: 
     with contextlib.suppress(OSError), closing(open_own(Path(busy.lock), os.O_RDWR)) as lock:  # the command reports it
         while not _can_share(lock):
             now_s = time.monotonic()
-            if now_s >= began_s + longest_s:
-                waited = f"; waited {format_duration(longest_s)}"
-                busy.diagnostics = tuple(replace(one, message=one.message + waited) for one in busy.diagnostics)
-                return False
             pid = os.pread(lock, PID_BYTES, 0).decode("ascii", "replace").strip()
             if pid != shown:
                 console.write_err(f"waiting for another build: {visible(_described(pid, lock))}\n")
@@ -42,6 +38,10 @@ def wait_for_lock(console: Console, busy: BusyError, longest_s: float, began_s: 
                     f"still waiting for process {visible(pid)}, {format_duration(now_s - began_s)} so far\n"
                 )
                 due_s = now_s + _BEAT_S
+            if now_s >= began_s + longest_s:
+                waited = f"; waited {format_duration(longest_s)}"
+                busy.diagnostics = tuple(replace(one, message=one.message + waited) for one in busy.diagnostics)
+                return False
             time.sleep(min(_STEP_S, began_s + longest_s - now_s))
     return True
 
