@@ -19,6 +19,7 @@ from orch23.model.digest import Json
 from orch23.model.llm import Exchange, OnTruncated, Provider, RecordingMode, Request, Response
 from orch23.model.parsing import StrictJsonError, json_at, parse_json
 from orch23.model.pipeline import ForeachStage, Pipeline, RateLimits, Stage
+from orch23.model.plan import Resample, resample_of
 from orch23.model.record import program_of
 from orch23.providers.adapter import CallContext, ProviderContext
 from orch23.providers.prices import Prices
@@ -287,7 +288,7 @@ class Conversations(Struct, frozen=True, kw_only=True):
     replay: bool = False
     offline: bool = False
     holds: bool = False
-    resample: frozenset[str] = field(default_factory=frozenset)
+    resample: Resample = field(default_factory=dict)
     built: Container[str] = ()
     batches: "LaterBatches | None" = None
 
@@ -323,7 +324,7 @@ class Conversations(Struct, frozen=True, kw_only=True):
         self, call: CallContext, stage: Stage, used: set[str], fallbacks: "Sequence[LLMStep]"
     ) -> RecordedConversation:
         step = call.step
-        mode = self._mode(step, stage.name, stage.family)
+        mode = self._mode(step, stage.name)
         recorded = RecordingProvider(
             inner=self._inner(call, mode, fallbacks),
             store=self.exchanges,
@@ -348,7 +349,7 @@ class Conversations(Struct, frozen=True, kw_only=True):
             step = stage.step.of_attempt(stage.retry, 1) if is_llm(stage.step) else None
             if step is None or step.provider in prepared:
                 continue
-            load, mode = adapter_for(step).prepare, self._mode(step, stage.name, stage.family)
+            load, mode = adapter_for(step).prepare, self._mode(step, stage.name)
             if load is None or mode == "replay":
                 continue
             if mode == "cached" and step.transcripts not in families:
@@ -465,8 +466,8 @@ class Conversations(Struct, frozen=True, kw_only=True):
             redact=self.secrets.redact,
         )
 
-    def _mode(self, step: "LLMStep", *names: str) -> RecordingMode:
+    def _mode(self, step: "LLMStep", stage: str) -> RecordingMode:
         # `--replay` overrides everything, and `--resample` the `mode` of a stage.
         if self.replay:
             return "replay"
-        return "record" if self.resample.intersection(names) else step.mode
+        return step.mode if resample_of(self.resample, stage) is None else "record"

@@ -149,7 +149,7 @@ class BuildParts(Struct, frozen=True, kw_only=True):
             replay=request.replay,
             offline=request.offline,
             holds=request.holds,
-            resample=frozenset(request.resample),
+            resample=opened.decider.resample,
             built=opened.lock.records,
             batches=batches,
         )

@@ -23,7 +23,7 @@ from orch23.cli.opening import used_cache
 from orch23.cli.project_loading import Project, hidden_paths, open_for_build, open_for_reading, usual_executor
 from orch23.cli.store_size import warn_about_size
 from orch23.decide.dry_run import check_ownership, preview
-from orch23.decide.open_pipeline import OpenPipeline
+from orch23.decide.open_pipeline import OpeningOptions, OpenPipeline
 from orch23.decide.ownership import check_left_out
 from orch23.engine.build import Build
 from orch23.engine.idle_build import spec_hash
@@ -194,15 +194,19 @@ def prepared_build(project: Project, request: BuildRequest, screen: Observer) ->
         if any(map(needs_sandbox, pipeline.stages)):
             sandbox.choose_in_background()
         sandbox_dirs, left_edited = _recover(project)
-        forced = (*request.forced, *request.resample)
         secrets, consent = secrets_from(settings.environ), Consent.of(settings.root, settings.environ)
         opened_cache = _open_cache(project, request, consent, secrets, stack)
         shared = None if opened_cache is None else opened_cache.results
-        open_again = partial(
-            open_for_reading, project, forced=forced, overwrite_edited=request.overwrite_edited, shared=shared
+        options = OpeningOptions(
+            forced=request.forced,
+            resample=request.resample,
+            keeps_promises=not (request.replay or request.offline),
+            overwrite_edited=request.overwrite_edited,
+            shared=shared,
         )
+        open_again = partial(open_for_reading, project, options)
         # Read under the lock: no other build changes the lock file, the journal or the store from here on.
-        opened = open_for_build(project, forced=forced, overwrite_edited=request.overwrite_edited, shared=shared)
+        opened = open_for_build(project, options)
         selected = _selected(project, opened, request.selection)
         check_ownership(opened)
         check_input_schemas(pipeline, store.workspace, project.tools.sources)
@@ -381,7 +385,6 @@ _SANDBOX_WARNINGS = {
 
 
 def _report_recovery(build: Build, left_edited: Sequence[str]) -> None:
-    """Report responses that are still to be collected, and what was repaired in the store."""
     for fingerprint, response_id in build.opened.history.submitted.items():
         # Copied into this run's journal: the next build reads no older one, and would not know of the call.
         submitted = CallSubmitted(fingerprint=fingerprint, response_id=response_id)
@@ -392,7 +395,6 @@ def _report_recovery(build: Build, left_edited: Sequence[str]) -> None:
 
 
 def _machine() -> dict[str, str]:
-    """Return the version of Python, and the name of the system."""
     # Not by the module `platform`: to load it takes longer than to decide an edit.
     system = os.uname()
     version = ".".join(map(str, sys.version_info[:3]))
@@ -432,6 +434,7 @@ def _run_started(
         max_retries=retries if isinstance(retries, int) else 0,
         jobs=jobs,
         at_rest={"fresh": len(at_rest)} if at_rest else UNSET,
+        resample=dict(opened.history.resample) or UNSET,
         provider=tuple(sorted({step.provider for step in steps})),
         model=tuple(sorted({step.model for step in steps})),
         sandbox=sandbox,

@@ -41,6 +41,22 @@ def declare_command(name: str, place: str, group: click.Group | None = None) -> 
     return declare
 
 
+WAIT_LOCK, _NO_LIMIT = "--wait-lock", "inf"
+
+
+class _Duration(click.ParamType[float]):
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Return seconds."""
+        from orch23.model.fields import parse_seconds  # noqa: PLC0415 - `--help` needs none
+
+        seconds = float(value) if value == _NO_LIMIT else parse_seconds(value)
+        if seconds is None:
+            self.fail(f"`{value}` is not a duration: write 300s, 45m, 2h or a number of seconds", param, ctx)
+        return seconds
+
+
 # The types of values that a snapshot may store, wherever they are from.
 _STORABLE = (bool, int, NoneType)
 
@@ -57,6 +73,10 @@ class NoSuchCommandError(click.UsageError):
 class _Command(click.Command):
     # Click raises some errors of options without their context.
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        # Click takes any next word as the value, also a pipeline or a stage.
+        pairs = zip(args, [*args[1:], ""], strict=False)
+        bare = [one == WAIT_LOCK and not following[:1].isdigit() for one, following in pairs]
+        args = [f"{one}={_NO_LIMIT}" if is_bare else one for one, is_bare in zip(args, bare, strict=True)]
         try:
             return super().parse_args(ctx, args)
         except click.BadOptionUsage as error:
@@ -191,6 +211,14 @@ executor_options = _options(
 budget_option = option("--budget", metavar="USD", help="Spend at most this; replaces max_cost_usd.")
 unsandboxed_option = option(
     "--allow-unsandboxed", is_flag=True, envvar="ORCH23_ALLOW_UNSANDBOXED", help="Allow steps without a sandbox."
+)
+wait_lock_option = option(
+    WAIT_LOCK,
+    metavar="[DURATION]",
+    type=_Duration(),
+    is_flag=False,
+    flag_value=_NO_LIMIT,
+    help="Wait until another build has ended.",
 )
 json_option = option("--json", "as_json", is_flag=True, help="Write one JSON document.")
 exit_code_option = option("--exit-code", is_flag=True, help="Exit with 1 if a stage would run.")

@@ -1,6 +1,7 @@
 """Report what stopped a command: usage errors with what is meant, diagnostics with notes, system errors, bugs."""
 
 import errno
+import math
 import os
 import re
 import shlex
@@ -18,7 +19,7 @@ from orch23.cli.declaration import NoSuchCommandError
 from orch23.cli.discovery import MARKER, PIPELINE_SUFFIXES, FoundProject, find_project
 from orch23.cli.group import COMMAND_NAMES, PROGRAM_NAME, orch23
 from orch23.model.diagnostic import Diagnostic, Location, Related, Severity, nearest_names
-from orch23.model.errors import OS_ERROR_HINTS, ExitCode, Orch23Error, SafetyError
+from orch23.model.errors import OS_ERROR_HINTS, BusyError, ExitCode, Orch23Error, SafetyError
 from orch23.model.paths import LOGS_FOLDER
 from orch23.model.plugins import plugin_error_of, used_plugins
 from orch23.model.text import join_first
@@ -31,10 +32,13 @@ _MAX_BYTES = 1_048_576
 _REMOVED = "`git clean -fdx` does that, `git clean -fdx -e .orch23 -e logs` does not; build again"
 
 
-def report_error(error: Exception | SystemExit, console: Console, argv: Sequence[str] = ()) -> int | None:
+def report_error(
+    error: Exception | SystemExit, console: Console, argv: Sequence[str] = (), began_s: float = -math.inf
+) -> int | None:
     """Report an error and return the exit code; None if the command must run again.
 
-    `argv` are the words of the command line: for a misspelt one the whole command line is shown.
+    `argv` are the words of the command line: for a misspelt one the whole command line is shown. `began_s` is when the
+    command began, by the monotonic clock: it waits for the build lock from then on.
     """
     match error:
         case click.ClickException():
@@ -43,6 +47,8 @@ def report_error(error: Exception | SystemExit, console: Console, argv: Sequence
             return ExitCode.SIGINT
         case ForeignStoreError():
             return _move_aside(error, console)
+        case BusyError() if error.wait is not None and error.wait(began_s):
+            return None
         case Orch23Error():
             return _report(error, console, argv)
         case OSError():
@@ -61,7 +67,6 @@ def _move_aside(foreign: ForeignStoreError, console: Console) -> int | None:
 
 
 def _os_error(error: OSError, console: Console) -> int:
-    """Report what the operating system refused, such as a full disk. Other OSErrors are bugs."""
     if error.errno == errno.EPIPE:  # the reader closed the pipe, as `head` does
         redirect_to_devnull(sys.stdout)
         redirect_to_devnull(sys.stderr)
@@ -184,7 +189,6 @@ _SAME_AS = {
 
 
 def _usage_hint(error: click.ClickException, here: Path, argv: Sequence[str]) -> str:
-    """Return the hint of a usage error, with what is probably meant."""
     context = error.ctx if isinstance(error, click.UsageError) else None
     command = context.command_path if context is not None else PROGRAM_NAME
     words = ""

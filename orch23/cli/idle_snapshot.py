@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from itertools import takewhile
 from pathlib import Path
 
-from msgspec import Struct, field
+from msgspec import UNSET, Struct, field
 from msgspec.structs import replace
 
 from orch23.cli.console import Console
@@ -101,8 +101,8 @@ class IdleSnapshotWriter(Struct, kw_only=True):
             case _:
                 pass
         # Removed before the build changes a file: if it is killed, no snapshot from before its changes is left.
-        data = event.data
-        is_idle = data.status.is_idle if isinstance(data, StageFinished) else isinstance(data, _IDLE)
+        data, promised = event.data, getattr(event.data, "resample", UNSET)
+        is_idle = data.status.is_idle if isinstance(data, StageFinished) else isinstance(data, _IDLE) and not promised
         if not self._has_worked and not is_idle:
             self._has_worked = True
             remove_snapshots(str(self.project.settings.root), self.project.pipeline.file)
@@ -110,7 +110,7 @@ class IdleSnapshotWriter(Struct, kw_only=True):
     def end(self, build: Build) -> None:
         """Write the snapshot, if the next build has nothing to do. The caller holds the build lock."""
         began, ended = self._began, self._ended
-        if began is None or ended is None or not self._may_write(ended):
+        if began is None or ended is None or began.resample or not self._may_write(ended):
             return
         # Only now: with `-C` before the command, which is refused above, the working directory may be removed.
         identity = command_identity(str(Path.cwd()), list(self.console.argv))

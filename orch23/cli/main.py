@@ -3,6 +3,7 @@
 import contextlib
 import os
 import sys
+import time
 from collections.abc import Sequence
 
 from orch23.cli.console import Console
@@ -17,7 +18,7 @@ def main(argv: Sequence[str], stale_snapshot: StaleSnapshot | None = None) -> in
     `stale_snapshot` is the snapshot of an earlier build of the same command line, with the files that changed since.
     """
     try:
-        return _run(argv, stale_snapshot)
+        return _run(argv, stale_snapshot, time.monotonic())
     except KeyboardInterrupt:
         return ExitCode.SIGINT
     except Exception as error:  # noqa: BLE001 - the report of another error failed
@@ -35,7 +36,7 @@ def _unreported(error: Exception) -> ExitCode:
     return ExitCode.MACHINE if is_refused else ExitCode.BUG
 
 
-def _run(argv: Sequence[str], stale_snapshot: StaleSnapshot | None) -> int:
+def _run(argv: Sequence[str], stale_snapshot: StaleSnapshot | None, began_s: float) -> int:
     instruction = os.environ.get(COMPLETE)
     if instruction:
         from orch23.cli.group import complete  # noqa: PLC0415 - loads click
@@ -59,7 +60,7 @@ def _run(argv: Sequence[str], stale_snapshot: StaleSnapshot | None) -> int:
         from orch23.cli.error_report import report_error  # noqa: PLC0415 - only for errors
 
         # The options before the command make the console. If they are what is wrong, there is only a default one.
-        reported = report_error(error, consoles[0] if consoles else Console(), argv)
-        # A store of another user was moved aside: the command runs again without it.
-        return main(argv) if reported is None else reported
+        reported = report_error(error, consoles[0] if consoles else Console(), argv, began_s)
+        # A store of another user was moved aside, or the build has ended that this one waited for.
+        return _run(argv, None, began_s) if reported is None else reported
     return code if isinstance(code, int) else ExitCode.OK  # an action returns None for success

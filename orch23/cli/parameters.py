@@ -3,12 +3,14 @@
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from importlib import import_module
 from typing import Any
 
 from msgspec import Struct
 
 from orch23.cli.console import Console, working_directory
+from orch23.model.errors import BusyError
 from orch23.snapshot.fast_path import StaleSnapshot
 
 BUILD_ACTION = "build.build_stages"
@@ -81,11 +83,19 @@ def run_action(action: Callable[..., Any], console: Console, parameters: Mapping
     Those of `PipelineArguments` are passed together, as `args`, and those of `GivenOptions` as `given`.
     """
     named = dict(parameters)
+    wait_s = named.pop("wait_lock", None)
     for name, form in (("args", PipelineArguments), ("given", GivenOptions)):
         first, *_ = fields = form.__struct_fields__
         if first in named:
             named[name] = form(**{field: named.pop(field) for field in fields if field in named})
-    return action(console, **named)
+    try:
+        return action(console, **named)
+    except BusyError as busy:
+        if wait_s is not None:
+            from orch23.model.features import LOCK_WAIT, load_feature  # noqa: PLC0415 - few commands wait
+
+            busy.wait = partial(load_feature(LOCK_WAIT, "`--wait-lock` needs"), console, busy, wait_s)
+        raise  # `main` waits, and runs the command again
 
 
 def load_action(place: str) -> Callable[..., Any]:

@@ -16,6 +16,7 @@ from orch23.cli.partial_build import LastBuild, partial_build, stages_before
 from orch23.decide.earlier_build import EarlierBuild
 from orch23.decide.machine_facts import FactFinder
 from orch23.decide.open_pipeline import (
+    NOTHING_ASKED,
     OpeningOptions,
     OpenPipeline,
     PartialPriorState,
@@ -48,7 +49,6 @@ from orch23.store.project_store import ProjectStore, open_store
 from orch23.store.promotion import RefusePath
 
 if TYPE_CHECKING:
-    from orch23.decide.shared_results import SharedResults
     from orch23.load.overrides import ModelOverride
     from orch23.steps.llm.spec import LLMStep
 
@@ -282,35 +282,24 @@ def read_yaml(text: str) -> Json:
     return value
 
 
-def open_for_reading(
-    project: Project,
-    *,
-    forced: Sequence[str] = (),
-    overwrite_edited: bool = False,
-    shared: "SharedResults | None" = None,
-) -> OpenPipeline:
+def open_for_reading(project: Project, options: OpeningOptions = NOTHING_ASKED) -> OpenPipeline:
     """Return the open pipeline, which shows the project as it is at this moment. Takes no lock, writes nothing."""
-    now = replace(project, store=project.store.for_one_moment())
-    return open_for_build(now, forced=forced, overwrite_edited=overwrite_edited, shared=shared)
+    return open_for_build(replace(project, store=project.store.for_one_moment()), options)
 
 
-def open_for_build(
-    project: Project, *, forced: Sequence[str], overwrite_edited: bool, shared: "SharedResults | None"
-) -> OpenPipeline:
+def open_for_build(project: Project, options: OpeningOptions) -> OpenPipeline:
     """Return the open pipeline, which looks at the files of the project again for each decision. Writes nothing.
 
-    `shared` are the results in a shared cache.
+    `options` are the demands of the user; what is known of the project is added.
     """
     try:
-        options = OpeningOptions(
-            forced=forced,
-            overwrite_edited=overwrite_edited,
+        options = replace(
+            options,
             git=project.git,
             claims=_claims_of(project),
             trusts_lock=project.settings.environ.get(TRUST_VARIABLE) == "1",
             part=project.part.plan if project.part is not None else None,
             earlier=project.earlier,
-            shared=shared,
         )
         return open_pipeline(project.pipeline, project.store, project.tools, project.memory, options)
     except (InvalidInputError, CorruptStateError) as error:

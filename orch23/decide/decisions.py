@@ -24,7 +24,7 @@ from orch23.model.digest import FileEntry, Json, is_script
 from orch23.model.errors import MissingBytesError
 from orch23.model.paths import match_any
 from orch23.model.pipeline import ForeachStage, Stage
-from orch23.model.plan import Decision, Edited, Restore, Run, VerifyOnly
+from orch23.model.plan import Decision, Edited, Resample, Restore, Run, VerifyOnly, resample_of
 from orch23.model.record import (
     Facts,
     Manifest,
@@ -67,6 +67,7 @@ class StageDecider(Struct):
     sources: AuthorTexts
     read_yaml: YamlReader
     forced: Collection[str] = ()
+    resample: Resample = {}
     overwrite_edited: bool = False
     failed_before: Mapping[str, str] = field(default_factory=dict)
     earlier: EarlierBuild | None = None
@@ -250,7 +251,6 @@ class StageDecider(Struct):
         return DecidedStage(resolved, decision)
 
     def _users_texts(self, resolved: ResolvedStage) -> dict[str, str]:
-        """Return the files of a user that a run starts from and may replace."""
         name = resolved.stage.name
         if self.overwrite_edited or resolved.stage.chain is None or self.waiting_on(name):
             return {}
@@ -285,7 +285,6 @@ class StageDecider(Struct):
         return any(map(state.is_owner, having)) or not state.ownership.is_accepted(path, there)
 
     def _edits_of(self, stage: Stage) -> tuple[str, ...]:
-        """Return the edited paths that the stage owns or would write."""
         edited = self.edited_outputs(stage.name)
         if not edited or stage.chain is None:
             return edited
@@ -337,7 +336,8 @@ class StageDecider(Struct):
             is_committed=stage.chain is not None and self._are_decided(edited),
             is_compared=stage.chain is None,
             failed_before=self.failed_before.get(name) == resolved.key,
-            forced=name in self.forced or stage.family in self.forced,
+            forced=self._is_forced(stage),
+            resample=resample_of(self.resample, name),
             cacheable=stage.cache,
             uncertain=tuple(dict.fromkeys(uncertain)),
             pending_upstream=waiting,
@@ -410,8 +410,11 @@ class StageDecider(Struct):
     def may_share(self, resolved: ResolvedStage) -> bool:
         """Return whether a result from elsewhere would be used."""
         stage = resolved.stage
-        is_forced = stage.name in self.forced or stage.family in self.forced
-        return stage.cache and not is_forced and not resolved.broken and not self.waiting_on(stage.name)
+        return stage.cache and not self._is_forced(stage) and not resolved.broken and not self.waiting_on(stage.name)
+
+    def _is_forced(self, stage: Stage) -> bool:
+        named = stage.name in self.forced or stage.family in self.forced
+        return named or resample_of(self.resample, stage.name) is not None
 
     def _same_core(self, resolved: ResolvedStage, locked: Record | None) -> Candidate | None:
         if not resolved.stage.cache:
@@ -458,7 +461,6 @@ class StageDecider(Struct):
         return tuple(path for path in sorted(self._own_paths(names)) if self._is_edited(path, names[0]))
 
     def _own_paths(self, names: Iterable[str]) -> frozenset[str]:
-        """Return the literal outputs of stages, with the outputs of their last results."""
         records = [self.state.former[name] for name in names if name in self.state.former]
         literal = (self.state.stage(name).literal_outputs for name in names)
         return frozenset[str]().union(*literal, *(record.outputs for record in records))
@@ -509,5 +511,4 @@ class _LossyTree(StageTree, frozen=True):
 
 
 def _unrendered(manifest: Manifest) -> Manifest:
-    """Return a manifest without the aspects that are rendered from contents or cut out of them."""
     return {aspect: value for aspect, value in manifest.items() if aspect not in ("prompt", "system")}

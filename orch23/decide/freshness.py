@@ -71,6 +71,8 @@ class DecisionFacts(Struct, frozen=True, kw_only=True):
     `is_committed`: the user committed all of them. `is_compared`: a run starts from no file on
     disk, so its result shows whether there are edits.
 
+    With `resample`, it is forced, and its model is called again.
+
     `uncertain` are patterns of files that upstream stages may still change; `possible` are the records that may match
     once they have settled. Both are empty in a build.
     """
@@ -88,6 +90,7 @@ class DecisionFacts(Struct, frozen=True, kw_only=True):
     is_compared: bool = False
     failed_before: bool = False
     forced: bool = False
+    resample: tuple[str, ...] | None = None
     cacheable: bool = True
     uncertain: tuple[str, ...] = ()
     pending_upstream: tuple[str, ...] = ()
@@ -114,7 +117,7 @@ def decide(known: DecisionFacts) -> Decision:
 
 def _unedited(known: DecisionFacts) -> Decision:
     if known.forced:
-        return Run((Reason("forced"),))
+        return Run((Reason("forced" if known.resample is None else "resample"),), resample=known.resample)
     if not known.cacheable:
         return Run((Reason("cache_disabled"),))
     if not known.pending_upstream:

@@ -27,7 +27,7 @@ from orch23.model.diagnostic import Diagnostic, Location
 from orch23.model.digest import digest_bytes
 from orch23.model.errors import CorruptStateError, InvalidInputError
 from orch23.model.pipeline import CheckStep, ForeachStage, ModelChoice, Pipeline, Stage, family_of
-from orch23.model.plan import Plan
+from orch23.model.plan import Plan, Resample, resample_of
 from orch23.model.record import LockFile, Record
 from orch23.plan.diagnostics import missing_inputs_errors, unmade_inputs_errors
 from orch23.plan.planner import unknown_needs_errors
@@ -192,6 +192,7 @@ class OpenPipeline(Struct, frozen=True, kw_only=True):
 class OpeningOptions(Struct, frozen=True, kw_only=True):
     """What the user demands, and what is known of the project beside its records.
 
+    The models of `resample` are called again, and those of an interrupted `--resample` if the build `keeps_promises`.
     `git` has the files of the project in git, `claims` those of its other pipelines. With `trusts_lock`, results that
     only the lock file has are not verified first. `part` is the part of the plan that an edit affects, with all of its
     items. `earlier` is the last build with nothing to do, if it was for the same command. `shared` are the results in a
@@ -199,6 +200,8 @@ class OpeningOptions(Struct, frozen=True, kw_only=True):
     """
 
     forced: Collection[str] = ()
+    resample: Collection[str] = ()
+    keeps_promises: bool = True
     overwrite_edited: bool = False
     git: GitFiles = field(default_factory=NoGitFiles)
     claims: OtherPipelines | None = None
@@ -206,6 +209,9 @@ class OpeningOptions(Struct, frozen=True, kw_only=True):
     part: Plan | None = None
     earlier: EarlierBuild | None = None
     shared: "SharedResults | None" = None
+
+
+NOTHING_ASKED = OpeningOptions()
 
 
 def open_pipeline(
@@ -238,19 +244,39 @@ def open_pipeline(
         trusts_lock=options.trusts_lock,
         shared=options.shared,
     )
+    promised = _resample(plan, history.resample, options.forced, options.resample)
+    now = promised if options.keeps_promises else _resample(plan, {}, options.forced, options.resample)
     decider = StageDecider(
         state,
         tools.facts_of,
         tools.sources,
         tools.read_yaml,
-        forced=options.forced,
+        forced=(*options.forced, *options.resample),
+        resample=now,
         overwrite_edited=options.overwrite_edited,
         failed_before=history.failed,
-        earlier=None if options.forced else options.earlier,
+        earlier=None if options.forced or promised else options.earlier,
     )
     if options.part is None:
         _check_lists(decider, tools.check_provider)
+    history = replace(history, resample=promised)
     return OpenPipeline(pipeline=pipeline, store=store, prior=memory, lock=lock, history=history, decider=decider)
+
+
+def _resample(plan: Plan, before: Resample, forced: Collection[str], own: Collection[str]) -> Resample:
+    """Return the stages whose models are called again: `own`, and those promised `before` that are not `forced` now."""
+    named = {name: known for name, known in before.items() if name not in forced and family_of(name) not in forced}
+    # Who names a foreach again means all of its items.
+    named = {name: known for name, known in named.items() if known is not None or family_of(name) not in own}
+    named |= {name: named.get(name) or () for name in own}
+    found: dict[str, tuple[str, ...] | None] = {}
+    for name in named:
+        items = plan.expansions.get(name)
+        for one in (name,) if items is None else (item.name for item in items):
+            node = plan.nodes.get(one, plan.nodes.get(family_of(one)))
+            if node is not None and node.kind == "llm":
+                found[one] = resample_of(named, one)
+    return {one: known for one, known in found.items() if known is not None or found.get(family_of(one)) is not None}
 
 
 def check_plan(
@@ -312,7 +338,6 @@ def errors_of_sound_stages(
 
 
 def _without_plan(pipeline: Pipeline, tools: PlanningTools, store: ProjectStore) -> list[Diagnostic]:
-    """Return the errors of the stages that need no plan."""
     return [
         *unknown_executor_errors(pipeline),
         *_unknown_checks(pipeline),
@@ -344,7 +369,6 @@ def _similar_paths(store: ProjectStore) -> Callable[[str], list[str]]:
 
 
 def _check_lists(decider: StageDecider, check: CheckProvider) -> None:
-    """Check the lists that the plan was made with, their items, and the inputs of all stages."""
     state, plan = decider.state, decider.state.plan
     exists, is_folder = ObsoleteFiles(state).has_lasting_file, state.store.workspace.is_folder
     problems: list[Diagnostic] = []
@@ -418,7 +442,6 @@ def _place_of_steps(pipeline: Pipeline, node: Stage | ForeachStage) -> tuple[str
 
 
 def _prompt_files(pipeline: Pipeline, tools: PlanningTools, store: ProjectStore) -> list[Diagnostic]:
-    """Return an error for every prompt, template and schema file that cannot be read."""
     found: list[Diagnostic] = []
     stages = [stage for stage in pipeline.stages if isinstance(stage, Stage)]
     files = [(("stages", one.name, *place), path) for one in stages for place, path in one.author_files.items()]
@@ -461,7 +484,6 @@ def _provider(
 
 
 def _field_of(error: Diagnostic) -> str:
-    """Return the field of `llm` that an error of a provider is about."""
     return error.subject or "provider"
 
 

@@ -12,14 +12,14 @@ from orch23.engine.promotions import Promotions
 from orch23.model.llm import RetryFeedback
 from orch23.model.paths import may_overlap
 from orch23.model.pipeline import ForeachStage, Stage
-from orch23.model.plan import Decision, Fresh, Maybe, Plan, Restore, Run, VerifyOnly
+from orch23.model.plan import Decision, Fresh, Maybe, Plan, Resample, Restore, Run, VerifyOnly, resample_of
 from orch23.model.record import Record
+from orch23.model.text import join_first
 from orch23.resolve.resolution import ResolvedStage
 
+_MOST_WAYS = 3
 _BETWEEN_WORDS = re.compile(r"[\s'\"`:,;()\[\]{}<>=|]+")
-_WAY_ON = (
-    "it names no file of a model with an attempt left; `--resample STAGE` requests another response, with this failure"
-)
+_WAY_ON = "it names no file of a model with an attempt left; {} requests another response, with this failure"
 
 
 def may_refuse(stage: Stage, record: Record, used: int = 0) -> bool:
@@ -46,7 +46,7 @@ class GroupChecks(Struct, kw_only=True):
     """
 
     results: Promotions
-    resample: frozenset[str] = frozenset()
+    resample: Resample = {}
     refused: dict[str, tuple[str, StageResult]] = field(default_factory=dict)
     _made: dict[str, tuple[str, StageResult]] = field(default_factory=dict)
     _red: dict[str, tuple[ResolvedStage, StageResult, Failure]] = field(default_factory=dict)
@@ -101,29 +101,33 @@ class GroupChecks(Struct, kw_only=True):
         """End the red checks as failed; return whether there were any."""
         red, self._red = self._red, {}
         for resolved, done, failure in red.values():
-            self.results.fail(resolved, replace(done, note=_WAY_ON if failure.retryable else ""), failure)
+            stages = self._named(resolved.stage, failure) or self._models(resolved.stage)
+            ways = join_first([f"`--resample {name}`" for name in stages], _MOST_WAYS, " or ")
+            self.results.fail(resolved, replace(done, note=_WAY_ON.format(ways) if failure.retryable else ""), failure)
         return bool(red)
 
     def take(self, resolved: ResolvedStage) -> StageResult | None:
         """Return a result that was refused, or that `--resample` replaces; None if its model sees other inputs now."""
-        name, stage = resolved.stage.name, resolved.stage
+        name = resolved.stage.name
         core, refused = self.refused.pop(name, ("", None))
-        if refused is None and name not in self._made and not self.resample.isdisjoint({name, stage.family}):
+        if refused is None and name not in self._made and resample_of(self.resample, name) is not None:
             return self._with_last_failure(resolved)
         return refused if core in ("", resolved.core) else None
 
     def _with_last_failure(self, resolved: ResolvedStage) -> StageResult | None:
-        """Return the recorded result of a stage with the failure of a check in the last run; None if one is missing."""
+        """Return the last result of a stage, if it is recorded, with the failure of a check; None if there was none."""
         opened = self.results.writer.opened
-        plan, failures = opened.state.plan, opened.history.failures
-        for name in plan.promoted_with(resolved.stage.name):
-            if name in failures and not (isinstance(one := plan.nodes[name], Stage) and one.step.asks_model):
-                for record in opened.decider.todays(resolved)[:1]:
-                    facts = {
-                        key: getattr(failures[name], key) for key in ("command", "exit_code", "failing", "excerpt")
-                    }
-                    feedback = RetryFeedback(kind=failures[name].failure_kind, **facts)
-                    return replace(_earlier(record), failure=Failure(feedback=feedback))
+        plan, failures, name = opened.state.plan, opened.history.failures, resolved.stage.name
+        records = opened.decider.todays(resolved)[:1]
+        # Once its attempts are used up, a refused result has no record any more.
+        if not records and opened.history.withheld.get(name) != resolved.key:
+            return None
+        last = _earlier(records[0]) if records else StageResult(outputs={}, deleted=(), exchanges=(), attempts=0)
+        for check in plan.promoted_with(name):
+            if check in failures and not (isinstance(one := plan.nodes[check], Stage) and one.step.asks_model):
+                facts = {key: getattr(failures[check], key) for key in ("command", "exit_code", "failing", "excerpt")}
+                feedback = RetryFeedback(kind=failures[check].failure_kind, **facts)
+                return replace(last, failure=Failure(feedback=feedback))
         return None
 
     def _models(self, check: Stage) -> list[str]:

@@ -39,7 +39,7 @@ from orch23.model.errors import (
 from orch23.model.event import StagesAdded
 from orch23.model.event_data import StageStatus
 from orch23.model.pipeline import ForeachStage, Stage
-from orch23.model.plan import Edited, Fresh, Restore, Run, Skipped, VerifyOnly
+from orch23.model.plan import Edited, Fresh, Resample, Restore, Run, Skipped, VerifyOnly
 from orch23.model.plugins import plugin_error_of
 from orch23.model.record import Reason, Record
 from orch23.plan.planner import Selection
@@ -69,7 +69,7 @@ class Settling(Struct, kw_only=True, dict=True):
     results: Promotions
     enqueue: Callable[[ResolvedStage, Run | VerifyOnly], None]
     stop_at_limit: Callable[[tuple[Diagnostic, ...]], None]
-    resample: frozenset[str]
+    resample: Resample
     approval: Callable[[DecidedStage], DecidedStage] | None
     # A file that changes again and again would otherwise restart its stage for ever.
     _restarts: dict[str, int] = field(default_factory=dict)
@@ -117,7 +117,6 @@ class Settling(Struct, kw_only=True, dict=True):
         self.results.extended()
 
     def _carry_out_decision(self, decided: DecidedStage) -> None:
-        """Start or settle a stage by the decision on it."""
         decided = decided if self.approval is None else self.approval(decided)
         name = decided.resolved.stage.name
         decision, resolved = decided.decision, decided.resolved
@@ -204,7 +203,6 @@ class Settling(Struct, kw_only=True, dict=True):
                 self.results.end(name, stopped_by(resolved.key, *fault.diagnostics, code=fault.exit_code))
 
     def _differing(self, edits: Edited, done: StageResult) -> list[str]:
-        """Return the edited paths where a result has other bytes than the disk."""
         workspace = self.opened.store.workspace
         workspace.invalidate(edits.paths)
         return [path for path in edits.paths if workspace.entry(path) not in (None, done.outputs.get(path))]

@@ -1,7 +1,7 @@
 """Exceptions that stop orch23, its exit codes, and exit codes that a pipeline sets."""
 
 import errno
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from enum import IntEnum
 from typing import Final
 
@@ -116,9 +116,14 @@ class ConsentError(Orch23Error):
 
 
 class BusyError(Orch23Error):
-    """Another build holds the lock of this project."""
+    """Another build holds the lock of this project. `lock` is its file.
+
+    `wait` waits for it and returns whether it is free, from a time of the monotonic clock on; None: no option says so.
+    """
 
     exit_code = ExitCode.BUSY
+    lock: str = ""
+    wait: Callable[[float], bool] | None = None
 
 
 class MissingBytesError(Exception):

@@ -38,7 +38,9 @@ class RunStarted(EventData, frozen=True, kw_only=True):
     `stages` is the number of stages. If the build processes only the stages that an edit affects, `at_rest` counts the
     others by status. `jobs` is the maximum of stages that run at once; 0: as many as the slots of a cluster and of this
     machine allow. `lock` is the digest of the lock file, `spec_file` the first file that the stages read.
-    `version` is the version of orch23, `python` the version of Python, `platform` the system.
+    `version` is the version of orch23, `python` the version of Python, `platform` the system. `resample` maps stages
+    whose models are to be called again, by `--resample` of this run or of an interrupted one, to the fingerprints that
+    were requested so far; null for an item that has ended.
     """
 
     kind: ClassVar[str] = "run_started"
@@ -60,6 +62,7 @@ class RunStarted(EventData, frozen=True, kw_only=True):
     platform: str | UnsetType = UNSET
     at_rest: dict[str, int] | UnsetType = UNSET
     limits: RunLimits | UnsetType = UNSET
+    resample: dict[str, tuple[str, ...] | None] | UnsetType = UNSET
 
 
 class Planned(EventData, frozen=True, kw_only=True):

@@ -76,6 +76,8 @@ BATCHES: Final[Mapping[str, str]] = {
     "anthropic": "batches.anthropic_batches:AnthropicBatches",
     "openai": "batches.openai_batches:OpenAIBatches",
 }
+# Waits for the build lock, by `--wait-lock`.
+LOCK_WAIT: Final = "watch.lock_wait:wait_for_lock"
 # Says what `gc` would free of a store that is over its limit.
 FULL_STORE: Final = "upkeep.retention:warn_of_full_store"
 PENDING: Final = "the batches that a build has submitted need"

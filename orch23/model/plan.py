@@ -186,11 +186,24 @@ class Edited(Struct, frozen=True):
 
 
 class Run(Struct, frozen=True):
-    """The stage has to run. With `edits`, it ends as these if its result has other bytes than a user at their paths."""
+    """The stage has to run. With `edits`, it ends as these if its result has other bytes than a user at their paths.
+
+    With `resample`, its model is called again; these are the fingerprints that were requested so far.
+    """
 
     reasons: tuple[Reason, ...]
     edits: Edited | None = None
+    resample: tuple[str, ...] | None = None
     label: ClassVar[Literal["run"]] = "run"
+
+
+Resample: TypeAlias = Mapping[str, tuple[str, ...] | None]
+"""The stages whose models are called again, with the fingerprints that were requested so far; None: it has ended."""
+
+
+def resample_of(stages: Resample, name: str) -> tuple[str, ...] | None:
+    """Return what was requested so far for a stage, by its own name or that of its foreach; None: no call again."""
+    return stages.get(name, stages.get(family_of(name)))
 
 
 class Maybe(Struct, frozen=True):

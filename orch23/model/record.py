@@ -65,6 +65,7 @@ ReasonCode: TypeAlias = Literal[
     "previous_failed",
     "upstream_maybe",
     "forced",
+    "resample",
     "cache_disabled",
     "claim",
     "shared_cache",

@@ -65,6 +65,7 @@ REASON_TEXTS: Mapping[ReasonCode, str] = {
     "previous_failed": "the last run failed",
     "upstream_maybe": "if the outputs of {} change",
     "forced": "forced",
+    "resample": "`--resample` calls its model again",
     "cache_disabled": "`cache: false` is set",
     "claim": "a record says that it passed, but no build of yours verified it",
     "shared_cache": "the shared cache has its result",

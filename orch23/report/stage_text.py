@@ -31,6 +31,8 @@ _OF_A_RUN = (StageStatus.BUILT, StageStatus.FAILED)
 _MAX_REASON = 200
 # A likely cause says more than the hints of these: a program is missing, tests cannot be collected.
 _EXPLAINED = frozenset({"E309", "E325"})
+# The way on that a red check of a promotion group names.
+_RESAMPLE = lazy_pattern(r"`--resample ([^` ]+)`")
 _EXITED = lazy_pattern(r"^(?:verify: )?exited with \d+(?: \(\w+\))?")
 _VERIFIES = "verify: "
 _LIMIT = lazy_pattern(r"; (?:not retryable|retries exhausted)$")
@@ -206,7 +208,6 @@ def _command_lines(command: str, tried: str) -> list[str]:
 
 
 def _located(ended: StageFinished) -> list[EventProblem]:
-    """Return the errors that have a place in a file, of a stage that started no command."""
     return [one for one in ended.problems if one.location] if not ended.command else []
 
 
@@ -344,16 +345,15 @@ def _withheld(pipeline: Pipeline, ends: Sequence[FinishedStage], style: Style) -
     mark, tone = status_sign(StageStatus.WITHHELD, style.marks)
     build, show = _command(pipeline, "build"), _command(pipeline, "show", "STAGE", "--withheld")
     # A red check of the group says so (ADR 69).
-    resample = (
-        f"  or `{_command(pipeline, 'build', '--resample', 'STAGE')}` has its model called again, with this failure\n"
-    )
-    may_resample = any("`--resample STAGE`" in end.message for end in ends)
+    found = next((found for end in ends if (found := _RESAMPLE.search(end.message))), None)
+    command = "" if found is None else _command(pipeline, "build", "--resample", found[1])
+    resample = f"  or `{command}` has its model called again, with this failure\n" if found else ""
     return [
         f"{style.paint(mark, tone)} {style.paint(visible(group), 'strong')}"
         "  withheld: its stages are promoted together\n"
         f"  in the store, but not in the workspace: {first_names(end.name for end in members)}; `{show}` lists files\n"
         f"  next: fix {first_names(name for end in members for name in end.data.by)}, then `{build}` promotes the "
-        "group; the stages that passed do not run again\n" + (resample if may_resample else "")
+        "group; the stages that passed do not run again\n" + resample
         for group, members in groups.items()
     ]
 

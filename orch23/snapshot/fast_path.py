@@ -166,6 +166,8 @@ def _argument(words: list[str]) -> tuple[int, bool]:
         if word.startswith(prefix):
             return int(_is_number(word[len(prefix) :])), False
     name, sign, _ = word.partition("=")
+    if name == "--wait-lock":  # whether the next word is its value is left to the full program
+        return int(bool(sign) or not following or not following[0][:1].isdigit()), False
     if name in KNOWN_VALUE_OPTIONS:
         return 1 if sign else 2 * len(following), True
     return int(word in KNOWN_FLAGS), True

@@ -191,7 +191,7 @@ def foreign_store_warning(folder: Path) -> Diagnostic:
     return Diagnostic("W693", text, hint="`orch23 trust` registers it as yours", severity=Severity.WARNING)
 
 
-_PID_BYTES = 32
+PID_BYTES = 32
 
 
 @contextlib.contextmanager
@@ -215,11 +215,13 @@ def hold_build_lock(path: Path, store_key: StoreKey = TRUSTED) -> Iterator[None]
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            holder = os.pread(descriptor, _PID_BYTES, 0).decode("ascii", "replace").strip()
+            holder = os.pread(descriptor, PID_BYTES, 0).decode("ascii", "replace").strip()
             who = f"process {holder}" if holder.isdigit() else "another process"
             message = f"another build is running in this project: {who} holds the lock"
-            hint = "wait for it to end, or stop that process; you do not have to delete the lock"
-            raise BusyError(Diagnostic("E708", message, hint=hint)) from None
+            hint = "`--wait-lock` waits until it ends; or stop that process; you do not have to delete the lock"
+            busy = BusyError(Diagnostic("E708", message, hint=hint))
+            busy.lock = str(path)
+            raise busy from None
         try:
             _claim(store, descriptor)
             store_key.refresh()

@@ -6,7 +6,7 @@ from decimal import Decimal
 from functools import reduce
 from pathlib import Path
 
-from msgspec import Struct, field
+from msgspec import UNSET, Struct, field
 from msgspec.structs import astuple
 
 from orch23.model.event import (
@@ -20,8 +20,11 @@ from orch23.model.event import (
     RunFinished,
     RunStarted,
     StageFinished,
+    StagesAdded,
 )
 from orch23.model.event_data import StageStatus
+from orch23.model.pipeline import family_of
+from orch23.model.plan import Resample, resample_of
 from orch23.store.run_logs import JournalLine, is_interrupted, latest_runs
 
 
@@ -65,12 +68,14 @@ _NOTHING = UsageTotals()
 
 
 class RunHistory(Struct, frozen=True, kw_only=True):
-    """What earlier runs leave to the next. All fields but the first two are about an interrupted run, if there is one.
+    """What earlier runs leave to the next. All after `resample` is about an interrupted run, and so is `unlocked`.
 
     - `failed`: for each stage that failed when it last ran, the key that it failed with; `failures`: its last attempt.
     - `unlocked`: for each stage that the run finished, its key: the lock file does not have it yet. It is empty if the
       lock file is not the one that the run began with, as after a switch of branches.
     - `reusable`: the fingerprints of responses that the run requested in place of recorded ones.
+    - `withheld`: for each stage whose promotion group did not pass, the key of its result.
+    - `resample`: what `--resample` of this run or of an interrupted one has promised, and has not ended yet.
     - `spent`: what each stage used, never too little: a request without a known outcome has possible amounts.
     - `submitted`: for each fingerprint, the id of a response that a provider accepted and that was not received; also
       of a newest run that was not interrupted, but could not collect them.
@@ -79,8 +84,10 @@ class RunHistory(Struct, frozen=True, kw_only=True):
 
     failed: Mapping[str, str] = field(default_factory=dict)
     failures: Mapping[str, AttemptFinished] = field(default_factory=dict)
+    withheld: Mapping[str, str] = field(default_factory=dict)
     unlocked: Mapping[str, str] = field(default_factory=dict)
     reusable: frozenset[str] = frozenset()
+    resample: Resample = field(default_factory=dict)
     spent: Mapping[str, UsageTotals] = field(default_factory=dict)
     submitted: Mapping[str, str] = field(default_factory=dict)
     uncollected: Mapping[str, UsageTotals] = field(default_factory=dict)
@@ -101,9 +108,12 @@ def read_history(logs: Path, pipeline_file: str, lock: str = "") -> RunHistory:
     lines = tuple(line for run in cut_off for line in run)
     spent, unsettled = _spent(cut_off)
     submitted = _submitted(lines or newest)
+    resample = _resample(newest)
+    promised = (fingerprint for known in resample.values() for fingerprint in known or ())
     return RunHistory(
         failed=failed,
         failures={name: attempts[name] for name in failed if name in attempts},
+        withheld={name: end.key for name, end in ends.items() if end.status is StageStatus.WITHHELD},
         unlocked={
             line.event.role: end.key
             for run in cut_off
@@ -116,11 +126,38 @@ def read_history(logs: Path, pipeline_file: str, lock: str = "") -> RunHistory:
             data.fingerprint
             for line in lines
             if isinstance(data := line.event.data, LlmRequest | LlmResponse) and data.mode == "record"
-        ),
+        ).union(promised),
+        resample=resample,
         spent=spent,
         submitted=submitted,
         uncollected={name: amount for name, amount in unsettled.items() if name in submitted},
     )
+
+
+def _resample(run: tuple[JournalLine, ...]) -> Resample:
+    """Return which stages a run has left whose models were to be called again, also one that was not interrupted."""
+    began = run[0].event.data if run else None
+    if not isinstance(began, RunStarted) or began.resample is UNSET:
+        return {}
+    found, called = dict(began.resample), set[str]()
+    added: dict[str, tuple[str, ...]] = {}
+    for line in run:
+        role, known = line.event.role, resample_of(found, line.event.role)
+        match line.event.data:
+            case LlmRequest(mode="record", fingerprint=fingerprint) if known is not None:
+                found[role] = (*known, fingerprint)
+                called.add(role)
+            case StageFinished(status=StageStatus.BUILT | StageStatus.WITHHELD | StageStatus.FAILED) if role in called:
+                found[role] = None
+            case StagesAdded(items=items):
+                added[role] = items
+            case _:
+                pass
+    for family, items in added.items():
+        if all(item in found and found[item] is None for item in items):
+            found.pop(family, None)
+        found = {name: known for name, known in found.items() if family_of(name) != family or name in (family, *items)}
+    return {name: known for name, known in found.items() if known is not None or found.get(family_of(name)) is not None}
 
 
 def run_totals(run: tuple[JournalLine, ...]) -> UsageTotals:

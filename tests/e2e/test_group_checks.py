@@ -12,9 +12,10 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("prepared_pytest")]
 # What a model writes: a function that fails until the feedback names a test of it.
 BAD, GOOD = "def value():\\n    raise ValueError\\n", "def value():\\n    return 1\\n"
 WAY_ON = (
-    "it names no file of a model with an attempt left; `--resample STAGE` requests another response, with this failure"
+    "it names no file of a model with an attempt left; `--resample a`{} requests another response, with this failure"
 )
-NEXT = "  or `orch23 build --resample STAGE` has its model called again, with this failure\n"
+NAMED, ANY = WAY_ON.format(""), WAY_ON.format(" or `--resample b`")
+NEXT = "  or `orch23 build --resample a` has its model called again, with this failure\n"
 KNOWS = "{% if brief and 'tests/test_app.py::test_NAME ' in brief.failing | join(' ') %}"
 STAGES = """\
   a: {promote: app, outputs: [src/a.py], llm: {prompt: a.md.j2, returns: text}, retry: 2}
@@ -88,7 +89,8 @@ def test_the_attempts_are_those_of_the_stage_and_an_unchanged_failure_is_not_pai
     assert first.code == 1
     expected = ["a 1", "b 1", *(f"a {n}" for n in range(2, retry + 2))]
     assert calls(project) == expected
-    assert WAY_ON in first.err
+    assert NAMED in first.err
+    assert (NEXT in first.err, "fix acceptance, then" in first.err) == (True, True)
     assert not project.exists("src")
     assert ends(project) == {"a": "held", "b": "held", "list": "held", "acceptance": "failed"}
     for _ in range(2):
@@ -112,7 +114,7 @@ def test_a_failure_that_names_no_file_of_a_stage_with_a_model_ends_the_group(
     failed = project.build()
     assert failed.code == 1
     assert calls(project) == ["a 1", "b 1"]
-    assert WAY_ON in failed.err
+    assert ANY in failed.err
 
 
 @pytest.mark.parametrize("fault", ["def broken(:\n", "import no_such_module\n", "from a import (\n"])
@@ -132,6 +134,31 @@ def test_a_model_whose_file_cannot_be_imported_has_another_attempt(project: Proj
     story(project, **{"a.md.j2": prompt("a {{ attempt }}", text)})
     green(project.build())
     assert calls(project)[:3] == ["a 1", "b 1", "a 2"]
+
+
+@pytest.mark.parametrize("retry", [0, 1, 2])
+def test_once_all_attempts_are_used_up_a_requested_response_gets_the_failure(project: Project, retry: int) -> None:
+    """No record of its result is left then: it is the journal that has the failure."""
+    stages = STAGES.replace("retry: 2", f"retry: {retry}")
+    story(
+        project,
+        stages,
+        **{
+            "a.md.j2": prompt(
+                "a{% if brief %} with {{ brief.failing | join }}{% endif %}", "{{ '" + BAD + "' }}# {{ attempt }}"
+            )
+        },
+    )
+    assert project.build().code == 1
+    first = project.run("show", "pipeline.yaml", "a", "--prompt", "--attempt", "1").out
+    assert "with tests" not in first
+    before = len(calls(project))
+    failed = project.build("--resample", "a")
+    assert failed.code == 1
+    assert calls(project)[before].startswith("a with tests/test_app.py::test_a")
+    again = project.run("show", "pipeline.yaml", "a", "--prompt", "--attempt", "1").out
+    assert "with tests/test_app.py::test_a" in again
+    assert again != first
 
 
 WRONG = GOOD.replace("1", "2")  # its test fails, and the failure names the test alone

@@ -24,6 +24,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from orch23.cli import build_parts, build_run, project_loading
 from orch23.decide.dry_run import preview
+from orch23.decide.open_pipeline import OpeningOptions
 from orch23.model.action import Action, ActionOutcome, ActionResult, Completed, InputsChanged, Output
 from orch23.model.digest import FileEntry
 from orch23.model.errors import MissingBytesError, Orch23Error
@@ -180,7 +181,7 @@ class Rig:
         """Return what a plan says of each stage, and the dead files."""
         with _quick():
             try:
-                opened = project_loading.open_for_reading(self._open(), **asked)
+                opened = project_loading.open_for_reading(self._open(), OpeningOptions(**asked))
                 seen = preview(opened)
             except Orch23Error as error:
                 return {"!": str(int(error.exit_code))}, ()

@@ -85,7 +85,7 @@ def build_stages(  # noqa: PLR0913 - a command has as many parameters as options
         return show_plan(
             console,
             args=args,
-            given=replace(given, forced=(*given.forced, *given.resample)),
+            given=given,
             verbose=verbose,
             as_json=as_json,
             exit_code=False,

@@ -1,6 +1,6 @@
 """Run `plan` and `status`: show what a build would do, with estimates of calls, tokens and cost."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from contextlib import suppress
 from decimal import Decimal
 from functools import cache, partial
@@ -28,6 +28,7 @@ from orch23.cli.project_loading import Project, open_for_reading, usual_executor
 from orch23.decide.decisions import DecidedStage
 from orch23.decide.dependency_index import OutdatedIndexError
 from orch23.decide.dry_run import Preview, preview
+from orch23.decide.open_pipeline import OpeningOptions
 from orch23.engine.foreseen_failures import foreseen_failures
 from orch23.model.diagnostic import Diagnostic, Location, Severity
 from orch23.model.errors import ExitCode, InvalidInputError, MissingBytesError, Orch23Error
@@ -147,13 +148,14 @@ def _statistics(project: Project, seen: Preview, running: Sequence[str]) -> Mapp
 
 def _basis(project: Project, seen: Preview, name: str, past: StageStatistics) -> EstimateBasis:
     node, decision = seen.plan.nodes[name], seen.decisions[name]
-    request = first_request(project, seen.decided_stages.get(name))
-    if request is None or not isinstance(node, Stage) or not is_llm(node.step):
+    decided = seen.decided_stages.get(name)
+    request = first_request(project, decided)
+    if request is None or decided is None:
         return EstimateBasis(node=node, decision=decision, past=past)
     # Its inputs may still change, and with them the request: no recorded response is certain to be used.
     if not isinstance(decision, Run):
         return EstimateBasis(node=node, decision=decision, request=request, past=past)
-    replayed = replay_first_request(project, node, request)
+    replayed = replay_first_request(project, decided, request)
     recorded = replayed.found if replayed.missing is None else ()
     if recorded and (waiting := seen.unsettled(name)):
         decision, recorded = Maybe(tuple(waiting)), ()
@@ -170,11 +172,11 @@ def first_request(project: Project, decided: DecidedStage | None) -> Request | N
     resolved = decided.resolved
     request = _request(project, resolved, step.of_attempt(resolved.stage.retry, 1))
     for fallback in step.fallbacks():
-        if request is None or replay_first_request(project, resolved.stage, request).missing is None:
+        if request is None or replay_first_request(project, decided, request).missing is None:
             break
         other = _request(project, resolved, fallback)
         other = None if other is None else replace(other, fallback=True)
-        if other is not None and replay_first_request(project, resolved.stage, other).missing is None:
+        if other is not None and replay_first_request(project, decided, other).missing is None:
             return other
     return request
 
@@ -201,8 +203,9 @@ def _request(project: Project, resolved: ResolvedStage, step: "LLMStep") -> Requ
     return request
 
 
-def replay_first_request(project: Project, stage: Stage, request: Request) -> RecordedResponses:
-    """Return the recorded responses to a first request, as a build would find them. Calls no model."""
+def replay_first_request(project: Project, decided: DecidedStage, request: Request) -> RecordedResponses:
+    """Return the recorded responses to a first request of a stage, as a build would find them. Calls no model."""
+    stage, resample = decided.resolved.stage, getattr(decided.decision, "resample", None)
     exchanges, name, step = project.store.exchanges, stage.name, stage.step
     if not is_llm(step):
         return RecordedResponses()
@@ -214,12 +217,14 @@ def replay_first_request(project: Project, stage: Stage, request: Request) -> Re
         store=exchanges, stage=name, transcripts=step.transcripts, code="E403", hint="", redact=lambda text: text
     )
     # `record` calls again and ignores older recordings, except those of an interrupted run.
-    own = read_history(project.store.logs, project.pipeline.file).reusable if step.mode == "record" else ()
+    own: Container[str] = resample or ()
+    if resample is None and step.mode == "record":
+        own = read_history(project.store.logs, project.pipeline.file).reusable
     recorded = RecordingProvider(
         inner=refusing,
         store=exchanges,
         stage=name,
-        mode=step.mode,
+        mode=step.mode if resample is None else "record",
         transcripts=step.transcripts,
         unique_calls=UniqueCalls(own),
     )
@@ -284,12 +289,18 @@ def _whole_preview(
     given: GivenOptions,
     stale_snapshot: StaleSnapshot | None = None,
 ) -> tuple[Project, Preview]:
-    forced, overwrite_edited = given.forced, given.overwrite_edited
     project, stages = open_for_command(console, args, stale_snapshot=stale_snapshot)
     usual_executor(project.pipeline, args.executor)
     shared = shared_results(console, project, args)
-    opened = open_for_reading(project, forced=forced, overwrite_edited=overwrite_edited, shared=shared)
-    check_forced(opened.state.plan, forced)
+    options = OpeningOptions(
+        forced=given.forced,
+        resample=given.resample,
+        keeps_promises=not args.offline,
+        overwrite_edited=given.overwrite_edited,
+        shared=shared,
+    )
+    opened = open_for_reading(project, options)
+    check_forced(opened.state.plan, (*given.forced, *given.resample))
     check_input_schemas(project.pipeline, project.store.workspace, project.tools.sources)
     selection = selection_of(args, stages)
     if args.scheduler:
@@ -304,7 +315,7 @@ def _whole_preview(
             project.last_build.check_current(project.store)
     except OutdatedIndexError:
         project = replace(project, last_build=None, earlier=None)
-        opened = open_for_reading(project, forced=forced, overwrite_edited=overwrite_edited, shared=shared)
+        opened = open_for_reading(project, options)
         seen = preview(opened, selection)
     names = (*selection.targets, *selection.only, *selection.downstream)
     check_items(seen.plan, seen.decisions, names, opened.state.lock.records)
@@ -345,7 +356,6 @@ def _with_shared(view: PlanView, seen: Preview) -> PlanView:
 
 
 def _with_errors(view: PlanView, project: Project, seen: Preview) -> PlanView:
-    """Add the errors that a build would find at the stages that run."""
     running = [one.resolved for one in seen.decided_stages.values() if isinstance(one.decision, Run | Maybe)]
     sources = project.tools.sources
     errors = lasting_errors(seen.plan, running, sources, lambda up: isinstance(seen.decisions.get(up), Fresh))
@@ -382,7 +392,7 @@ def _key_warnings(project: Project, seen: Preview) -> tuple[Diagnostic, ...]:
         stage = decided.resolved.stage
         lacking = [one for one in _lacking(project, decided, "E412", "E407") if one.message not in found]
         request = first_request(project, decided) if lacking else None
-        if request is None or replay_first_request(project, stage, request).missing is None:
+        if request is None or replay_first_request(project, decided, request).missing is None:
             continue
         place = project.pipeline.locate_written(f"stages/{stage.family}/llm/provider")
         for one in lacking:
@@ -409,7 +419,7 @@ def _refused_response(project: Project, seen: Preview, decided: DecidedStage) ->
     if not is_llm(stage.step) or not is_scripted(stage) or not stage.step.answers:
         return ()
     request = first_request(project, decided)
-    if request is None or replay_first_request(project, stage, request).missing is None:
+    if request is None or replay_first_request(project, decided, request).missing is None:
         return ()
     from orch23.providers.scripted import ScriptedProvider  # noqa: PLC0415 - only for scripted responses
 
@@ -423,13 +433,11 @@ def _refused_response(project: Project, seen: Preview, decided: DecidedStage) ->
 
 
 def _foreseen(error: Diagnostic, place: Location | None) -> Diagnostic:
-    """Return the warning about an error that a build will have."""
     message = f"{error.message} ({error.code})"
     return replace(error, code="W669", message=message, severity=Severity.WARNING, location=place)
 
 
 def _waiting(project: Project) -> tuple[BatchWaiting, ...]:
-    """Return the batches that the last build waits for."""
     if not any(project.store.batches.glob("*.json")):
         return ()
     from orch23.model.features import BATCHES, PENDING, load_feature  # noqa: PLC0415 - most projects have none
@@ -445,7 +453,7 @@ def _partial_view(console: Console, args: PipelineArguments, *, estimated: bool 
         return None
     project, selection = found
     try:
-        opened = open_for_reading(project, shared=shared_results(console, project, args))
+        opened = open_for_reading(project, OpeningOptions(shared=shared_results(console, project, args)))
         check_input_schemas(project.pipeline, project.store.workspace, project.tools.sources)
         seen = preview(opened, selection)
         view = _view_of(project, seen, estimated=estimated)

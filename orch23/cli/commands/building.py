@@ -16,6 +16,7 @@ from orch23.cli.declaration import (
     selection_options,
     stages_argument,
     unsandboxed_option,
+    wait_lock_option,
 )
 from orch23.cli.parameters import BUILD_ACTION
 from orch23.report.registry import installed_formats
@@ -45,6 +46,7 @@ from orch23.report.registry import installed_formats
 @option("--trace", metavar="FILE", type=click.Path(), help="Write a Chrome trace to FILE.")
 @option("--otel", is_flag=True, help="Send OpenTelemetry spans.")
 @option("--plan", "plan_path", metavar="FILE", type=click.Path(), help="Build what `plan --out FILE` planned.")
+@wait_lock_option
 def build_command() -> None:
     """Build stages that are not up to date.
 
@@ -84,6 +86,7 @@ def status_command() -> None:
 @stages_argument
 @override_options
 @unsandboxed_option
+@wait_lock_option
 def accept_command() -> None:
     """Accept outputs that you edited.
 

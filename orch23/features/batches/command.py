@@ -1,11 +1,12 @@
 """Declare the command `cancel`."""
 
-from orch23.cli.declaration import declare_command, pipeline_argument, variable_options
+from orch23.cli.declaration import declare_command, pipeline_argument, variable_options, wait_lock_option
 
 
 @declare_command("cancel", "batches.cancelling:cancel_batches")
 @pipeline_argument
 @variable_options
+@wait_lock_option
 def cancel_command() -> None:
     """Cancel the batches that a build waits for.
 

@@ -272,7 +272,7 @@ def _summary(project: Project, decided: DecidedStage, request: Request) -> Reque
     stage, step = decided.resolved.stage.name, decided.resolved.stage.step
     if not is_llm(step):
         return None
-    replayed = replay_first_request(project, decided.resolved.stage, request)
+    replayed = replay_first_request(project, decided, request)
     missing = replayed.missing.parts() if replayed.missing else {}
     near = project.store.exchanges.nearest(stage, missing, step.transcripts) if missing else None
     redact = secrets_from(project.settings.environ).redact

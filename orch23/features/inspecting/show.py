@@ -223,7 +223,7 @@ class _Search(Struct, frozen=True):
         decided = self.seen.decided_stages.get(self.stage)
         first = first_request(self.project, decided)
         if first is not None and decided is not None:
-            for exchange in reversed(replay_first_request(self.project, decided.resolved.stage, first).found):
+            for exchange in reversed(replay_first_request(self.project, decided, first).found):
                 yield exchange, {}, f"exchange {exchange.fingerprint[:12]}, which the next build uses"
 
     def _stored(self, fingerprint: str, facts: Mapping[str, Json], title: str) -> Iterator[_Source]:

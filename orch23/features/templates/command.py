@@ -2,7 +2,7 @@
 
 import click
 
-from orch23.cli.declaration import declare_command, declare_group, json_option, option
+from orch23.cli.declaration import declare_command, declare_group, json_option, option, wait_lock_option
 from orch23.cli.parameters import load_action
 
 complete_template = load_action("templates.source:complete_templates")
@@ -21,6 +21,7 @@ complete_template = load_action("templates.source:complete_templates")
 @option("--ref", metavar="TAG", help="Use this version instead of the newest.")
 @option("--keep", is_flag=True, help="Keep existing files, and write the others.")
 @option("--overwrite", is_flag=True, help="Replace existing files.")
+@wait_lock_option
 def init_command() -> None:
     """Create a project from a template.
 
@@ -65,6 +66,7 @@ def template_diff() -> None:
 @option("--data", metavar="NAME=VALUE", multiple=True, help="Change an answer. Repeatable.")
 @option("--ref", metavar="TAG", help="Use this version instead of the newest.")
 @option("--dry-run", is_flag=True, help="Show what would change.")
+@wait_lock_option
 def template_update() -> None:
     """Merge a newer version of a template.
 

@@ -10,6 +10,7 @@ from orch23.cli.declaration import (
     pipeline_argument,
     stages_argument,
     variable_options,
+    wait_lock_option,
 )
 from orch23.model.features import SHARED_CACHE, is_installed
 
@@ -17,6 +18,7 @@ from orch23.model.features import SHARED_CACHE, is_installed
 @declare_command("release", "upkeep.outputs:release_outputs")
 @stages_argument
 @variable_options
+@wait_lock_option
 def release_command() -> None:
     """Turn outputs of stages into source files.
 
@@ -29,6 +31,7 @@ def release_command() -> None:
 @stages_argument
 @variable_options
 @option("--force", is_flag=True, help="Also remove edited and accepted outputs.")
+@wait_lock_option
 def clean_command() -> None:
     """Remove outputs of stages.
 
@@ -42,6 +45,7 @@ def clean_command() -> None:
 @pipeline_argument
 @variable_options
 @option("--outputs", is_flag=True, help="Also remove outputs that are not edited.")
+@wait_lock_option
 def reset_command() -> None:
     """Delete all results; keep recorded responses.
 
@@ -63,6 +67,7 @@ def reset_command() -> None:
 @option("--forget-paid-answers", is_flag=True, help="Also remove recorded responses that no result needs.")
 @option("--transcripts", is_flag=True, help="Also remove transcripts that nothing needs.")
 @json_option
+@wait_lock_option
 def gc_command() -> None:
     """Remove unneeded data from the store, and old runs.
 
@@ -102,6 +107,7 @@ def cache_stats() -> None:
 @declare_command("verify", "upkeep.store:verify_contents", cache_command)
 @option("--exit-code", is_flag=True, help="Exit with 1 if something was damaged.")
 @json_option
+@wait_lock_option
 def cache_verify() -> None:
     """Verify the store and remove damaged data.
 

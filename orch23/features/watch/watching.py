@@ -1,8 +1,6 @@
 """Run `watch`: build what an edit reaches, again and again, in one process."""
 
 import contextlib
-import fcntl
-import os
 import time
 from pathlib import Path
 from typing import Any
@@ -16,12 +14,12 @@ from orch23.cli.parameters import PipelineArguments
 from orch23.cli.watched_build import SharedBudget, WatchedBuild
 from orch23.features.watch.build_series import BuildSeries
 from orch23.features.watch.file_events import FolderEvents
+from orch23.features.watch.lock_wait import is_locked
 from orch23.features.watch.stop_signals import StopSignals
 from orch23.features.watch.watched_files import Change, WatchedFiles, WatchedTree, path_in
 from orch23.report.diagnostics import visible
 from orch23.report.values import pluralize
 from orch23.snapshot.fast_path import LOCK_FILE
-from orch23.store.safe_files import open_own
 
 # All files are compared so often, even without an event: an event may be lost.
 _INTERVAL_S = 5.0
@@ -148,7 +146,7 @@ class Watch(Struct, kw_only=True):
     def _wait_for_lock(self) -> bool:
         """Wait until no other build of the project runs; return False if a signal came."""
         is_shown = False
-        while not self.builds.stop.is_set() and _is_locked(self.files.root / LOCK_FILE):
+        while not self.builds.stop.is_set() and is_locked(self.files.root / LOCK_FILE):
             if not is_shown:
                 self._write("another build runs in this project: waiting until it ends\n")
             is_shown = True
@@ -189,18 +187,6 @@ class Watch(Struct, kw_only=True):
         if self._ended is None or self._ended.is_due_again:
             return ""
         return "\na file changed during the build\n" if self._ended.outdated else "\nfiles changed\n"
-
-
-def _is_locked(path: Path) -> bool:
-    with contextlib.suppress(OSError):  # there was no build yet, or the build reports it
-        lock = open_own(path, os.O_RDWR)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-        finally:
-            os.close(lock)
-    return False
 
 
 def _changed_text(paths: tuple[str, ...]) -> str:

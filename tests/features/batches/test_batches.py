@@ -210,14 +210,17 @@ def test_all_items_of_a_list_are_in_one_batch_whatever_the_jobs_are(project: Pro
         assert project.read("w29.out") == "about w29\n"
 
 
-def test_a_response_is_requested_again_by_resample_in_a_batch_of_its_own(project: Project) -> None:
+@pytest.mark.parametrize("again", [("--resample", "a"), ()])
+def test_a_response_is_requested_again_by_resample_in_a_batch_of_its_own(
+    project: Project, again: tuple[str, ...]
+) -> None:
     with server() as vendor:
         waits(project, vendor, "a")
         vendor.end()
         green(build(project))
         assert build(project, "--resample", "a").code == WAITING
         vendor.end(a=succeeded("another"))
-        green(build(project, "--resample", "a"))
+        green(build(project, *again))
         assert vendor.submitted == [1, 1]
     assert project.read("a.txt") == "another\n"
 

@@ -366,12 +366,12 @@ def test_offline_says_what_is_missing_before_anything_is_reserved(tmp_path: Path
     [
         ("cached", {}, "cached", None),
         ("cached", {"replay": True}, "replay", "build without --replay"),
-        ("record", {"replay": True, "resample": frozenset({"code"})}, "replay", "build without --replay"),
+        ("record", {"replay": True, "resample": {"code": ()}}, "replay", "build without --replay"),
         ("replay", {}, "replay", "--resample code@T1"),
-        ("cached", {"resample": frozenset({"code"})}, "record", None),
-        ("cached", {"resample": frozenset({"code@T1"})}, "record", None),
-        ("replay", {"resample": frozenset({"code@T1"})}, "record", None),
-        ("cached", {"resample": frozenset({"code@T2", "cod"})}, "cached", None),
+        ("cached", {"resample": {"code": ()}}, "record", None),
+        ("cached", {"resample": {"code@T1": ()}}, "record", None),
+        ("replay", {"resample": {"code@T1": ()}}, "record", None),
+        ("cached", {"resample": {"code@T2": (), "cod": ()}}, "cached", None),
         ("record", {}, "record", None),
     ],
 )

@@ -26,7 +26,7 @@ DECIDED = {
     "--plan",
 }
 """The options with which a build is decided each time."""
-WITHOUT_PART = {"--jobs", "-j", *SHARED_FLAGS}
+WITHOUT_PART = {"--jobs", "-j", "--wait-lock", *SHARED_FLAGS}
 
 
 def identity_of(line: str) -> str | None:
@@ -114,3 +114,9 @@ def test_another_search_path_is_another_program(monkeypatch: pytest.MonkeyPatch)
     assert program_identity() == before
     monkeypatch.syspath_prepend("/elsewhere")
     assert program_identity() != before
+
+
+def test_how_long_a_build_waits_for_the_lock_does_not_matter() -> None:
+    assert identity_of("--wait-lock") == identity_of("--wait-lock=10m") == identity_of("")
+    assert identity_of("--wait-lock a.yaml") == identity_of("a.yaml")
+    assert identity_of("--wait-lock 10m") is None
