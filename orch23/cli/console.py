@@ -55,11 +55,10 @@ class Console(Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def progress(self) -> "ProgressLine":
-        """The line on stderr that shows that files are hashed or copied. Every other write clears it."""
+        """The line on stderr that shows that files are hashed or copied."""
         from orch23.report.terminal import ProgressLine  # noqa: PLC0415 - for commands that read or copy files
 
-        write = lambda text: _write_err(self.redact(text))  # noqa: E731
-        return ProgressLine(write=write, clock=monotonic, is_terminal=self._can_overwrite)
+        return ProgressLine(write=_write_err, clock=monotonic, area=self.area, redact=self.redact)
 
     @property
     def _can_overwrite(self) -> bool:
@@ -72,7 +71,9 @@ class Console(Struct, frozen=True, kw_only=True, dict=True):
             return None
         from orch23.report.terminal import TerminalArea  # noqa: PLC0415 - only on a terminal
 
-        return TerminalArea(write=_write_err, size=_terminal_size)
+        # The terminals with these names cut their lines; tmux, which has one of them too, breaks them.
+        cuts = self.environ["TERM"] in ("linux", "screen", "xterm") or "XTERM_VERSION" in self.environ
+        return TerminalArea(write=_write_err, size=_terminal_size, reflows=not cuts or "TMUX" in self.environ)
 
     def exit_number_of(self, stopped: Orch23Error) -> int:
         """Return the exit code for an error: the pipeline's own, if it sets one in `exit_codes`."""
@@ -106,9 +107,7 @@ class Console(Struct, frozen=True, kw_only=True, dict=True):
             self.write_err(text)
 
     def _cleared(self) -> "contextlib.AbstractContextManager[None]":
-        # `cached_property` keeps its value here: a command that shows no progress must not load it to clear it.
-        if "progress" in self.__dict__:
-            self.progress.clear()
+        # `cached_property` keeps its value here: a command that paints nothing must not load it to clear it.
         area = self.__dict__.get("area")
         return contextlib.nullcontext() if area is None else area.cleared()
 
