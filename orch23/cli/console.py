@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, TextIO, TypeAlias
 from msgspec import Struct, field
 
 from orch23.model.errors import Orch23Error, custom_exit_code
-from orch23.report.marks import Style, marks_for
+from orch23.report.marks import LINE_WIDTH, Style, marks_for
 from orch23.snapshot.fast_path import StaleSnapshot, color_by_environment
 
 if TYPE_CHECKING:
@@ -90,6 +90,10 @@ class Console(Struct, frozen=True, kw_only=True, dict=True):
         with self._cleared():
             self.err_written.append(redacted)
             _write_err(self._fitted(redacted))
+
+    def line_width(self) -> int:
+        """Return the number of columns of a line on stderr."""
+        return _terminal_size().columns if self._can_overwrite else LINE_WIDTH
 
     def _fitted(self, text: str) -> str:
         if not self._can_overwrite or max(map(len, text.split("\n"))) <= (columns := _terminal_size().columns):

@@ -197,12 +197,14 @@ def _run(  # noqa: PLR0913 - it joins what shows a build, and what runs it
         holds = not watched.begin(project.pipeline.stop.max_cost_usd)
         shared = None if holds else watched.budget
         request = replace(request, holds=holds, replay=holds, budget=watched.budget.given, shared_budget=shared)
-    view = build_view(console, project, verbose=verbose)
+    live: list[LiveScreen] = []
+    view = build_view(console, project, verbose=verbose, watch=live.append)
     screen = form.observer(view)
-    if isinstance(screen, LiveScreen):
+    # The format can have it inside.
+    if live:
         # The frame shows what runs, and is painted over the line of progress.
-        console.progress.is_quiet |= screen.paints
-        request = replace(request, watcher=screen)
+        console.progress.is_quiet |= live[0].paints
+        request = replace(request, watcher=live[0])
     guarded = Guarded(screen) if of_plugin else None
     screen = guarded or screen
     if documents is not None:
@@ -254,7 +256,13 @@ def _check_model_flags(*, replay: bool, offline: bool, resample: tuple[str, ...]
         raise UsageError(Diagnostic("E641", "`--replay` and `--offline` contradict each other", hint=hint))
 
 
-def build_view(console: Console, project: Project, *, verbose: bool = False) -> View:
+def build_view(
+    console: Console,
+    project: Project,
+    *,
+    verbose: bool = False,
+    watch: Callable[[LiveScreen], object] = lambda _: None,
+) -> View:
     """Return what a format needs to show a build."""
     return View(
         pipeline=project.pipeline,
@@ -265,6 +273,8 @@ def build_view(console: Console, project: Project, *, verbose: bool = False) -> 
         clock=monotonic,
         verbose=verbose,
         area=console.area,
+        columns=console.line_width,
+        watch=watch,
         usual_s=partial(_usual_durations, project),
         at_end=console.resources.callback,
         redact=console.redact,

@@ -216,7 +216,7 @@ def test_the_time_of_the_attempt_and_the_received_characters_are_shown() -> None
 
 
 def test_a_step_that_began_before_anything_is_shown_is_not_shown_as_starting() -> None:
-    view: Any = SimpleNamespace(area=None, clock=lambda: 0.0)
+    view: Any = SimpleNamespace(area=None, clock=lambda: 0.0, watch=lambda _: None)
     screen: Any = SimpleNamespace(notice=lambda _event: None)
     live = LiveScreen(view=view, screen=screen, _is_watched=True)
     for name in ("a", "b"):
