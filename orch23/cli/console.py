@@ -71,9 +71,9 @@ class Console(Struct, frozen=True, kw_only=True, dict=True):
             return None
         from orch23.report.terminal import TerminalArea  # noqa: PLC0415 - only on a terminal
 
-        # The terminals with these names cut their lines; tmux, which has one of them too, breaks them.
-        cuts = self.environ["TERM"] in ("linux", "screen", "xterm") or "XTERM_VERSION" in self.environ
-        return TerminalArea(write=_write_err, size=_terminal_size, reflows=not cuts or "TMUX" in self.environ)
+        # These terminals cut their lines; tmux, which may call itself `screen`, breaks them.
+        reflows = self.environ["TERM"] not in ("linux", "screen", "xterm") or "TMUX" in self.environ
+        return TerminalArea(write=_write_err, size=_terminal_size, reflows=reflows)
 
     def exit_number_of(self, stopped: Orch23Error) -> int:
         """Return the exit code for an error: the pipeline's own, if it sets one in `exit_codes`."""

@@ -28,11 +28,11 @@ ReadSource: TypeAlias = Callable[[str], str]
 class View(Struct, frozen=True, kw_only=True):
     """The input of a format. `tell` writes to stderr, `answer` to stdout; `clock` is monotonic, in seconds.
 
-    `area` is the bottom of the terminal that stderr is; None if nothing may be painted there. `columns` returns the width
-    of a line. `watch` takes a sink that shows what stages do while they run. `usual_s` reads the usual durations of
-    stages in seconds, by name. `at_end` takes a function to call when the command ends. `redact` removes secrets: from
-    `area` they are not removed again. `folder` is the place of the project in the repository. `read_source` returns the
-    text of a file of the project, or an empty one.
+    `area` is the bottom of the terminal that stderr is; None if nothing may be painted there. `columns` returns the
+    width of a line. `watch` takes a sink that shows what stages do while they run. `usual_s` reads the usual durations
+    of stages in seconds, by name. `at_end` takes a function to call when the command ends. `redact` removes secrets:
+    from `area` they are not removed again. `folder` is the place of the project in the repository. `read_source`
+    returns the text of a file of the project, or an empty one.
     """
 
     pipeline: Pipeline

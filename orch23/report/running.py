@@ -96,11 +96,10 @@ class RunningStages(Struct, kw_only=True):
 
         One that did not run because others failed is not done. A skipped one does not count.
         """
-        ends = Counter(self.ended.get(name) for name in self.names if self.ended.get(name) != StageStatus.SKIPPED)
-        total, undone = ends.total(), {one.value: ends.pop(one, 0) for one in _UNDONE}
-        failed = {"failed": ends[StageStatus.FAILED]}
-        counts = format_counts(failed | undone)
-        done = total - ends[None] - sum(undone.values())
+        ends = Counter(self.ended.get(name) for name in self.names)
+        total = len(self.names) - ends[StageStatus.SKIPPED]
+        done = total - ends[None] - sum(ends[one] for one in _UNDONE)
+        counts = format_counts({one.value: ends[one] for one in (StageStatus.FAILED, *_UNDONE)})
         return f"{done:,} of {pluralize(total, 'stage')} done{', ' if counts else ''}{counts}"
 
     def kind_of(self, name: str) -> str:

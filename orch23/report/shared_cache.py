@@ -1,40 +1,15 @@
-"""Read and write what runs did with a shared cache: a clause for each count, rows, and a total."""
+"""Write what a run did with a shared cache: a clause for each count."""
 
-from collections.abc import Iterable, Sequence
-from datetime import tzinfo
 from decimal import Decimal
-from pathlib import Path
 
-from msgspec import Struct, convert
-from msgspec.structs import asdict, replace
-
-from orch23.model.digest import Json
-from orch23.model.event import RunStarted, SharedCacheUsed
+from orch23.model.event import SharedCacheUsed
 from orch23.model.text import format_duration, format_money, parse_amount
-from orch23.report.diagnostics import visible
-from orch23.report.values import aligned, format_size, pluralize, started_text
-from orch23.store.run_logs import past_events, run_pipeline
+from orch23.report.values import format_size, pluralize
 
 _CENT = Decimal("0.01")
 _SECOND = 1.0
 _SHOWN_S = 0.05
 """Less is shown as 0 seconds."""
-
-
-class SharedCacheRun(Struct, frozen=True):
-    """What one run did with a shared cache. `started` is the time of its first event."""
-
-    run_id: str
-    pipeline: str
-    started: str
-    used: SharedCacheUsed
-
-
-def shared_cache_run(path: Path) -> SharedCacheRun | None:
-    """Return what the run of a journal did with a shared cache; None if it used none, or if that line is damaged."""
-    found = [*past_events(path, RunStarted, SharedCacheUsed)]
-    uses = (data for _, data in found if isinstance(data, SharedCacheUsed))
-    return next((SharedCacheRun(path.stem, run_pipeline(found[0][0]), found[0][0].ts, used) for used in uses), None)
 
 
 def shared_cache_text(used: SharedCacheUsed, not_stored: str = "") -> str:
@@ -66,38 +41,3 @@ def _saved(used: SharedCacheUsed) -> list[str]:
     saved = [format_duration(used.saved_s)] if used.saved_s >= _SECOND else []
     saved += [format_money(amount)] if amount >= _CENT else []
     return [f"saved {' and '.join(saved)}"] if saved else []
-
-
-def shared_cache_rows(runs: Sequence[SharedCacheRun], *, zone: tzinfo | None = None) -> str:
-    """Return a line for each run, and one with their total if there are several.
-
-    The start is a time of `zone`; None: of this machine's zone.
-    """
-    rows = [
-        (visible(one.run_id), started_text(one.started, zone), visible(one.pipeline), _row(one.used)) for one in runs
-    ]
-    if len(runs) > 1:
-        rows.append((f"total of {len(runs):,} runs", "", "", _row(total_use(one.used for one in runs))))
-    return aligned(rows)
-
-
-def _row(used: SharedCacheUsed) -> str:
-    return ", ".join(shared_cache_clauses(used))
-
-
-def total_use(uses: Iterable[SharedCacheUsed]) -> SharedCacheUsed:
-    """Return the sums of what several runs did."""
-    every = [asdict(one) for one in uses]
-    amounts = (parse_amount(one.pop("saved")) or Decimal(0) for one in every)
-    saved = f"{sum(amounts, Decimal(0)):f}"
-    total = convert({name: sum(one[name] for one in every) for name in every[0]} if every else {}, SharedCacheUsed)
-    # Sums of binary fractions have more digits than their terms.
-    return replace(total, waited_s=round(total.waited_s, 3), saved_s=round(total.saved_s, 3), saved=saved)
-
-
-def shared_cache_json(runs: Sequence[SharedCacheRun]) -> dict[str, Json]:
-    """Return the counts of each run, and their total, as plain values."""
-    rows: list[Json] = [
-        {"run": one.run_id, "pipeline": one.pipeline, "started": one.started, **asdict(one.used)} for one in runs
-    ]
-    return {"runs": rows, "total": asdict(total_use(one.used for one in runs))}

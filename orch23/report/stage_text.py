@@ -72,7 +72,7 @@ def never_ran(ended: FinishedStage) -> bool:
     return ended.status in _UNSTARTED and not ended.data.attempts and not ended.data.calls
 
 
-def unstarted_lines(ends: Iterable[FinishedStage], columns: int) -> list[str]:
+def not_run_lines(ends: Iterable[FinishedStage], columns: int) -> list[str]:
     """Return a line for each reason why stages never ran: `24 blocked by `a`: b, c and 22 more`.
 
     A stage that was blocked ends after those that it depends on.

@@ -48,14 +48,7 @@ from orch23.report.diagnostics import visible
 from orch23.report.formats import Format, View
 from orch23.report.marks import MAX_IDLE_LINES, MAX_ITEM_LINES, Tone
 from orch23.report.plan_view import event_reason_text, restored_because
-from orch23.report.stage_text import (
-    failure_text,
-    first_cause,
-    has_unknown_price,
-    never_ran,
-    stage_line,
-    unstarted_lines,
-)
+from orch23.report.stage_text import failure_text, first_cause, has_unknown_price, never_ran, not_run_lines, stage_line
 from orch23.report.values import format_counts, money_text, pluralize
 
 # The labels of these decisions equal the statuses.
@@ -367,7 +360,7 @@ class TextScreen(Struct, Sink, kw_only=True):
         self._open()
         self._fold()
         # The width of the mark, and a last column that some terminals do not like to fill.
-        for line in unstarted_lines(self._unstarted.values(), self.view.columns() - 4):
+        for line in not_run_lines(self._unstarted.values(), self.view.columns() - 4):
             self._line(f" {self.view.style.paint(self.view.style.marks.idle, 'quiet')} {line}")
         self._line(self._summary(statuses, run))
         ends = [*self._failures.values()]

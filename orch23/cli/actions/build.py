@@ -198,10 +198,9 @@ def _run(  # noqa: PLR0913 - it joins what shows a build, and what runs it
         shared = None if holds else watched.budget
         request = replace(request, holds=holds, replay=holds, budget=watched.budget.given, shared_budget=shared)
     live: list[LiveScreen] = []
-    view = build_view(console, project, verbose=verbose, watch=live.append)
+    view = replace(build_view(console, project, verbose=verbose), watch=live.append)
     screen = form.observer(view)
-    # The format can have it inside.
-    if live:
+    if live:  # the format shows what runs, or has a sink that does
         # The frame shows what runs, and is painted over the line of progress.
         console.progress.is_quiet |= live[0].paints
         request = replace(request, watcher=live[0])
@@ -256,17 +255,11 @@ def _check_model_flags(*, replay: bool, offline: bool, resample: tuple[str, ...]
         raise UsageError(Diagnostic("E641", "`--replay` and `--offline` contradict each other", hint=hint))
 
 
-def build_view(
-    console: Console,
-    project: Project,
-    *,
-    verbose: bool = False,
-    watch: Callable[[LiveScreen], object] = lambda _: None,
-) -> View:
+def build_view(console: Console, project: Project, *, verbose: bool = False) -> View:
     """Return what a format needs to show a build."""
     return View(
         pipeline=project.pipeline,
-        tell=ignore_closed_pipe(console.write_err, sys.stderr),
+        tell=console.write_err,
         answer=ignore_closed_pipe(console.write_out, sys.stdout),
         logs=project.settings.root / LOGS_FOLDER,
         style=console.err_style,
@@ -274,7 +267,6 @@ def build_view(
         verbose=verbose,
         area=console.area,
         columns=console.line_width,
-        watch=watch,
         usual_s=partial(_usual_durations, project),
         at_end=console.resources.callback,
         redact=console.redact,

@@ -11,7 +11,7 @@ from orch23.model.ports import EndedRun
 from orch23.model.text import format_duration, parse_amount
 from orch23.report.diagnostics import markdown_text, visible
 from orch23.report.marks import LINE_WIDTH
-from orch23.report.stage_text import command_line, never_ran, unstarted_lines
+from orch23.report.stage_text import command_line, never_ran, not_run_lines
 from orch23.report.values import format_counts, money_text, pluralize, truncate
 
 _MOST_ROWS: Final = 200
@@ -36,7 +36,7 @@ def _parts(name: str, ended_run: EndedRun) -> Iterator[str]:
     yield from _table(worked[:_MOST_ROWS])
     if len(worked) > _MOST_ROWS:
         yield f"\n{len(worked) - _MOST_ROWS:,} more stages are not listed.\n"
-    for line in unstarted_lines(ended, LINE_WIDTH):
+    for line in not_run_lines(ended, LINE_WIDTH):
         yield f"\n{markdown_text(line)}\n"
     failed = [end for end in worked if end.status.is_failure]
     for end in failed[:_MOST_FAILURES]:

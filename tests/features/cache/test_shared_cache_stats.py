@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from orch23.model.event import SharedCacheUsed
-from orch23.report.shared_cache import SharedCacheRun, shared_cache_rows, shared_cache_text, total_use
+from orch23.report.shared_cache import shared_cache_text
 from tests.e2e.pipelines import green, pipeline, prompt
 from tests.project import Project
 
@@ -84,7 +84,10 @@ def test_a_project_without_runs_has_none(tmp_path: Path) -> None:
     assert not project.exists(".orch23")
 
 
+@pytest.mark.needs("upkeep")
 def test_counts_are_words_and_their_total_is_exact() -> None:
+    from orch23.features.upkeep.store import SharedCacheRun, shared_cache_rows, total_use  # noqa: PLC0415
+
     text = "12 restored (3.1 MB), 3 not found, 2 stored (40.5 kB), saved 4m 10s and $1.24"
     assert shared_cache_text(USED) == text
     assert shared_cache_text(SharedCacheUsed(not_stored=2, saved="x"), "a, b") == "2 not stored (a, b)"

@@ -117,7 +117,12 @@ class Screen:
 
     def area(self) -> TerminalArea:
         shown = area_of(self.terminal)
-        return TerminalArea(write=lambda text: (self.written.append(text), shown.write(text))[1], size=shown.size)
+
+        def write(text: str) -> None:
+            self.written.append(text)
+            shown.write(text)
+
+        return TerminalArea(write=write, size=shown.size)
 
     def work(self, line: ProgressLine, size: int, *, pieces: int, each_s: float, name: str = "in.bin") -> list[str]:
         """Hash a file; return what the terminal shows after each piece."""
@@ -191,7 +196,7 @@ def test_no_name_takes_more_than_a_line_of_the_terminal(screen: Screen, name: st
         screen.terminal.resize(columns, 24)
         shown = screen.work(line, GB, pieces=16, each_s=0.25, name=name)
         assert len(shown) == 16
-    assert shown[-1] == ""
+        assert shown[-1] == ""
 
 
 def test_a_secret_in_a_name_is_not_shown() -> None:
