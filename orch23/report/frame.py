@@ -24,8 +24,6 @@ _SHOWN_LINES = 2
 _KIND_WIDTH = 8
 _LOW = 10
 _TAB = 4
-# Some terminals show the character before it wider.
-_EMOJI = "\ufe0f"
 
 
 class Frame(Struct, frozen=True, kw_only=True):
@@ -108,6 +106,6 @@ class Frame(Struct, frozen=True, kw_only=True):
         if self.style.marks is ASCII:
             # The terminal may not have the other characters, and an escape is wider than its character.
             text = text.encode("ascii", "backslashreplace").decode()
-        row = Text(text.replace(_EMOJI, ""))
+        row = Text(text.replace("\ufe0f", ""))  # some terminals show the character before it wider
         row.truncate(width, overflow="crop" if self.style.marks is ASCII else "ellipsis", pad=pad)
         return row.plain

@@ -195,13 +195,11 @@ class RunningStages(Struct, kw_only=True):
                 return None
             running = self.stages.get(name)
             free, needs = workers.index(min(workers)), self.needs.get(name) or self.needs.get(family, ())
-            begins = max(workers[free], *(self._end_of(up, ends) for up in needs), 0.0)
+            before = [one for up in needs for one in self.items.get(up, (up,))]
+            begins = max(workers[free], *(ends.get(one, 0.0) for one in before), 0.0)
             took = 0.0 if running is None else now - running.since
             ends[name] = workers[free] = begins + max(0.0, usual - took)
         return max(ends.values(), default=0.0)
-
-    def _end_of(self, name: str, ends: Mapping[str, float]) -> float:
-        return max((ends.get(one, 0.0) for one in self.items.get(name, (name,))), default=0.0)
 
     # ---- what steps print and models write ----------------------------------------------------
 

@@ -359,7 +359,6 @@ class TextScreen(Struct, Sink, kw_only=True):
             return
         self._open()
         self._fold()
-        # The width of the mark, and a last column that some terminals do not like to fill.
         for line in not_run_lines(self._unstarted.values(), self.view.columns() - 4):
             self._line(f" {self.view.style.paint(self.view.style.marks.idle, 'quiet')} {line}")
         self._line(self._summary(statuses, run))
