@@ -18,7 +18,6 @@ from orch23.text.secrets import secrets_from
 
 if TYPE_CHECKING:
     from orch23.model.run_facts import RunFold
-    from orch23.report.live import LiveScreen
     from orch23.report.terminal import TerminalArea
 
 ReadSource: TypeAlias = Callable[[str], str]
@@ -45,7 +44,7 @@ class View(Struct, frozen=True, kw_only=True):
     area: "TerminalArea | None" = None
     usual_s: Callable[[], Mapping[str, float]] = dict
     columns: Callable[[], int] = lambda: LINE_WIDTH
-    watch: Callable[["LiveScreen"], object] = lambda _: None
+    watch: Callable[[Any], object] = lambda _: None
     at_end: Callable[[Callable[[], None]], object] = lambda _: None
     redact: Callable[[str], str] = str
     folder: PurePosixPath = PurePosixPath()
