@@ -117,8 +117,8 @@ class TerminalArea(Struct, kw_only=True):
         with self._lock:
             # Terminals disagree about the width of some characters: a row ends where it is expected to.
             painted = "\n".join(f"{row.text}\x1b[{row.columns + 1}G\x1b[K" for row in rows)
+            columns = self.size().columns  # the rows may be made for a wider terminal
             self.write(f"{self._erasing()}{_NO_WRAP}{painted}{_WRAP}")
-            columns = self.size().columns
             self._widths = [min(row.columns, columns) for row in rows]
 
     def clear(self) -> None:

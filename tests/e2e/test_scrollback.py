@@ -90,8 +90,8 @@ class Shown:
     def resize(self, columns: int, lines: int) -> None:
         """Resize the terminal between two frames, and wait for three more."""
         self.wait_for_frames(1)
-        while select.select([self.fd], [], [], 0)[0] and self._read():
-            pass
+        # Not in the middle of a frame: its rows would be of two widths.
+        self.read_until(lambda: self.seen.endswith("\x1b[?7h") and not select.select([self.fd], [], [], 0)[0])
         fcntl.ioctl(self.fd, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
         self.terminal.resize(columns, lines)
         self.wait_for_frames(3)
