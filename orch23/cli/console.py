@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, TextIO, TypeAlias
 from msgspec import Struct, field
 
 from orch23.model.errors import Orch23Error, custom_exit_code
-from orch23.report.marks import Style, marks_for
+from orch23.report.marks import LINE_WIDTH, Style, marks_for
 from orch23.snapshot.fast_path import StaleSnapshot, color_by_environment
 
 if TYPE_CHECKING:
@@ -55,12 +55,10 @@ class Console(Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def progress(self) -> "ProgressLine":
-        """The line on stderr that shows that files are hashed or copied. Every other write clears it."""
+        """The line on stderr that shows that files are hashed or copied."""
         from orch23.report.terminal import ProgressLine  # noqa: PLC0415 - for commands that read or copy files
 
-        return ProgressLine(
-            write=lambda text: _write_err(self.redact(text)), clock=monotonic, is_terminal=self._can_overwrite
-        )
+        return ProgressLine(write=_write_err, clock=monotonic, area=self.area, redact=self.redact)
 
     @property
     def _can_overwrite(self) -> bool:
@@ -73,7 +71,9 @@ class Console(Struct, frozen=True, kw_only=True, dict=True):
             return None
         from orch23.report.terminal import TerminalArea  # noqa: PLC0415 - only on a terminal
 
-        return TerminalArea(write=_write_err, size=_terminal_size)
+        # These terminals cut their lines; tmux, which may call itself `screen`, breaks them.
+        reflows = self.environ["TERM"] not in ("linux", "screen", "xterm") or "TMUX" in self.environ
+        return TerminalArea(write=_write_err, size=_terminal_size, reflows=reflows)
 
     def exit_number_of(self, stopped: Orch23Error) -> int:
         """Return the exit code for an error: the pipeline's own, if it sets one in `exit_codes`."""
@@ -91,6 +91,10 @@ class Console(Struct, frozen=True, kw_only=True, dict=True):
             self.err_written.append(redacted)
             _write_err(self._fitted(redacted))
 
+    def line_width(self) -> int:
+        """Return the number of columns of a line on stderr."""
+        return _terminal_size().columns if self._can_overwrite else LINE_WIDTH
+
     def _fitted(self, text: str) -> str:
         if not self._can_overwrite or max(map(len, text.split("\n"))) <= (columns := _terminal_size().columns):
             return text
@@ -107,9 +111,7 @@ class Console(Struct, frozen=True, kw_only=True, dict=True):
             self.write_err(text)
 
     def _cleared(self) -> "contextlib.AbstractContextManager[None]":
-        # `cached_property` keeps its value here: a command that shows no progress must not load it to clear it.
-        if "progress" in self.__dict__:
-            self.progress.clear()
+        # `cached_property` keeps its value here: a command that paints nothing must not load it to clear it.
         area = self.__dict__.get("area")
         return contextlib.nullcontext() if area is None else area.cleared()
 

@@ -57,6 +57,11 @@ def visible(text: str) -> str:
     return replace_hidden(text, _escape)
 
 
+def visible_line(text: str) -> str:
+    """Return a text as `visible` does, in one line: line breaks and tabs are escaped too."""
+    return visible(text).replace("\n", "\\n").replace("\t", "\\t")
+
+
 def _escape(found: re.Match[str]) -> str:
     number = ord(found.group())
     if number <= 0xFF:  # noqa: PLR2004 - one byte

@@ -45,12 +45,6 @@ def is_possible(cause: LikelyCause) -> bool:
     return cause.kind == "network_use"
 
 
-def cause_summary(cause: LikelyCause) -> str:
-    """Return a cause with its change in one text, where there is no place for an excerpt."""
-    key = f"; write `{yaml_line(cause)}`" if cause.key else ""
-    return f"{cause.text}{key}{f' ({cause.hint})' if cause.hint else ''}"
-
-
 def yaml_line(cause: LikelyCause) -> str:
     """Return the key with its value in one line: `limits: {memory: 2GiB}`, `inputs: [..., a.md]`."""
     escaped = cause.value.replace("\\", "\\\\").replace('"', '\\"')

@@ -13,7 +13,7 @@ from msgspec.structs import astuple, replace
 from orch23.model.event import Event, Observer, RunFinished
 from orch23.model.pipeline import Pipeline
 from orch23.model.ports import EndedRun, Sink
-from orch23.report.marks import Style
+from orch23.report.marks import LINE_WIDTH, Style
 from orch23.text.secrets import secrets_from
 
 if TYPE_CHECKING:
@@ -27,10 +27,11 @@ ReadSource: TypeAlias = Callable[[str], str]
 class View(Struct, frozen=True, kw_only=True):
     """The input of a format. `tell` writes to stderr, `answer` to stdout; `clock` is monotonic, in seconds.
 
-    `area` is the bottom of the terminal that stderr is; None if nothing may be painted there. `usual_s` reads the usual
-    durations of stages in seconds, by name. `at_end` takes a function to call when the command ends. `redact` removes
-    secrets: from `area` they are not removed again. `folder` is the place of the project in the repository.
-    `read_source` returns the text of a file of the project, or an empty one.
+    `area` is the bottom of the terminal that stderr is; None if nothing may be painted there. `columns` returns the
+    width of a line. `watch` takes a sink that shows what stages do while they run. `usual_s` reads the usual durations
+    of stages in seconds, by name. `at_end` takes a function to call when the command ends. `redact` removes secrets:
+    from `area` they are not removed again. `folder` is the place of the project in the repository. `read_source`
+    returns the text of a file of the project, or an empty one.
     """
 
     pipeline: Pipeline
@@ -42,6 +43,8 @@ class View(Struct, frozen=True, kw_only=True):
     verbose: bool = False
     area: "TerminalArea | None" = None
     usual_s: Callable[[], Mapping[str, float]] = dict
+    columns: Callable[[], int] = lambda: LINE_WIDTH
+    watch: Callable[[Any], object] = lambda _: None
     at_end: Callable[[Callable[[], None]], object] = lambda _: None
     redact: Callable[[str], str] = str
     folder: PurePosixPath = PurePosixPath()

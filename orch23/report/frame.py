@@ -3,11 +3,11 @@
 from collections.abc import Callable
 
 from msgspec import Struct
-from rich.cells import cell_len, set_cell_size
+from rich.cells import cell_len
 from rich.text import Text
 
 from orch23.model.text import format_duration, format_money
-from orch23.report.diagnostics import visible
+from orch23.report.diagnostics import visible_line
 from orch23.report.marks import ASCII, Style, Tone
 from orch23.report.running import RunningStage, RunningStages
 from orch23.report.terminal import TerminalLine, fit_lines
@@ -17,6 +17,9 @@ from orch23.resolve.commands import typed_command
 # A taller frame would leave too little of the lines above it.
 _MAX_ROWS = 24
 _MIN_ROWS = 3
+_MAX_COLUMNS = 100
+# A terminal that becomes so narrow breaks the rows. Those that then leave the screen at its top cannot be removed.
+_NARROW = 40
 _SHOWN_LINES = 2
 _KIND_WIDTH = 8
 _LOW = 10
@@ -41,13 +44,14 @@ class Frame(Struct, frozen=True, kw_only=True):
     left_s: float | None = None
 
     def rows(self) -> list[TerminalLine]:
-        """Return the rows, each of them shorter than the terminal is wide."""
+        """Return the rows, each of them shorter than the terminal is wide, and of at most 100 columns."""
         stages = [*self.running.stages.values()]
         totals = self._totals()
-        height = max(_MIN_ROWS, min(_MAX_ROWS, self.lines - 2)) - len(totals)
+        at_most = self.lines // max(2, -(-self._width // _NARROW))
+        height = max(_MIN_ROWS, min(_MAX_ROWS, at_most)) - len(totals)
         shown = stages if len(stages) <= height else stages[: height - 1]
         spare = (height - len(shown) - (shown != stages)) // max(1, len(shown))
-        names = [visible(stage.name) for stage in shown]
+        names = [visible_line(stage.name) for stage in shown]
         width = min(max((self.width, *map(cell_len, names))), max(1, self.columns // 3))
         rows = []
         for stage, name in zip(shown, names, strict=True):
@@ -57,29 +61,30 @@ class Frame(Struct, frozen=True, kw_only=True):
             rows.append(self._row(f"   and {len(stages) - len(shown):,} more", "quiet"))
         return [*rows, *totals]
 
+    @property
+    def _width(self) -> int:
+        # Some terminals go to the next line with the last column.
+        return max(1, min(self.columns - 1, _MAX_COLUMNS))
+
     def _stage(self, stage: RunningStage, name: str) -> TerminalLine:
         mark = f" {self.style.marks.run} "
         attempt = f"attempt {stage.attempt} of {stage.attempts}, " if stage.attempt > 1 else ""
         kind, time = self.running.kind_of(stage.name), format_duration(max(0.0, self.now - stage.since))
-        doing = f"{attempt}{visible(self.redact(typed_command(stage.doing)))}"
+        doing = f"{attempt}{visible_line(self.redact(typed_command(stage.doing)).strip())}"
         rest = self._row(f"{name}  {kind:<{_KIND_WIDTH}} {time:>7}   {doing}", "plain", before=len(mark))
         return TerminalLine(f"{self.style.paint(mark, 'notice')}{rest.text}", len(mark) + rest.columns)
 
     def _output(self, line: str) -> TerminalLine:
         # Programs print colors and cursor movements: only the characters are shown.
         plain = Text.from_ansi(self.redact(line).expandtabs(_TAB)).plain
-        return self._row(f"   | {visible(plain)}", "quiet")
+        return self._row(f"   | {visible_line(plain)}", "quiet")
 
     def _totals(self) -> list[TerminalLine]:
-        run = self.running
-        done = sum(name in run.done for name in run.names)
-        counts = [f"{done:,} of {pluralize(len(run.names), 'stage')} done"]
-        counts += [f"{run.failed:,} failed"] if run.failed else []
-        counts += [f"{len(run.stages):,} running"]
-        facts = [f" {', '.join(counts)}", format_duration(max(0.0, self.now - self.since))]
+        running = f"{len(self.running.stages):,} running"
+        facts = [f" {self.running.progress()}, {running}", format_duration(max(0.0, self.now - self.since))]
         facts += self._spent()
         facts += [f"up to {format_duration(self.left_s)} left"] if self.left_s is not None else []
-        lines = fit_lines("   ".join(facts), self.columns - 1).split("\n")
+        lines = fit_lines("   ".join(facts), self._width).split("\n")
         # On a low terminal one row is all that is left.
         return [self._row(line, "strong") for line in lines[: 1 if self.lines < _LOW else None]]
 
@@ -94,14 +99,13 @@ class Frame(Struct, frozen=True, kw_only=True):
         return [", ".join(facts)] if facts else []
 
     def _row(self, text: str, tone: Tone, *, before: int = 0) -> TerminalLine:
-        # Some terminals go to the next line with the last column.
-        cut = self._cut(text, max(1, self.columns - 1 - before), pad=False)
+        cut = self._cut(text, max(1, self._width - before), pad=False)
         return TerminalLine(self.style.paint(cut, tone), cell_len(cut))
 
     def _cut(self, text: str, width: int, *, pad: bool = True) -> str:
         if self.style.marks is ASCII:
             # The terminal may not have the other characters, and an escape is wider than its character.
             text = text.encode("ascii", "backslashreplace").decode()
-        if cell_len(text) <= width:
-            return set_cell_size(text, width) if pad else text
-        return set_cell_size(text, width) if self.style.marks is ASCII else f"{set_cell_size(text, width - 1)}…"
+        row = Text(text.replace("\ufe0f", ""))  # some terminals show the character before it wider
+        row.truncate(width, overflow="crop" if self.style.marks is ASCII else "ellipsis", pad=pad)
+        return row.plain

@@ -40,6 +40,7 @@ class LiveScreen(Struct, Sink, kw_only=True):
     def __post_init__(self) -> None:
         """Start the clock."""
         self._since = self.view.clock()
+        self.view.watch(self)
         if self.paints:  # what steps print from the beginning on is shown
             self._catch_up()
 

@@ -21,6 +21,8 @@ _ESCAPES: Mapping[Tone, str] = {
 }
 _RESET = "\x1b[0m"
 
+# Where nothing says how wide a line may be: in files, and in logs of CI.
+LINE_WIDTH = 200
 # Up to so many stages, idle ones get a line each. In a larger pipeline only their number is shown.
 MAX_IDLE_LINES = 64
 # Up to so many items of a foreach, each gets a line. If there are more, only those that failed do.

@@ -50,7 +50,9 @@ def _estimate_lines(view: PlanView) -> list[str]:
     if any(one.price != "free" for one in calling):
         facts += [_tokens(calling), _money(calling, view.max_cost)]
     facts += [time or "no estimate of time"]
-    return [f" {' · '.join(filter(None, facts))}", *_saved(view, recorded), *_cached(estimates)]
+    saving = sum((one.cache_saving for one in estimates), Decimal(0))
+    cached = [f" the prompt cache should save ~{format_money(saving)} of first attempts"] if saving >= _CENT else []
+    return [f" {' · '.join(filter(None, facts))}", *_saved(view, recorded), *cached]
 
 
 def _range(calls: CallRange) -> str:
@@ -108,14 +110,10 @@ def _time(running: Sequence[Estimate]) -> str:
     unknown = len(running) - len(known)
     source = f"median of {pluralize(min(runs for _, runs in known), 'run')}"
     source += f"; not counting {pluralize(unknown, 'stage')} without history" if unknown else ""
-    return f"{_about(sum(duration_s for duration_s, _ in known))} ({source})"
-
-
-def _about(seconds: float) -> str:
+    seconds = sum(duration_s for duration_s, _ in known)
     # Tenths of a second would claim a precision that an estimate does not have.
-    if seconds < 1:
-        return "under 1 s"
-    return f"~{round(seconds)} s" if round(seconds) < 60 else f"~{format_duration(seconds)}"  # noqa: PLR2004 - a minute
+    about = f"~{round(seconds)} s" if round(seconds) < 60 else f"~{format_duration(seconds)}"  # noqa: PLR2004 - a minute
+    return f"{'under 1 s' if seconds < 1 else about} ({source})"
 
 
 def _saved(view: PlanView, recorded: Sequence[Estimate]) -> list[str]:
@@ -129,12 +127,6 @@ def _saved(view: PlanView, recorded: Sequence[Estimate]) -> list[str]:
     if any(one.price != "free" for one in recorded):
         bounds.append(_money(recorded, view.max_cost))
     return [f" recorded responses save {saved}{'' if most == 0 else '; if they no longer pass: ' + ', '.join(bounds)}"]
-
-
-def _cached(estimates: Sequence[Estimate]) -> list[str]:
-    """Return what the prompt cache should save. Less than a cent is not worth a line."""
-    saving = sum((one.cache_saving for one in estimates), Decimal(0))
-    return [f" the prompt cache should save ~{format_money(saving)} of first attempts"] if saving >= _CENT else []
 
 
 # ---- the plan ---------------------------------------------------------------------------------

@@ -1,6 +1,6 @@
 """What runs while nothing ends: stages, steps and attempts, and the lines of a log about those that run for long."""
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from typing import ClassVar
@@ -25,16 +25,17 @@ from orch23.model.event import (
     StageStarted,
     StageWithheld,
 )
-from orch23.model.event_data import EventData
+from orch23.model.event_data import EventData, StageStatus
 from orch23.model.text import format_duration, parse_amount
-from orch23.report.diagnostics import visible
-from orch23.report.values import pluralize
+from orch23.report.diagnostics import visible_line
+from orch23.report.values import format_counts, pluralize, truncate
 from orch23.resolve.commands import typed_command
 
 _KEPT_LINES = 2
 _WAITING = "waiting for "
 _ZERO = Decimal(0)
 _MAX_SIMULATED = 2_000
+_UNDONE = (StageStatus.BLOCKED, StageStatus.CANCELLED, StageStatus.AWAITING)
 
 
 class RunningStage(Struct, kw_only=True):
@@ -51,9 +52,14 @@ class RunningStage(Struct, kw_only=True):
     attempt_since: float | None = None
     received: int = 0
     attempts: int = 1
-    doing: str = ""
+    doing: str = "starting"
     lines: deque[str] = field(default_factory=lambda: deque(maxlen=_KEPT_LINES))
     line: str = ""
+
+    def begin(self, doing: str) -> None:
+        """Note what it does from now on, which has printed nothing yet."""
+        self.doing, self.line = doing, ""
+        self.lines.clear()
 
     def last_lines(self, count: int) -> list[str]:
         """Return at most `count` of the last lines, the oldest first."""
@@ -64,14 +70,13 @@ class RunningStage(Struct, kw_only=True):
 class RunningStages(Struct, kw_only=True):
     """The running stages of a build by name, in the order in which they started. Not safe for several threads.
 
-    `names` are the stages of the build that are known, in the order of the plan, `done` those that ended.
+    `names` are the stages of the build that are known, in the order of the plan, `ended` how those that ended did.
     """
 
     stages: dict[str, RunningStage] = field(default_factory=dict)
     kinds: dict[str, str] = field(default_factory=dict)
     names: dict[str, None] = field(default_factory=dict)
-    done: set[str] = field(default_factory=set)
-    failed: int = 0
+    ended: dict[str, StageStatus] = field(default_factory=dict)
     calls: int = 0
     cost: Decimal = _ZERO
     limit: Decimal | None = None
@@ -85,6 +90,17 @@ class RunningStages(Struct, kw_only=True):
     def possible_cost(self) -> Decimal:
         """What calls in progress, and calls without a known outcome, may cost besides."""
         return sum(self._reserved.values(), self._forfeited)
+
+    def progress(self) -> str:
+        """Return how many stages are done: `16 of 41 stages done, 1 failed, 24 blocked`.
+
+        One that did not run because others failed is not done. A skipped one does not count.
+        """
+        ends = Counter(self.ended.get(name) for name in self.names)
+        total = len(self.names) - ends[StageStatus.SKIPPED]
+        done = total - ends[None] - sum(ends[one] for one in _UNDONE)
+        counts = format_counts({one.value: ends[one] for one in (StageStatus.FAILED, *_UNDONE)})
+        return f"{done:,} of {pluralize(total, 'stage')} done{', ' if counts else ''}{counts}"
 
     def kind_of(self, name: str) -> str:
         """Return the kind of a stage, or of the `foreach` that it is an item of."""
@@ -113,11 +129,10 @@ class RunningStages(Struct, kw_only=True):
                 at = [*self.names].index(name) if name in self.names else len(before)
                 self.names = dict.fromkeys((*before[:at], *items, *before[at:]))
             case StageStarted():
-                self.stages[name] = RunningStage(name=name, since=now, doing="starting")
+                self.stages[name] = RunningStage(name=name, since=now)
             case StageFinished(status=status):
                 self.stages.pop(name, None)
-                self.done.add(name)
-                self.failed += status == "failed"
+                self.ended[name] = status
             case StageDecided() | StageWithheld() | StageAwaiting():
                 self.stages.pop(name, None)
             case CallReserved() | CallSettled():
@@ -131,7 +146,7 @@ class RunningStages(Struct, kw_only=True):
         if isinstance(data, CallReserved):
             self._reserved[name, data.fingerprint] = amount
             if name in self.stages and self.stages[name].doing.startswith("waiting for a rate limit"):
-                self.stages[name].doing = "sending the request"
+                self.stages[name].begin("sending the request")
         elif data.forfeited:
             self._forfeited += amount or reserved
             self.calls += data.calls
@@ -145,21 +160,19 @@ class RunningStages(Struct, kw_only=True):
         match data:
             case AttemptStarted(attempt=attempt, max_attempts=most):
                 stage.attempt, stage.attempts, stage.attempt_since = attempt, most, now
-                stage.lines.clear()
-                stage.line = ""
+                stage.begin("starting")
             case LlmRequest(recorded=True):
-                stage.doing = "reading the recorded response"
+                stage.begin("reading the recorded response")
             case LlmRequest(provider=provider, model=model):
-                stage.doing, stage.received = f"{_WAITING}{provider} {model}", 0
+                stage.received = 0
+                stage.begin(f"{_WAITING}{provider} {model}")
             case RateLimitWait(provider=provider, wait_s=wait_s):
                 about = f", about {format_duration(wait_s)}" if wait_s else ""
-                stage.doing = f"waiting for a rate limit of {provider}{about}"
+                stage.begin(f"waiting for a rate limit of {provider}{about}")
             case HttpRetry(status=status, code=code, delay_s=delay_s):
-                stage.doing = f"sending the request again in {format_duration(delay_s)} ({status or code})"
+                stage.begin(f"sending the request again in {format_duration(delay_s)} ({status or code})")
             case LlmResponse():
-                stage.doing = "checking the response"
-                stage.lines.clear()
-                stage.line = ""
+                stage.begin("checking the response")
 
     # ---- how long the rest takes --------------------------------------------------------------
 
@@ -169,7 +182,7 @@ class RunningStages(Struct, kw_only=True):
         `usual_s` has the usual duration of stages by name, and of all items of a `foreach` by its name. None if that of
         a stage is not known, or there are too many stages to look at.
         """
-        left = [name for name in self.names if name not in self.done]
+        left = [name for name in self.names if name not in self.ended]
         if len(left) > _MAX_SIMULATED:
             return None
         # On a cluster, as many as run now.
@@ -182,22 +195,18 @@ class RunningStages(Struct, kw_only=True):
                 return None
             running = self.stages.get(name)
             free, needs = workers.index(min(workers)), self.needs.get(name) or self.needs.get(family, ())
-            begins = max(workers[free], *(self._end_of(up, ends) for up in needs), 0.0)
+            before = [one for up in needs for one in self.items.get(up, (up,))]
+            begins = max(workers[free], *(ends.get(one, 0.0) for one in before), 0.0)
             took = 0.0 if running is None else now - running.since
             ends[name] = workers[free] = begins + max(0.0, usual - took)
         return max(ends.values(), default=0.0)
-
-    def _end_of(self, name: str, ends: Mapping[str, float]) -> float:
-        return max((ends.get(one, 0.0) for one in self.items.get(name, (name,))), default=0.0)
 
     # ---- what steps print and models write ----------------------------------------------------
 
     def step(self, name: str, step: str) -> None:
         """Note that a stage runs a step."""
         if (stage := self.stages.get(name)) is not None:
-            stage.doing = step
-            stage.lines.clear()
-            stage.line = ""
+            stage.begin(step)
 
     def print(self, name: str, lines: Iterable[str], line: str) -> None:
         """Note the complete lines that a step of a stage printed or a model wrote, and the one that is not complete."""
@@ -215,13 +224,14 @@ _FIRST_S = 10.0
 _MOST_S = 120.0
 _PROGRESS_S = 30.0
 _MAX_NAMES = 5
+_MAX_DOING = 100
 
 
 class Heartbeat(Struct):
     """Decides which lines are due, and when."""
 
     _due_s: dict[str, float] = field(default_factory=dict)
-    _done: int = 0
+    _progressed: str = ""
     _since: float | None = None
 
     def lines(self, running: RunningStages, now: float, *, counts: bool) -> list[str]:
@@ -242,10 +252,10 @@ class Heartbeat(Struct):
     def _progress(self, running: RunningStages, now: float) -> list[str]:
         if self._since is None:
             self._since = now
-        if now - self._since < _PROGRESS_S or len(running.done) == self._done:
+        if now - self._since < _PROGRESS_S or (progress := running.progress()) == self._progressed:
             return []
-        self._since, self._done = now, len(running.done)
-        return [f"{self._done:,} of {pluralize(len(running.names), 'stage')} done"]
+        self._since, self._progressed = now, progress
+        return [progress]
 
 
 def _described(stage: RunningStage, now: float) -> str:
@@ -253,7 +263,7 @@ def _described(stage: RunningStage, now: float) -> str:
     if stage.attempt > 1:
         since = stage.since if stage.attempt_since is None else stage.attempt_since
         attempt = f", attempt {stage.attempt} for {format_duration(now - since)}"
-    doing = visible(typed_command(stage.doing))
+    doing = truncate(visible_line(typed_command(stage.doing).strip()), _MAX_DOING)
     if stage.doing.startswith("receiving from "):
         doing += f", {pluralize(stage.received + len(stage.line), 'character')}"
-    return f"{visible(stage.name)} ({format_duration(now - stage.since)}{attempt}: {doing})"
+    return f"{visible_line(stage.name)} ({format_duration(now - stage.since)}{attempt}: {doing})"

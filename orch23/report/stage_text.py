@@ -1,7 +1,7 @@
 """Describe how a stage ended: one line, and a block with the failure and the next step."""
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 from functools import partial
 
@@ -12,12 +12,12 @@ from orch23.model.event import FROM_SHARED_CACHE, FinishedStage, StageFinished
 from orch23.model.event_data import EventProblem, StageStatus
 from orch23.model.patterns import lazy_pattern
 from orch23.model.pipeline import Pipeline, Stage
-from orch23.model.text import format_duration, parse_amount, shorten_command
-from orch23.report.diagnostics import render_diagnostics, visible
+from orch23.model.text import format_duration, join_first, parse_amount, shorten_command
+from orch23.report.diagnostics import render_diagnostics, visible, visible_line
 from orch23.report.formats import ReadSource
 from orch23.report.marks import Marks, Style, Tone
 from orch23.report.plan_view import first_names
-from orch23.report.values import money_text, pluralize, truncate
+from orch23.report.values import list_within, money_text, pluralize, truncate
 from orch23.resolve.commands import typed_command
 
 _KIND_WIDTH = 8
@@ -35,7 +35,8 @@ _EXPLAINED = frozenset({"E309", "E325"})
 _RESAMPLE = lazy_pattern(r"`--resample ([^` ]+)`")
 _EXITED = lazy_pattern(r"^(?:verify: )?exited with \d+(?: \(\w+\))?")
 _VERIFIES = "verify: "
-_LIMIT = lazy_pattern(r"; (?:not retryable|retries exhausted)$")
+_LIMIT = lazy_pattern(r"; (not retryable|retries exhausted|no progress: [^;]+|\w+ is not in retry\.when)$")
+_UNSTARTED = (StageStatus.BLOCKED, StageStatus.CANCELLED, StageStatus.SKIPPED)
 
 
 # ---- one line ---------------------------------------------------------------------------------
@@ -66,6 +67,31 @@ def stage_line(
     facts = _facts(ended, retries, restored, why)
     head = f" {style.paint(mark, tone)} {visible(ended.name):<{width}}  {word:<{_KIND_WIDTH}} {time}"
     return f"{head}   {'   '.join(facts)}".rstrip()
+
+
+def never_ran(ended: FinishedStage) -> bool:
+    """Return whether nothing was done for a stage that has no result of this build or an earlier one."""
+    return ended.status in _UNSTARTED and not ended.data.attempts and not ended.data.calls
+
+
+def not_run_lines(ends: Iterable[FinishedStage], columns: int) -> list[str]:
+    """Return a line for each reason why stages never ran: `24 blocked by `a`: b, c and 22 more`.
+
+    A stage that was blocked ends after those that it depends on.
+    """
+    causes: dict[str, dict[str, None]] = {}
+    groups: dict[str, list[str]] = {}
+    for end in filter(never_ran, ends):
+        # If these were blocked themselves, what blocked them counts.
+        causes[end.name] = {name: None for by in end.data.by for name in causes.get(by, [by])}
+        is_after = end.status is StageStatus.BLOCKED and not causes[end.name]
+        groups.setdefault("not run, since another stage failed" if is_after else end.status, []).append(end.name)
+    lines = []
+    for reason, names in sorted(groups.items()):
+        by = [f"`{cause}`" for cause in dict.fromkeys(cause for name in names for cause in causes[name])]
+        head = f"{len(names):,} {reason}{f' by {join_first(by, _MAX_PATHS)}' if by else ''}: "
+        lines.append(visible_line(list_within(head, names, columns)))
+    return lines
 
 
 def command_line(ended: StageFinished) -> str:
@@ -274,7 +300,10 @@ def first_cause(pipeline: Pipeline, ends: Sequence[FinishedStage]) -> str:
         message = f"{problem.subject}: {message}"
     if first.data.cause and _has_failed_tests(first.data):
         message = message.partition(": ")[0]  # the cause says what the error of the tests says
-    reason = truncate(visible(message.partition("\n")[0]), _MAX_REASON)
+    note, attempts = _LIMIT.search(first.message), first.data.attempts
+    tried = f", {note[1]} after {pluralize(attempts, 'attempt')}" if note and attempts > 1 else ""
+    reason = message.partition("\n")[0]
+    reason = truncate(visible(_LIMIT.sub("", reason) if tried else reason), _MAX_REASON)
     reason += " and printed nothing" if first.data.exit_code is not UNSET and not first.data.failure.strip() else ""
     if first.data.cause:
         from orch23.report.failures import is_possible  # noqa: PLC0415 - only for failures
@@ -282,10 +311,10 @@ def first_cause(pipeline: Pipeline, ends: Sequence[FinishedStage]) -> str:
         cause = f"{'possible cause: ' if is_possible(first.data.cause) else ''}{visible(first.data.cause.text)}"
         # The cause replaces the exit status, which only follows from it.
         reason = cause if _EXITED.match(reason) else f"{reason}: {cause}"
-    reason = first.reasons or reason
+    reason = (first.reasons.partition(" failed: ")[2] if tried else first.reasons) or reason
     others = len(found) - 1
     more = f" (and {pluralize(others, 'more stage')})" if others else ""
-    return f"{visible(first.name)}{where}: {reason}{more}"
+    return f"{visible(first.name)}{where}{tried}: {reason}{more}"
 
 
 def _recorded(pipeline: Pipeline, end: FinishedStage) -> list[str]:

@@ -9,7 +9,7 @@ from typing import Final
 from msgspec import Struct, field
 
 from orch23.model.patterns import lazy_pattern
-from orch23.report.diagnostics import visible
+from orch23.report.diagnostics import visible_line
 from orch23.report.values import format_size, pluralize
 from orch23.store.file_copy import AdvanceProgress, FileActivity, no_progress
 
@@ -18,11 +18,10 @@ PAUSE_S = 0.5
 _REFRESH_S = 0.1
 _LARGE_BYTES = 32 << 20
 _DONE: dict[FileActivity, str] = {"hashing": "hashed", "copying": "copied", "checking": "checked"}
-_CLEAR = "\r\x1b[K"
 
 
 class ProgressLine(Struct, kw_only=True):
-    """Shows the progress of hashing and copying: one line, overwritten on a terminal, and written once elsewhere.
+    """Shows the progress of hashing and copying: one row of a terminal, or one line that is written once elsewhere.
 
     Nothing is shown before one second was spent on files. The time between two files does not count, so that a build
     of many small stages shows nothing; after a pause of half a second the count starts again. Safe for calls from
@@ -31,7 +30,8 @@ class ProgressLine(Struct, kw_only=True):
 
     write: Callable[[str], None]
     clock: Callable[[], float]
-    is_terminal: bool
+    area: "TerminalArea | None"
+    redact: Callable[[str], str] = str
     is_quiet: bool = False
     _spent_s: float = 0.0
     _last: float = float("-inf")
@@ -39,7 +39,6 @@ class ProgressLine(Struct, kw_only=True):
     _files: int = 0
     _bytes: int = 0
     _is_written: bool = False
-    _visible: bool = False
     _lock: threading.RLock = field(default_factory=threading.RLock)
 
     def __call__(self, verb: FileActivity, name: str, size_bytes: int, /) -> AdvanceProgress:
@@ -61,17 +60,10 @@ class ProgressLine(Struct, kw_only=True):
                 since = now
                 if self._spent_s >= PATIENCE_S:
                     self._show(now, verb, name, done, size_bytes)
-                if self._visible and size_bytes >= _LARGE_BYTES and done >= size_bytes:
-                    self.clear()
+                if self.area is not None and size_bytes >= _LARGE_BYTES and done >= size_bytes:
+                    self.area.clear()
 
         return advance
-
-    def clear(self) -> None:
-        """Remove the line. Call it before anything else is written."""
-        with self._lock:
-            if self._visible:
-                self._visible = False
-                self.write(_CLEAR)
 
     def _step(self) -> float:
         # Time between two files is spent on other work: it must not make many quick steps look like a slow one.
@@ -83,21 +75,21 @@ class ProgressLine(Struct, kw_only=True):
 
     def _show(self, now: float, verb: FileActivity, name: str, done: int, size_bytes: int) -> None:
         is_large, size = size_bytes >= _LARGE_BYTES, format_size(size_bytes)
-        name = visible(name).replace("\n", "?")
+        name = visible_line(self.redact(name))
         # A log file would get a line for each update, so it gets one line in all.
-        if not self.is_terminal:
+        if self.area is None:
             if not self._is_written:
                 self.write(f"{verb} {f'{name} ({size})' if is_large else 'many files'}\n")
             self._is_written = True
         elif now - self._shown >= _REFRESH_S:
-            self._shown, self._visible = now, True
+            self._shown = now
             text = f"{_DONE[verb]} {pluralize(self._files, 'file')}, {format_size(self._bytes)}"
             if is_large:
-                text = f"{verb} {name}  {100 * done // size_bytes}% of {size}"
-            self.write(f"{_CLEAR}{text}")
+                text = f"{verb} {100 * done // size_bytes}% of {size}: {name}"
+            self.area.show([TerminalLine(text, len(text))])
 
 
-_CLEAR_BELOW = "\r\x1b[J"
+_NO_WRAP, _WRAP = "\x1b[?7l", "\x1b[?7h"
 
 
 class TerminalLine(Struct, frozen=True):
@@ -110,26 +102,31 @@ class TerminalLine(Struct, frozen=True):
 class TerminalArea(Struct, kw_only=True):
     """The lines at the bottom of a terminal. `write` writes to it, `size` returns its current size.
 
-    Lines that stay are written within `cleared`. Safe for calls from several threads.
+    A terminal that becomes narrower breaks its rows into several if it `reflows`, else it cuts them. Lines that stay
+    are written within `cleared`. Safe for calls from several threads.
     """
 
     write: Callable[[str], None]
     size: Callable[[], terminal_size]
-    _rows: Sequence[TerminalLine] = ()
+    reflows: bool = True
+    _widths: Sequence[int] = ()
     _lock: threading.RLock = field(default_factory=threading.RLock)
 
     def show(self, rows: Sequence[TerminalLine]) -> None:
         """Paint rows in place of those before."""
         with self._lock:
-            self.write(self._erasing() + "\n".join(row.text for row in rows))
-            self._rows = rows
+            # Terminals disagree about the width of some characters: a row ends where it is expected to.
+            painted = "\n".join(f"{row.text}\x1b[{row.columns + 1}G\x1b[K" for row in rows)
+            columns = self.size().columns  # the rows may be made for a wider terminal
+            self.write(f"{self._erasing()}{_NO_WRAP}{painted}{_WRAP}")
+            self._widths = [min(row.columns, columns) for row in rows]
 
     def clear(self) -> None:
         """Remove the rows."""
         with self._lock:
-            if self._rows:
+            if self._widths:
                 self.write(self._erasing())
-                self._rows = ()
+                self._widths = ()
 
     @contextmanager
     def cleared(self) -> Iterator[None]:
@@ -139,12 +136,13 @@ class TerminalArea(Struct, kw_only=True):
             yield
 
     def _erasing(self) -> str:
-        if not self._rows:
+        if not self._widths:
             return ""
         # A terminal that became narrower has broken the rows: they take more lines than were written.
         columns = max(1, self.size().columns)
-        lines = sum(max(1, -(-row.columns // columns)) for row in self._rows)
-        return f"\x1b[{lines - 1}A{_CLEAR_BELOW}" if lines > 1 else _CLEAR_BELOW
+        lines = sum(max(1, -(-width // columns)) for width in self._widths) if self.reflows else len(self._widths)
+        # Line by line: tmux keeps a screen that is cleared from its top as lines that scrolled off.
+        return "\x1b[A".join(["\r\x1b[K"] * lines)
 
 
 _COLOR: Final = lazy_pattern("\x1b\\[[0-9;]*m")

@@ -48,7 +48,7 @@ from orch23.report.diagnostics import visible
 from orch23.report.formats import Format, View
 from orch23.report.marks import MAX_IDLE_LINES, MAX_ITEM_LINES, Tone
 from orch23.report.plan_view import event_reason_text, restored_because
-from orch23.report.stage_text import failure_text, first_cause, has_unknown_price, stage_line
+from orch23.report.stage_text import failure_text, first_cause, has_unknown_price, never_ran, not_run_lines, stage_line
 from orch23.report.values import format_counts, money_text, pluralize
 
 # The labels of these decisions equal the statuses.
@@ -133,6 +133,7 @@ class TextScreen(Struct, Sink, kw_only=True):
     _idle: Counter[str] = field(default_factory=Counter)
     _folded: dict[str, _Sums] = field(default_factory=dict)
     _empty: list[FinishedStage] = field(default_factory=list)
+    _unstarted: dict[str, FinishedStage] = field(default_factory=dict)
     _attempts: dict[str, list[tuple[float, Event]]] = field(default_factory=dict)
     _order: Iterable[str] = ()
 
@@ -245,6 +246,7 @@ class TextScreen(Struct, Sink, kw_only=True):
         self._sums.add(ended.data)
         # A stage can end twice, if its inputs change during the build: only the last time counts.
         self._failures.pop(ended.name, None)
+        self._unstarted.pop(ended.name, None)
         attempts = self._attempts.pop(ended.name, [])
         if ended.status in _IN_FAILURES:
             from orch23.report.failures import failed_attempts, hidden_reasons  # noqa: PLC0415 - only for failures
@@ -256,6 +258,9 @@ class TextScreen(Struct, Sink, kw_only=True):
         # A foreach without items is shown in every build: its list may be empty by mistake.
         if ended.message == str(Skipped("")):
             self._empty.append(ended)
+        elif never_ran(ended) and not self.view.verbose:
+            self._unstarted[ended.name] = ended
+            return
         # In a large pipeline, thousands of fresh stages would hide the ones that ran: only their number is shown.
         elif is_idle and (self.folds or self._total > MAX_IDLE_LINES):
             return
@@ -354,6 +359,8 @@ class TextScreen(Struct, Sink, kw_only=True):
             return
         self._open()
         self._fold()
+        for line in not_run_lines(self._unstarted.values(), self.view.columns() - 4):
+            self._line(f" {self.view.style.paint(self.view.style.marks.idle, 'quiet')} {line}")
         self._line(self._summary(statuses, run))
         ends = [*self._failures.values()]
         order = {name: number for number, name in enumerate(self._order)} if ends else {}

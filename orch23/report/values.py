@@ -6,7 +6,7 @@ from datetime import datetime, tzinfo
 from decimal import Decimal
 
 from orch23.model.digest import Json, json_builtin
-from orch23.model.text import escape_hidden, format_money
+from orch23.model.text import escape_hidden, format_money, join_first
 
 _KILO = 1000.0
 
@@ -41,6 +41,15 @@ def money_text(known: Decimal, possible: Decimal) -> str:
 def truncate(text: str, limit: int) -> str:
     """Return a text of at most `limit` characters; a longer one ends in `...`."""
     return text if len(text) <= limit else f"{text[: limit - 3]}..."
+
+
+def list_within(head: str, names: Sequence[str], columns: int) -> str:
+    """Return a line of at most `columns` characters: a head, as many names as fit, and the number of the others."""
+    for count in range(min(len(names), columns), 0, -1):
+        line = head + join_first(names, count)
+        if len(line) <= columns:
+            return line
+    return truncate(head.rstrip(": "), columns)
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> str:

@@ -17,6 +17,7 @@ import pytest
 
 from tests.loopback import Asked, Reply, loopback, message_events
 from tests.project import Project
+from tests.terminal_screen import Terminal
 
 pytestmark = pytest.mark.slow
 
@@ -78,11 +79,9 @@ def on_a_terminal(folder: Path, *argv: str, **more: str) -> TerminalRun:
 
 def shown(text: str) -> str:
     """Return what is left on a screen on which an area was painted: nothing was ever broken into two lines."""
-    while (found := re.search(r"\x1b\[(\d+)A\r\x1b\[J|\r\x1b\[J", text)) is not None:
-        before = text[: found.start()].split("\n")
-        kept = before[: len(before) - 1 - int(found[1] or 0)]
-        text = "\n".join([*kept, text[found.end() :]])
-    return re.sub(r"\x1b\[[0-9;]*m", "", text).replace("\r\n", "\n")
+    terminal = Terminal(80, 24)
+    terminal.feed(text)
+    return "\n".join(terminal.transcript())
 
 
 @pytest.fixture

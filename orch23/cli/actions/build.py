@@ -193,12 +193,13 @@ def _run(
         holds = not watched.begin(project.pipeline.stop.max_cost_usd)
         shared = None if holds else watched.budget
         request = replace(request, holds=holds, replay=holds, budget=watched.budget.given, shared_budget=shared)
-    view = build_view(console, project, verbose=verbose)
+    live: list[LiveScreen] = []
+    view = replace(build_view(console, project, verbose=verbose), watch=live.append)
     screen = form.observer(view)
-    if isinstance(screen, LiveScreen):
+    if live:  # the format shows what runs, or has a sink that does
         # The frame shows what runs, and is painted over the line of progress.
-        console.progress.is_quiet |= screen.paints
-        request = replace(request, watcher=screen)
+        console.progress.is_quiet |= live[0].paints
+        request = replace(request, watcher=live[0])
     guarded = Guarded(screen) if of_plugin else None
     screen = guarded or screen
     if documents is not None:
@@ -254,13 +255,14 @@ def build_view(console: Console, project: Project, *, verbose: bool = False) -> 
     """Return what a format needs to show a build."""
     return View(
         pipeline=project.pipeline,
-        tell=ignore_closed_pipe(console.write_err, sys.stderr),
+        tell=console.write_err,
         answer=ignore_closed_pipe(console.write_out, sys.stdout),
         logs=project.settings.root / LOGS_FOLDER,
         style=console.err_style,
         clock=monotonic,
         verbose=verbose,
         area=console.area,
+        columns=console.line_width,
         usual_s=partial(_usual_durations, project),
         at_end=console.resources.callback,
         redact=console.redact,

@@ -6,9 +6,10 @@ from xml.etree import ElementTree as ET
 
 from orch23.features.exports.document_sink import document
 from orch23.model.event import FinishedStage
+from orch23.model.event_data import LikelyCause
 from orch23.model.ports import EndedRun
 from orch23.report.diagnostics import visible
-from orch23.report.failures import cause_name, cause_summary
+from orch23.report.failures import cause_name, yaml_line
 from orch23.report.formats import Fanout, Format, sink_observer
 from orch23.report.live import PLAIN
 
@@ -43,10 +44,16 @@ def _add_case(suite: ET.Element, name: str, end: FinishedStage) -> None:
     first = _legal(end.message.partition("\n")[0])
     if end.status.is_failure:
         failure = ET.SubElement(case, "failure", message=first, type=end.data.failure_kind or end.status.value)
-        cause = f"\n{cause_name(end.data.cause)}: {cause_summary(end.data.cause)}" if end.data.cause else ""
+        cause = f"\n{cause_name(end.data.cause)}: {_cause_summary(end.data.cause)}" if end.data.cause else ""
         failure.text = _legal(f"{end.data.failure or end.message}{cause}")
     elif not end.status.has_result:
         ET.SubElement(case, "skipped", message=first or end.status.value)
+
+
+def _cause_summary(cause: LikelyCause) -> str:
+    """Return a cause with its change in one text, where there is no place for an excerpt."""
+    key = f"; write `{yaml_line(cause)}`" if cause.key else ""
+    return f"{cause.text}{key}{f' ({cause.hint})' if cause.hint else ''}"
 
 
 def _legal(text: str) -> str:

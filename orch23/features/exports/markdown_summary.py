@@ -10,7 +10,8 @@ from orch23.model.event import FinishedStage
 from orch23.model.ports import EndedRun
 from orch23.model.text import format_duration, parse_amount
 from orch23.report.diagnostics import markdown_text, visible
-from orch23.report.stage_text import command_line
+from orch23.report.marks import LINE_WIDTH
+from orch23.report.stage_text import command_line, never_ran, not_run_lines
 from orch23.report.values import format_counts, money_text, pluralize, truncate
 
 _MOST_ROWS: Final = 200
@@ -31,10 +32,12 @@ def _parts(name: str, ended_run: EndedRun) -> Iterator[str]:
     facts += [money_text(cost or Decimal(0), possible)] if cost or possible else []
     yield f"### {markdown_text(name)}: {markdown_text(run.status)}\n\n{markdown_text(' · '.join(facts))}\n\n"
     ended = sorted(ended_run.stages, key=lambda end: not end.status.is_failure)
-    worked = [end for end in ended if not end.status.is_idle]
+    worked = [end for end in ended if not end.status.is_idle and not never_ran(end)]
     yield from _table(worked[:_MOST_ROWS])
     if len(worked) > _MOST_ROWS:
         yield f"\n{len(worked) - _MOST_ROWS:,} more stages are not listed.\n"
+    for line in not_run_lines(ended, LINE_WIDTH):
+        yield f"\n{markdown_text(line)}\n"
     failed = [end for end in worked if end.status.is_failure]
     for end in failed[:_MOST_FAILURES]:
         yield _failure(end)

@@ -45,6 +45,7 @@ class _FetchRunner(StepRunner):
                 raise wrong_digest_error(step.file, digest.sha256, step.sha256)
             return FileEntry(digest)
         # Waiting for another stage's download of the file counts too.
+        attempts.report.step_lines(f"fetching {step.url}")
         deadline = time.monotonic() + attempts.resolved.stage.timeout_s
         lock = self._locks[step.sha256]
         if not lock.acquire(timeout=attempts.resolved.stage.timeout_s):

@@ -88,8 +88,8 @@ def test_the_summary_of_the_job_has_a_table_with_failures_first(project: Project
         ["stage", "result"],
         ["bad", "failed"],
         ["good", "built"],
-        ["after", "blocked"],
     ]
+    assert "\n1 blocked by &#96;bad&#96;&#58; after\n" in text
     assert "<b>" not in text
     assert "&lt;b&gt;*x*&lt;/b&gt;" in text, "in <pre>, where Markdown has no meaning"
 

@@ -7,6 +7,7 @@ import socket
 import threading
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -94,7 +95,7 @@ def test_a_lookup_that_hangs_does_not_block_the_download(tmp_path, monkeypatch, 
 def test_a_stage_that_waits_for_the_same_file_keeps_to_its_own_deadline(tmp_path):
     step = FetchStep(sha256=SHA, url="http://127.0.0.1:9/x")
     stage = SimpleNamespace(timeout_s=0.05)
-    waiting: Any = SimpleNamespace(resolved=SimpleNamespace(stage=stage), outside=outside(tmp_path))
+    waiting: Any = SimpleNamespace(resolved=SimpleNamespace(stage=stage), outside=outside(tmp_path), report=Mock())
     with FETCH_RUNNER._locks[SHA], pytest.raises(FetchError, match="timed out"):
         FETCH_RUNNER._entry(waiting, step)
 

@@ -256,7 +256,7 @@ def test_the_stage_that_makes_a_file_of_the_project_runs_first(project: Project)
     project.replace("pipeline.yaml", HELLO, OTHER)
     assert project.plan() == {"make": "run", "get": "run"}
     outcome = project.build()
-    assert (outcome.code, "blocked by make" in outcome.err, "E452" in outcome.err) == (1, True, False), outcome.err
+    assert (outcome.code, "1 blocked by `make`" in outcome.err, "E452" in outcome.err) == (1, True, False), outcome.err
 
 
 @pytest.mark.slow

@@ -6,6 +6,7 @@ from decimal import Decimal
 import pytest
 from rich.cells import cell_len
 
+from orch23.model.event_data import StageStatus
 from orch23.report.frame import Frame
 from orch23.report.marks import ASCII, Style
 from orch23.report.running import RunningStage, RunningStages
@@ -16,7 +17,9 @@ def running(count: int = 1, *, lines: tuple[str, ...] = (), doing: str = "make a
     for stage in stages.values():
         stage.lines.extend(lines)
     names = dict.fromkeys((*stages, "done", "later"))
-    return RunningStages(stages=stages, kinds=dict.fromkeys(stages, "shell"), names=names, done={"done"})
+    return RunningStages(
+        stages=stages, kinds=dict.fromkeys(stages, "shell"), names=names, ended={"done": StageStatus.BUILT}
+    )
 
 
 def rows(
@@ -39,6 +42,7 @@ def rows(
         left_s=left_s,
     )
     drawn = frame.rows()
+    assert not any(char in row.text for row in drawn for char in "\n\r\t")
     assert all(row.columns == cell_len(row.text) < columns for row in drawn if "\x1b" not in row.text)
     return [row.text for row in drawn]
 
@@ -60,9 +64,10 @@ def test_the_attempt_shows_from_the_second_on() -> None:
 
 def test_the_totals_have_failures_money_and_the_expected_rest() -> None:
     of = running()
-    of.failed, of.calls, of.cost, of.limit = 1, 3, Decimal("0.12"), Decimal(2)
-    assert rows(of, left_s=95.0, columns=120)[-1] == (
-        " 1 of 3 stages done, 1 failed, 1 running   7.5s   3 calls, $0.12 of $2.00   up to 1m 35s left"
+    of.calls, of.cost, of.limit = 3, Decimal("0.12"), Decimal(2)
+    of.ended = {"done": StageStatus.FAILED, "later": StageStatus.BLOCKED}
+    assert "\n".join(rows(of, left_s=95.0, columns=120)[-2:]) == (
+        " 1 of 3 stages done, 1 failed, 1 blocked, 1 running   7.5s   3 calls, $0.12 of $2.00\n     up to 1m 35s left"
     )
 
 
@@ -77,7 +82,7 @@ def test_a_frame_fits_into_every_terminal(columns: int, lines: int) -> None:
 
 
 def test_with_few_lines_stages_come_before_their_output() -> None:
-    drawn = rows(running(4, lines=("one", "two")), lines=9)
+    drawn = rows(running(4, lines=("one", "two")), lines=12)
     assert [row.strip().split()[0] for row in drawn] == [">", ">", ">", ">", "1"]
 
 
@@ -85,6 +90,26 @@ def test_colors_and_cursor_movements_of_a_program_do_not_reach_the_terminal() ->
     drawn = rows(running(lines=("\x1b[31mred\x1b[0m", "\x1b[2J\x1b[1;1H\rgone\x07")))
     assert drawn[1] == "   | red"
     assert not any("\x1b" in row or "\r" in row or "\x07" in row for row in drawn)
+
+
+@pytest.mark.parametrize("text", ["a\nb\n", "a\tb", "a\x0bb\x0cc\x85d\u2028e", "a\rb\r\n", "क्षि👍🏽❤\ufe0f🇩🇪\n" * 40])
+@pytest.mark.parametrize("columns", [40, 80, 200])
+def test_a_text_takes_one_row(text: str, columns: int) -> None:
+    of = running(doing=text, lines=(text,))
+    of.stages["s0"].line = text
+    drawn = rows(of, columns=columns)
+    assert len(drawn) == 4
+    assert len(rows(running(doing=f"bash -euo pipefail -c '{text}'"), columns=columns)) == 2
+
+
+def test_a_row_is_not_wider_than_what_a_narrow_terminal_breaks_into_three() -> None:
+    assert len(rows(running(doing="x" * 500), columns=300)[0]) == 100
+
+
+@pytest.mark.parametrize(("columns", "lines"), [(200, 24), (200, 50), (80, 24), (60, 12)])
+def test_a_frame_stays_on_the_screen_if_the_terminal_becomes_narrow(columns: int, lines: int) -> None:
+    drawn = rows(running(20, doing="x" * 500, lines=("y" * 500,) * 2), columns=columns, lines=lines)
+    assert sum(-(-cell_len(row) // 40) for row in drawn) <= lines
 
 
 def test_a_secret_is_redacted_before_a_line_is_cut() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from orch23.model.event import AttemptStarted, Event, LlmRequest, StageStarted, parse_event
+from orch23.model.event_data import StageStatus
 from orch23.report.live import LiveScreen
 from orch23.report.running import Heartbeat, RunningStage, RunningStages
 
@@ -135,6 +136,14 @@ def test_on_a_cluster_as_many_stages_count_as_run_now() -> None:
     assert running.left_s(usual, 1.0) == 8.0
 
 
+def test_only_what_ran_counts_as_done() -> None:
+    stages = dict.fromkeys(("built", "fresh", "failed", "blocked", "cancelled", "skipped", "later"), "shell")
+    running = told(("plan", "orch23", {"stages": stages}))
+    assert running.progress() == "0 of 7 stages done"
+    told(*(("stage_finished", name, {"status": name}) for name in [*stages][:-1]), running=running)
+    assert running.progress() == "3 of 6 stages done, 1 failed, 1 blocked, 1 cancelled"
+
+
 def test_a_model_that_writes_is_not_waited_for() -> None:
     running = told(("stage_started", "a", {}), ("llm_request", "a", {"provider": "openai", "model": "m"}))
     running.print("a", (), "def")
@@ -158,6 +167,17 @@ def test_a_line_comes_after_ten_seconds_and_then_less_and_less_often() -> None:
     assert said[160] == ["still running: code (2m 40s: waiting for openai m)"]
 
 
+def test_a_command_of_several_lines_is_in_one() -> None:
+    script = "\n".join(f"echo {number}\t" for number in range(99))
+    running = RunningStages(
+        stages={"code": RunningStage(name="code", since=0.0, doing=f"bash -euo pipefail -c '{script}'")}
+    )
+    (line,) = beats(running, until=10)[10]
+    assert line.startswith("still running: code (10.0s: echo 0\\t\\necho 1\\t\\n")
+    assert line.endswith("...)")
+    assert len(line) < 150
+
+
 def test_stages_that_are_due_together_share_a_line() -> None:
     stages = {name: stage(name, attempt=2) for name in "abcdefg"}
     assert beats(RunningStages(stages=stages), until=12)[10] == [
@@ -178,8 +198,10 @@ def test_a_stage_that_starts_again_is_quiet_for_ten_seconds_again() -> None:
 
 
 def test_many_items_without_lines_are_counted_twice_a_minute_while_they_end() -> None:
-    running = RunningStages(names=dict.fromkeys(map(str, range(1000))), done={"1", "2"})
-    assert beats(running, until=100, counts=True) == {30: ["2 of 1,000 stages done"]}
+    running = RunningStages(
+        names=dict.fromkeys(map(str, range(1000))), ended={"1": StageStatus.BUILT, "2": StageStatus.FAILED}
+    )
+    assert beats(running, until=100, counts=True) == {30: ["2 of 1,000 stages done, 1 failed"]}
     assert beats(running, until=100) == {}
 
 
@@ -194,7 +216,7 @@ def test_the_time_of_the_attempt_and_the_received_characters_are_shown() -> None
 
 
 def test_a_step_that_began_before_anything_is_shown_is_not_shown_as_starting() -> None:
-    view: Any = SimpleNamespace(area=None, clock=lambda: 0.0)
+    view: Any = SimpleNamespace(area=None, clock=lambda: 0.0, watch=lambda _: None)
     screen: Any = SimpleNamespace(notice=lambda _event: None)
     live = LiveScreen(view=view, screen=screen, _is_watched=True)
     for name in ("a", "b"):

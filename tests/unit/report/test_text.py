@@ -1,6 +1,6 @@
 """The screen of a build: one line a stage, a summary, what failed last, nothing twice."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import chain, repeat
 from pathlib import Path
 from typing import Any
@@ -47,8 +47,10 @@ def over(code: int, status: str, *, limit: str | None = None, before: str = "0")
 def screen(*events: Event, style: Style = PLAIN, pipeline: Pipeline = PIPELINE, **options: Any) -> str:
     written: list[str] = []
     ticks: Iterator[float] = chain((10.0,), repeat(12.5))
-    of_view = {name: options.pop(name) for name in ("verbose", "read_source") if name in options}
+    given = {name: options.pop(name) for name in [*options] if name in ("verbose", "read_source")}
+    columns = options.pop("columns", 200)
     tell, clock = written.append, lambda: next(ticks)
+    of_view: dict[str, Any] = {**given, "columns": lambda: columns}
     view = View(pipeline=pipeline, tell=tell, answer=tell, logs=Path(), style=style, clock=clock, **of_view)
     shown = TextScreen(view=view, **options)
     for event in (STARTED, *events):
@@ -106,7 +108,7 @@ def test_failures_come_last_with_place_excerpt_and_next_step() -> None:
         "  | E   assert 2 == 1\n"
         "  next: `orch23 show p.yaml code --response`, `orch23 show p.yaml code --prompt`\n"
         "\nthe log is logs/r1.jsonl; `orch23 log` shows it\n"
-        "failed: code (p.yaml:9:3): exited with 1; retries exhausted\n"
+        "failed: code (p.yaml:9:3), retries exhausted after 3 attempts: exited with 1\n"
     )
     assert reported.count("assert 2 == 1") == 1
 
@@ -121,9 +123,9 @@ def test_a_stage_that_ended_twice_is_shown_as_it_ended_last() -> None:
 
 def test_an_edited_stage_says_what_the_user_can_do() -> None:
     edited = finished("a", "edited", "edited by hand: a.txt", paths=["a.txt"])
-    reported = screen(edited, finished("code", "blocked", "blocked by a"), over(6, "decision"))
+    reported = screen(edited, *blocked(["code"]), over(6, "decision"))
     assert "! a  p.yaml:4:3\n  edited by hand: a.txt\n  next: `orch23 accept p.yaml a`" in reported
-    assert " - code  blocked            blocked by a\n" in reported
+    assert "\n - 1 blocked by `a`: code\n 2 stages: " in reported
     assert reported.endswith(
         "the log is logs/r1.jsonl; `orch23 log` shows it\n"
         "your decision is needed: a (p.yaml:4:3): edited by hand: a.txt\n"
@@ -351,6 +353,87 @@ def test_the_first_line_names_lists_that_are_not_known_yet_and_columns_stay_when
 def test_skipped_stages_are_counted_beside_the_others() -> None:
     reported = screen(finished("a", "built"), finished("code", "skipped"), over(0, "ok"))
     assert "\n 1 stage: 1 built; 1 skipped   " in reported
+
+
+def blocked(names: Sequence[str], by: str = "a") -> tuple[Event, ...]:
+    return tuple(finished(name, "blocked", f"blocked by {by}", by=[by]) for name in names)
+
+
+def test_stages_that_did_not_run_share_a_line_before_the_summary_and_the_failure() -> None:
+    failed = finished("a", "failed", "exited with 1")
+    skipped = [finished(f"s{n}", "skipped", "`if` is false: x") for n in range(3)]
+    reported = screen(*skipped, failed, *blocked([f"month_{n}" for n in range(24)]), over(1, "failed"), columns=60)
+    assert reported.splitlines()[1:5] == [
+        " ✘ a     shell              exited with 1",
+        " - 24 blocked by `a`: month_0, month_1, month_2 and 21 more",
+        " - 3 skipped: s0, s1, s2",
+        " 25 stages: 1 failed, 24 blocked; 3 skipped   2.5s",
+    ]
+    assert reported.endswith("failed: a (p.yaml:4:3): exited with 1\n")
+
+
+@pytest.mark.parametrize("columns", [40, 80, 200])
+def test_the_line_of_blocked_stages_fits_into_the_terminal(columns: int) -> None:
+    names = [f"a_name_of_some_length_{n}" for n in range(10_000)]
+    reported = screen(*blocked(names, by="b" * 64), over(1, "failed"), columns=columns)
+    (line,) = (one for one in reported.splitlines() if "10,000 blocked by" in one)
+    assert len(line) < columns
+
+
+def test_a_stage_that_waits_for_a_blocked_one_is_blocked_by_what_failed() -> None:
+    chain = (*blocked(["b"]), *blocked(["c"], by="b"), finished("d", "blocked", "", by=["c", "e"]))
+    stopped = (finished("f", "blocked", "not run: another stage failed"), *blocked(["g"], by="f"))
+    reported = screen(finished("a", "failed"), *chain, *stopped, over(1, "failed"))
+    assert " - 3 blocked by `a`, `e`: b, c, d\n - 2 not run, since another stage failed: f, g\n" in reported
+
+
+def test_a_stage_that_was_cancelled_while_it_ran_keeps_its_line() -> None:
+    reported = screen(finished("a", "cancelled"), finished("code", "cancelled", calls=1), over(130, "interrupted"))
+    assert " - code  cancelled" in reported
+    assert " - 1 cancelled: a\n" in reported
+
+
+def test_a_blocked_stage_that_ran_after_all_is_not_in_the_line() -> None:
+    assert " - " not in screen(*blocked(["code"]), finished("code", "built"), over(0, "ok"))
+
+
+def test_verbose_lists_stages_that_did_not_run() -> None:
+    reported = screen(
+        *blocked(["x", "y"]), finished("s", "skipped", "`if` is false: x"), over(1, "failed"), verbose=True
+    )
+    assert " - x     blocked            blocked by a\n - y " in reported
+    assert "`if` is false: x\n" in reported
+
+
+@pytest.mark.parametrize(
+    ("message", "attempts", "shown"),
+    [
+        ("exited with 3; retries exhausted", 3, ", retries exhausted after 3 attempts: exited with 3\n"),
+        (
+            f"no: {'x' * 500}; retries exhausted",
+            2,
+            f", retries exhausted after 2 attempts: no: {'x' * 193}...\n",
+        ),
+        ("timeout; not retryable", 2, ", not retryable after 2 attempts: timeout\n"),
+        (
+            "no; no progress: the same failure 2 times",
+            2,
+            ", no progress: the same failure 2 times after 2 attempts: no\n",
+        ),
+        ("timeout; not retryable", 1, ": timeout; not retryable\n"),
+        ("exited with 3", 1, ": exited with 3\n"),
+    ],
+)
+@pytest.mark.parametrize("cause", [None, {"kind": "undeclared_input", "text": "the cause", "key": "inputs"}])
+def test_the_last_line_says_that_retries_are_used_up(
+    message: str, attempts: int, shown: str, cause: dict[str, str] | None
+) -> None:
+    more = {"cause": cause} if cause else {}
+    reported = screen(finished("a", "failed", message, attempts=attempts, **more), over(1, "failed"))
+    last = reported.splitlines()[-1]
+    assert last.startswith(f"failed: a (p.yaml:4:3){shown.rstrip()}" if not cause else "failed: a (p.yaml:4:3)")
+    assert shown.rpartition(": ")[0] in last
+    assert ("the cause" in last) == bool(cause)
 
 
 def test_a_few_items_have_a_line_each() -> None:

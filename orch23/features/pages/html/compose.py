@@ -29,8 +29,10 @@ from orch23.features.pages.html.timeline import draw_timeline
 from orch23.model.event import FROM_SHARED_CACHE
 from orch23.model.run_facts import RunFacts, StageFacts
 from orch23.model.text import format_duration, format_money, join_first, parse_amount
+from orch23.report.marks import LINE_WIDTH
 from orch23.report.plan_view import event_reason_text
 from orch23.report.shared_cache import shared_cache_clauses
+from orch23.report.stage_text import not_run_lines
 from orch23.report.values import format_counts, pluralize, truncate
 
 # Up to so many stages with nothing to do have a row of their own.
@@ -108,7 +110,8 @@ def compose_page(run: RunFacts, sources: PageSources, former: RunFacts | None = 
 def _verdict(run: RunFacts) -> str:
     counts = {stage_badge(status).word: number for status, number in run.counts.items()}
     stages = f"{pluralize(sum(counts.values()), 'stage')}: {format_counts(counts)}" if counts else "no stages"
-    return f"{stages}." if run.stages or not counts else f"Nothing had changed. {stages}."
+    verdict = f"{stages}." if run.stages or not counts else f"Nothing had changed. {stages}."
+    return " ".join([verdict, *(f"{line}." for line in not_run_lines(run.ends.values(), LINE_WIDTH))])
 
 
 def _subtitle(run: RunFacts) -> str:
