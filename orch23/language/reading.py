@@ -182,6 +182,6 @@ def _problems(tree: Json, kind: type[Document], at: str) -> list[Problem]:
     for name in reversed(at.split("/")) if at else ():
         schema, tree = {"properties": {name: schema}}, {name: tree}
     found = language_errors(tree, schema)
-    return [Problem(path_of_error(one), one.code, one.message, one.hint) for one in found] or [
-        Problem(at, "E811", *_DISAGREE)
-    ]
+    return [
+        Problem(path_of_error(one), one.code, one.message, one.hint, near="" if one.key else one.write) for one in found
+    ] or [Problem(at, "E811", *_DISAGREE)]

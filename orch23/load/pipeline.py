@@ -325,7 +325,10 @@ def _in_order(*diagnostics: Diagnostic) -> tuple[Diagnostic, ...]:
         place = one.location or Location("", 0, 0)
         return place.file, place.line, place.column, one.code
 
-    return tuple(sorted(dict.fromkeys(diagnostics), key=order))
+    first: dict[object, Diagnostic] = {}
+    for one in diagnostics:
+        first.setdefault((one.code, one.message, one.location, one.subject), one)
+    return tuple(sorted(first.values(), key=order))
 
 
 def _without(node: Mapping[str, Json], at: str, broken: NodeSet) -> dict[str, Json]:
@@ -412,6 +415,7 @@ def _check_pools(pools: Json, executors: Mapping[str, str], context: LoadContext
                 hint = "name one of them, or a pool without `executor`"
                 context.report(Problem(path, "E817", message, hint))
         if name not in pools:
-            defined = f"defined are {quoted_names(pools)}" if pools else "the file defines none"
-            hint = did_you_mean(name, pools) or f"{defined}; write `pools: {{{name}: 1}}` at the top of the file"
+            new = f"write `pools: {{{name}: 1}}`"
+            way = f"defined are {quoted_names(pools)}; add `{name}: 1` to `pools`" if pools else new
+            hint = did_you_mean(name, pools) or f"{way} at the top of the file"
             context.report(Problem(path, "E816", f"the pool `{name}` is not defined", hint))
