@@ -211,10 +211,8 @@ class LimitsDocument(Document):
         limit. Default: no limit.""")
 
 
-GroupName: TypeAlias = Annotated[
-    Annotated[str, Meta(pattern="^[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}" + END_OF_TEXT)],
-    form("use up to 64 characters out of A-Z a-z 0-9 . _ -", examples=["each"]),
-]
+_GROUP: Final = "^[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}" + END_OF_TEXT
+GroupName: TypeAlias = Annotated[str, Meta(pattern=_GROUP), form("use 1 to 64 of A-Z a-z 0-9 . _ -", examples=["each"])]
 
 
 class ForeachDocument(OneOf):
@@ -257,13 +255,9 @@ class CommonDocument(Document):
         Conditions that must hold before the stage runs and before a model is called.""")
     ensures: Conditions = Key("{file_exists: [src/app.py]}", default=(), read=None).doc("""
         Conditions that the result must meet.""")
-    retry: Annotated[
-        Annotated[int, Meta(ge=0, description="The number.")] | RetryDocument,
-        form(
-            "write the number of attempts after the first, such as `retry: 2`, or a mapping, such as "
-            "`retry: {max: 2, when: [timeout]}`"
-        ),
-    ] = Key("3", default=0, read=None, elsewhere="retries").doc(f"""
+    retry: Annotated[int, Meta(ge=0, description="The number.")] | RetryDocument = Key(
+        "3", default=0, read=None, elsewhere="retries"
+    ).doc(f"""
         Attempts after the first, 0 to {MAX_RETRIES}. A larger number counts as {MAX_RETRIES}, with a warning.""")
     stop_conditions: StopConditionsDocument | UnsetType = Key(
         "{max_cost_usd: 0.50}", read=mapping_of(StopConditions), to="stop"

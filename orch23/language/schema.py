@@ -223,8 +223,7 @@ def dereference(node: JsonSchema, whole: JsonSchema) -> JsonSchema:
     if name is None:
         return node
     target: JsonSchema = whole["definitions"][name]
-    own: JsonSchema = {key: node[key] for key in ("description", "x-example") if key in node}
-    return {"description": "", **target, **own}
+    return {"description": "", **target, **{key: node[key] for key in ("description", "x-example") if key in node}}
 
 
 def _inlined(node: JsonSchema, whole: JsonSchema) -> JsonSchema:

@@ -44,7 +44,6 @@ _BOUNDS = {
     "unevaluatedItems": "has items that the schema does not allow",
     "unevaluatedProperties": "has keys that the schema does not allow",
 }
-_IN_QUOTES = "put it in quotes"
 # Code, message, hint, and what to write in place of the value or key, or an empty text.
 _Words: TypeAlias = tuple[str, str, str | None, str]
 # A hint, and what to write.
@@ -52,7 +51,8 @@ _Way: TypeAlias = tuple[str | None, str]
 
 _NUMBERS = {"once": 1, "one": 1, "twice": 2, "two": 2, "thrice": 3, "three": 3, "four": 4, "five": 5}
 _NUMBER = re.compile(r"(?i)([0-9]{1,3}|[a-z]+)(?: (?:times|attempts|retries|x))?")
-_PLAIN = re.compile(r"[\w./+-][\w./@+*?-]*(?:#[\w./-]+)?")
+# A text that needs no quotes; YAML reads `true`, `null` and `3` as other values.
+_PLAIN = re.compile(r"(?!(?:true|false|null)$|-?[0-9])[\w./+-][\w./@+*?-]*(?:#[\w./-]+)?")
 _LIKE_A_PATH = re.compile(r"[./*]")
 # Keys whose lists have words that are not paths.
 _OF_WORDS = frozenset({"needs", "pools", "args"})
@@ -127,9 +127,7 @@ def _with_example(found: SchemaError, error: _Error, schema: Mapping[str, Any]) 
         example = node.get("x-example", example) if isinstance(node, Mapping) else example
     way, key = found.hint or "", example.partition(":")[0]
     is_said = found.code in ("E802", "E810") and not way.startswith("known here")
-    if way == _IN_QUOTES and example:
-        way = f"{way}, or write it as in `{example}`"
-    elif example and not found.write and not is_said and f"`{key}: " not in way:
+    if example and found.write in ("", QUOTED) and not is_said and f"`{key}: " not in way and way[-1:] != '"':
         way = f"{f'{way}, ' if way else 'write it '}as in `{example}`"
     parts = filter(None, (way, None if found.key or found.write[:1] == "[" else _meaning(error)))
     return replace(found, hint=". ".join(parts).replace("?. ", "? ") or None)
@@ -234,16 +232,15 @@ def _unknown(error: _Error, key: str, whole: Json) -> _Words:
 def _wrong_type(error: _Error, kinds: Sequence[str], whole: Json) -> _Words:
     wanted = " or ".join(_KINDS.get(kind, kind) for kind in kinds)
     found = describe_value(error.instance) + ", since `: ` begins one" * (_unquoted(error) is not None)
-    ways = (way for way, meant in _conversions(error) if _fits(meant, error, kinds, whole))
+    # The rules of a user are not tried, only the type.
+    ways = (
+        way
+        for way, meant in _conversions(error)
+        if any(kind not in _KINDS or _INTEGERS.is_type(meant, kind) for kind in kinds)
+        and (whole is None or _OwnValidator(error.schema).is_valid(meant))
+    )
     hint, write = next(ways, (error.schema.get("x-form"), ""))
     return "E811", f"{_name(error)} is {found}; it must be {wanted}", hint, write
-
-
-def _fits(value: Json, error: _Error, kinds: Sequence[str], whole: Json) -> bool:
-    """Return whether a value may be in the place of a broken one. The rules of a user are not tried, only its type."""
-    if whole is None:
-        return any(_INTEGERS.is_type(value, kind) for kind in kinds)
-    return bool(_OwnValidator(error.schema).is_valid(value))
 
 
 def _conversions(error: _Error) -> Iterator[tuple[_Way, Json]]:
@@ -258,10 +255,10 @@ def _conversions(error: _Error) -> Iterator[tuple[_Way, Json]]:
                 yield (f"write `{key}{digits}`", digits), int(digits)
             yield _as_list(text, name.strip("`"))
         case bool() | int() | float() as number:
-            yield (_IN_QUOTES, QUOTED), str(number)
+            yield ("put it in quotes, or write it", QUOTED), str(number)
             yield (f"write [{number}]", f"[{number}]"), [number]
-        case [int() | float() | str() as one] if _PLAIN.fullmatch(text := str(one)) and not isinstance(one, bool):
-            yield (f"write `{text}`, without brackets", text), one
+        case [str(one)] if _PLAIN.fullmatch(one):
+            yield (f"write `{one}`, without brackets", one), one
         case {**pairs}:
             if (pair := _unquoted(error)) is not None:
                 yield (f"put the text in quotes: {json.dumps(pair, ensure_ascii=False)}", QUOTED), pair
@@ -273,27 +270,21 @@ def _conversions(error: _Error) -> Iterator[tuple[_Way, Json]]:
 
 def _unquoted(error: _Error) -> str | None:
     """Return the text `a: b` of an entry of a list that YAML reads as a mapping, but is not one of the language."""
-    value, known = error.instance, error.schema.get("properties", {})
-    if not isinstance(value, Mapping) or len(value) != 1 or not _name(error).startswith("item "):
-        return None
-    key, below = next(iter(value.items()))
-    is_text = not isinstance(below, Mapping | list) and not meant_key(key, known)
-    return f"{key}: {'' if below is None else below}" if is_text else None
+    is_pair = isinstance(error.instance, Mapping) and len(error.instance) == 1 and _name(error).startswith("item ")
+    key, value = next(iter(error.instance.items())) if is_pair else ("", None)
+    is_text = isinstance(value, str | int | float) and not meant_key(key, error.schema.get("properties", {}))
+    return f"{key}: {value}" if is_text else None
 
 
 def _as_list(text: str, name: str) -> tuple[_Way, Json]:
     # As in make, where spaces separate the files of a rule.
     words = [word.removesuffix(",") for word in text.split()]
-    is_list = len(words) > 1 and all(map(_is_plain_text, words))
+    is_list = len(words) > 1 and all(map(_PLAIN.fullmatch, words))
     if is_list and (name in _OF_WORDS or text.count(",") == len(words) - 1 or all(map(_LIKE_A_PATH.search, words))):
         listed = f"[{', '.join(words)}]"
         return (f"write {_short(listed)}", listed), words
-    listed = f"[{text if _is_plain_text(text) else json.dumps(text, ensure_ascii=False)}]"
+    listed = f"[{text if _PLAIN.fullmatch(text) else json.dumps(text, ensure_ascii=False)}]"
     return (f"write {_short(listed)}", listed), [text]
-
-
-def _is_plain_text(text: str) -> bool:
-    return bool(_PLAIN.fullmatch(text)) and text.lower() not in BOOLEANS and not text.lstrip("-")[:1].isdigit()
 
 
 def _number(text: str) -> str:

@@ -18,7 +18,6 @@ from orch23.model.parsing import as_mapping
 from orch23.model.patterns import lazy_pattern
 
 _BLOCKS = ("|", ">")
-_QUOTES_AND_BRACES = ("'", '"', "{")
 _MAPPING = lazy_pattern(r"\s*:\s*(\{[^{}]*\})")
 _EXPRESSION = lazy_pattern(r"\$\{\{(?:(?!\$\{\{|\}\}).)*+\}\}")
 _BRACES = lazy_pattern(r"(?<![${])\{\{-?\s*(\w+)[^{}\n]{0,200}\}\}")
@@ -38,9 +37,8 @@ def with_fix(found: Diagnostic, parsed: ParsedText, write: str, path: str) -> Di
     if write == QUOTED:
         end = parsed.positions[f"{path}/{next(iter(value))}"] if isinstance(value, Mapping) else place
         source = parsed.text.split("\n")[place.line - 1][place.column - 1 : end.column - 1 + end.length]
-        if end.line != place.line or source[:1] in _QUOTES_AND_BRACES:
+        if end.line != place.line or source.startswith(("'", '"', "{")):
             return found
-        source += ":" * (isinstance(value, Mapping) and ":" not in source)  # a key without a value has its place
         return replace(
             found, location=replace(place, length=len(source)), fix=(source, json.dumps(source, ensure_ascii=False))
         )

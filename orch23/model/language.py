@@ -217,10 +217,7 @@ RateText: TypeAlias = Annotated[
     Annotated[str, Meta(pattern=RATE_PATTERN)],
     quantity("write a number per time: 10/min, 20/s, 30k/min or 500/30s", Problems.rate, examples=["10/min"]),
 ]
-Address: TypeAlias = Annotated[
-    Annotated[str, Meta(pattern="^https?://")],
-    form("write an address that begins with http:// or https://", format="uri", examples=["http://localhost"]),
-]
+Address: TypeAlias = Annotated[str, Meta(pattern="^https?://", extra_json_schema={"examples": ["http://localhost"]})]
 
 
 class ModelDocument(Document):

@@ -43,7 +43,7 @@ def test_a_name_of_a_group_is_checked(name: str) -> None:
     for body in (f"promote: '{name}'", f"foreach: {{in: [a], promote: '{name}'}}"):
         (error,) = parse_pipeline(f"version: 1\nstages:\n  s:\n    shell: x\n    {body}\n", "p.yaml").diagnostics
         assert (error.code, error.location is not None) == ("E812", True)
-        assert "up to 64 characters" in str(error.hint)
+        assert "1 to 64 of A-Z" in str(error.hint)
 
 
 @pytest.mark.parametrize(
