@@ -78,9 +78,8 @@ def _os_error(error: OSError, console: Console) -> int:
         return _bug(error, console)
     notes = "".join(f", {note}" for note in getattr(error, "__notes__", ()))
     message = f"{error.strerror}{f': {path}' if path is not None else ''}{notes}"
-    place = Path(path if isinstance(path, str) else _root(console)).resolve()
-    mount = next(above for above in (place, *place.parents) if above.is_mount())
-    disk = f" of `{mount}`" if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS) else ""
+    place = Path(path).parent if isinstance(path, str) else _root(console)
+    disk = f" (`df -h {place}` shows it)" * (error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
     hint = f"{OS_ERROR_HINTS[error.errno]}{disk}; then build again, finished stages are kept"
     console.write_diagnostics((Diagnostic("E650", message, hint=hint),))
     return ExitCode.MACHINE
