@@ -247,8 +247,8 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "S1-06": (
         M(
             READERS,
-            "    bounded = min(max(value, 0), MAX_RETRIES)",
-            "    bounded = min(max(value, 0), MAX_RETRIES + 1)",
+            "    bounded = min(value, MAX_RETRIES)",
+            "    bounded = min(value, MAX_RETRIES + 1)",
         ),
         M(TDD, "  max_retries: 5 ", "  max_retries: 4 "),
     ),

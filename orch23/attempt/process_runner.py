@@ -92,6 +92,7 @@ def _is_of_tree(line: str) -> bool:
 
 
 E_SUPPLIED = "E326"
+_DISK = "free space where `.orch23` is (`df -h .orch23` shows it), or see what the message names; then build again"
 _LENGTH = "write the values to a file and pass its name, or write the command as one text, which may be of any length"
 _PATH = "check that the program exists, and that of its `#!` line: PATH is set by orch23, not inherited"
 _MODE = (
@@ -236,9 +237,9 @@ class ProcessRunner(Struct, frozen=True, kw_only=True):
             case EngineUnavailable(diagnostic=Diagnostic() as barred):
                 raise ConfigurationError(replace(barred, subject=self.stage.name))
             case EngineUnavailable(reason=reason, kind=kind):
-                hint = _LENGTH if kind == "length" else _PATH
+                hint = {"length": _LENGTH, "room": _DISK}.get(kind, _PATH)
                 problem = Diagnostic("E309", f"`{shorten_command(command)}` could not be started: {reason}", hint=hint)
-                text = f"the command could not be started: {reason}"
+                text = reason if kind == "room" else f"the command could not be started: {reason}"
                 failed = command_failed("exception", command, exit_code=None, output=text, diagnostics=(problem,))
                 return replace(failed, reason=text)
             case _ as never:

@@ -38,6 +38,20 @@ _OF_PROMPTS = frozenset({"E812", "E831", "E832", "E834", "E837", _MISSING_SLICE}
 _OF_SERVERS = frozenset({"E412", "E414", "E419", "E421"})
 
 
+_ASK = "ask for the whole file in one block of code, ```python ... ```, or write `returns: text`"
+
+
+def for_author(pipeline: Pipeline, name: str, found: Diagnostic) -> Diagnostic:
+    """Return an error of a result as the author reads it: with the place in the pipeline, and a way out there."""
+    key = {"E218": "llm/prompt", "E303": "outputs", "E306": "outputs"}.get(found.code, "")
+    if not key or found.location is not None:
+        return found
+    outputs = next((one.outputs for one in pipeline.stages if one.name == name and isinstance(one, Stage)), ())
+    entry = [number for number, path in enumerate(outputs) if f"`{path}`" in found.message][:1]
+    place = pipeline.locate("stages", name, *key.split("/"), *entry)
+    return replace(found, location=place, hint=_ASK if found.code == "E218" else found.hint)
+
+
 def lasting_errors(
     plan: Plan, resolved: Iterable[ResolvedStage], sources: AuthorTexts, is_settled: Callable[[str], bool]
 ) -> tuple[Diagnostic, ...]:

@@ -81,8 +81,11 @@ def _os_error(error: OSError, console: Console) -> int:
     # Other numbers, such as ENOENT, show that orch23 expected a file that is missing.
     if error.errno not in OS_ERROR_HINTS or plugin_error_of(error) is not None:
         return _bug(error, console)
-    message = f"{error.strerror}{f': {path}' if path is not None else ''}"
-    hint = f"{OS_ERROR_HINTS[error.errno]}; then build again, finished stages are kept"
+    notes = "".join(f", {note}" for note in getattr(error, "__notes__", ()))
+    message = f"{error.strerror}{f': {path}' if path is not None else ''}{notes}"
+    place = Path(path).parent if isinstance(path, str) else _root(console)
+    disk = f" (`df -h {place}` shows it)" * (error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
+    hint = f"{OS_ERROR_HINTS[error.errno]}{disk}; then build again, finished stages are kept"
     console.write_diagnostics((Diagnostic("E650", message, hint=hint),))
     return ExitCode.MACHINE
 

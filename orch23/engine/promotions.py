@@ -441,6 +441,11 @@ class Promotions(Struct, kw_only=True, dict=True):
         self.set_status(name, end.status)
         # The ledger knows all calls of the stage by now, also those of failed attempts.
         end = replace(end, cost=self.cost_of(name))
+        if end.problems:
+            from orch23.attempt.stage_errors import for_author  # noqa: PLC0415 - only for failures
+
+            found = (for_author(self.committer.opened.pipeline, name, one) for one in end.problems)
+            end = replace(end, problems=tuple(found))
         self.outcomes[name] = end
         self.failed += end.status is StageStatus.FAILED
         self.walk.release(name)

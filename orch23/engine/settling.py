@@ -199,6 +199,7 @@ class Settling(Struct, kw_only=True, dict=True):
                 fault = plugin_error_of(outcome)
                 # A defect of orch23 must end the build with its traceback, and not look like a failed stage.
                 if fault is None:
+                    outcome.add_note(f"in the stage `{name}`")
                     raise outcome
                 self.results.end(name, stopped_by(resolved.key, *fault.diagnostics, code=fault.exit_code))
 

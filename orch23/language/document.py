@@ -163,7 +163,7 @@ class AllowedPathsDocument(Document):
 class RetryDocument(Document):
     """How often to retry, when, and how."""
 
-    max: int = Key(
+    max: Annotated[int, Meta(ge=0)] = Key(
         "3", default=0, read=read_attempts, elsewhere="attempts count limit max_attempts max_retries retries times"
     ).doc(f"Attempts after the first, 0 to {MAX_RETRIES}.")
     when: (
@@ -211,6 +211,10 @@ class LimitsDocument(Document):
         limit. Default: no limit.""")
 
 
+_GROUP: Final = "^[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}" + END_OF_TEXT
+GroupName: TypeAlias = Annotated[str, Meta(pattern=_GROUP), form("use 1 to 64 of A-Z a-z 0-9 . _ -", examples=["each"])]
+
+
 class ForeachDocument(OneOf):
     """Make one stage for each item of a list. Exactly one of `from` and `in`."""
 
@@ -230,7 +234,7 @@ class ForeachDocument(OneOf):
         sequential: items run one after another and may edit the same files. parallel: they may not.""")
     needs: Text | UnsetType = Key("depends_on").doc("""
         The field of an item with the keys of the items that it waits for.""")
-    promote: Text | UnsetType = Key("together").doc("""
+    promote: GroupName | UnsetType = Key("together").doc("""
         together: all results reach the workspace in one transaction, once all items are up to date. A name: the same,
         together with all other stages of that promotion group, like `promote` of the stage. each: each item by itself.
         Default: `each`.""")
@@ -251,13 +255,9 @@ class CommonDocument(Document):
         Conditions that must hold before the stage runs and before a model is called.""")
     ensures: Conditions = Key("{file_exists: [src/app.py]}", default=(), read=None).doc("""
         Conditions that the result must meet.""")
-    retry: Annotated[
-        Annotated[int, Meta(description="The number.")] | RetryDocument,
-        form(
-            "write the number of attempts after the first, such as `retry: 2`, or a mapping, such as "
-            "`retry: {max: 2, when: [timeout]}`"
-        ),
-    ] = Key("3", default=0, read=None, elsewhere="retries").doc(f"""
+    retry: Annotated[int, Meta(ge=0, description="The number.")] | RetryDocument = Key(
+        "3", default=0, read=None, elsewhere="retries"
+    ).doc(f"""
         Attempts after the first, 0 to {MAX_RETRIES}. A larger number counts as {MAX_RETRIES}, with a warning.""")
     stop_conditions: StopConditionsDocument | UnsetType = Key(
         "{max_cost_usd: 0.50}", read=mapping_of(StopConditions), to="stop"
@@ -265,7 +265,7 @@ class CommonDocument(Document):
     on_failure: Literal["rollback", "keep"] = Key("keep", default="rollback").doc("""
         rollback: nothing reaches the workspace. keep: the files that the last attempt wrote within its write scope
         reach it, marked as failed, even if its command failed or timed out.""")
-    promote: Text = Key("release", default="each", in_key=False, read=None).doc("""
+    promote: GroupName = Key("release", default="each", in_key=False, read=None).doc("""
         The name of a promotion group: all results of its stages reach the workspace in one transaction, once all of
         them are up to date. Stages of the group see each other's new results. `each`: each stage by itself.""")
     timeout: Duration = Key("10m", default="300s", to="timeout_s").doc("How long each process may take.")

@@ -17,8 +17,8 @@ _STEERING = re.compile(r"LD_.*|PYTEST_.*|GIT_.*|PYTHONSTARTUP|PYTHONHOME|SSH_AUT
 
 
 def read_attempts(at: Problems, key: str, value: int) -> int:
-    """Return a number of attempts within its bounds."""
-    bounded = min(max(value, 0), MAX_RETRIES)
+    """Return a number of attempts that is not over the maximum."""
+    bounded = min(value, MAX_RETRIES)
     if bounded != value:
         hint = f"write a number from 0 to {MAX_RETRIES}"
         at.add(key, "W801", f"`{key}` is {value}; {bounded} is used", hint, Severity.WARNING)

@@ -26,7 +26,6 @@ _OF_SEVERAL: Final = frozenset({"E835", "E856"})
 CODES_OF_KEYS: Final = frozenset({"E810", "E814", "E855"})
 """Errors about missing or extra keys or entries. They do not depend on the values."""
 
-_SUGGESTED: Final = re.compile(r"did you mean `([^`]+)`\?")
 _OF_STEP: Final = re.compile(r"(?:did you mean )?`([^`]+)`(?:\? It)? is a key of `([^`]+)`: write it there")
 _MISSING: Final = re.compile(r"`([^`]+)` is missing")
 _STAGE: Final = re.compile("stages/[^/]*")
@@ -74,10 +73,9 @@ def meant_keys(found: "Iterable[SchemaError]") -> frozenset[tuple[str, str]]:
     """Return the path of a mapping and the suggested key, for each unknown key that is probably a misspelt one."""
     meant: set[tuple[str, str]] = set()
     for one in found:
-        hint = one.hint or "" if one.code == "E802" else ""
-        if (key := _SUGGESTED.fullmatch(hint)) is not None:
-            meant.add((one.path, key[1]))
-        elif (key := _OF_STEP.fullmatch(hint)) is not None:
+        if one.code == "E802" and one.write:
+            meant.add((one.path, one.write))
+        elif (key := _OF_STEP.fullmatch(one.hint or "")) is not None:
             meant.add((f"{one.path}/{key[2]}", key[1]))
     return frozenset(meant)
 
@@ -182,6 +180,6 @@ def _problems(tree: Json, kind: type[Document], at: str) -> list[Problem]:
     for name in reversed(at.split("/")) if at else ():
         schema, tree = {"properties": {name: schema}}, {name: tree}
     found = language_errors(tree, schema)
-    return [Problem(path_of_error(one), one.code, one.message, one.hint) for one in found] or [
-        Problem(at, "E811", *_DISAGREE)
-    ]
+    return [
+        Problem(path_of_error(one), one.code, one.message, one.hint, near="" if one.key else one.write) for one in found
+    ] or [Problem(at, "E811", *_DISAGREE)]

@@ -102,6 +102,8 @@ def _of_class(kind: type[Document], node: JsonSchema) -> JsonSchema:
         if (key := kind.declared.get(fields[name])) is not None:
             # In draft 7, keys beside `$ref` are ignored.
             below = {**({"allOf": [below]} if "$ref" in below else below), "description": key.description}
+            if key.example:
+                below["x-example"] = f"{name}: {key.example}"
         out["properties"][name] = below
     if node["required"]:
         out["required"] = node["required"]
@@ -221,7 +223,7 @@ def dereference(node: JsonSchema, whole: JsonSchema) -> JsonSchema:
     if name is None:
         return node
     target: JsonSchema = whole["definitions"][name]
-    return {**target, "description": node.get("description", target.get("description", ""))}
+    return {"description": "", **target, **{key: node[key] for key in ("description", "x-example") if key in node}}
 
 
 def _inlined(node: JsonSchema, whole: JsonSchema) -> JsonSchema:

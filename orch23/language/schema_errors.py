@@ -3,6 +3,7 @@
 This module imports jsonschema, so it is imported only where something is wrong.
 """
 
+import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeAlias
@@ -10,11 +11,12 @@ from typing import Any, Final, TypeAlias
 from jsonschema import Draft7Validator, ValidationError
 from jsonschema.validators import extend
 from msgspec import Struct
+from msgspec.structs import replace
 
 from orch23.language.unknown_keys import hint_of_place, hint_of_secret, meant_key
 from orch23.model.diagnostic import nearest_names, quoted_names
 from orch23.model.digest import Json
-from orch23.model.fields import BOOLEANS, describe_value
+from orch23.model.fields import BOOLEANS, QUOTED, describe_value
 from orch23.text.secret_patterns import is_secret_key
 
 _KINDS = {
@@ -49,7 +51,8 @@ _Way: TypeAlias = tuple[str | None, str]
 
 _NUMBERS = {"once": 1, "one": 1, "twice": 2, "two": 2, "thrice": 3, "three": 3, "four": 4, "five": 5}
 _NUMBER = re.compile(r"(?i)([0-9]{1,3}|[a-z]+)(?: (?:times|attempts|retries|x))?")
-_PLAIN = re.compile(r"[\w./+-][\w./@+*?-]*(?:#[\w./-]+)?")
+# A text that needs no quotes; YAML reads `true`, `null` and `3` as other values.
+_PLAIN = re.compile(r"(?!(?:true|false|null)$|-?[0-9])[\w./+-][\w./@+*?-]*(?:#[\w./-]+)?")
 _LIKE_A_PATH = re.compile(r"[./*]")
 # Keys whose lists have words that are not paths.
 _OF_WORDS = frozenset({"needs", "pools", "args"})
@@ -110,8 +113,24 @@ def schema_errors_of(validator: Any, value: Json, extra_keys: ExtraKeys, whole: 
     mistyped = {tuple(error.absolute_path) for error in errors if error.validator == "type"}
     for error in errors:
         if error.validator == "type" or tuple(error.absolute_path) not in mistyped:
-            found.update(dict.fromkeys(_described(error, extra_keys, whole)))
+            described = _described(error, extra_keys, whole)
+            schema = {} if whole is None else validator.schema
+            found.update(dict.fromkeys(_with_example(one, error, schema) for one in described))
     return tuple(found)
+
+
+def _with_example(found: SchemaError, error: _Error, schema: Mapping[str, Any]) -> SchemaError:
+    """Return an error whose hint has an example, unless it has what to write, and what the value means."""
+    example, node = "", schema
+    for part in error.absolute_schema_path if schema else ():
+        node = node[part]
+        example = node.get("x-example", example) if isinstance(node, Mapping) else example
+    way, key = found.hint or "", example.partition(":")[0]
+    is_said = found.code in ("E802", "E810") and not way.startswith("known here")
+    if example and found.write in ("", QUOTED) and not is_said and f"`{key}: " not in way and way[-1:] != '"':
+        way = f"{f'{way}, ' if way else 'write it '}as in `{example}`"
+    parts = filter(None, (way, None if found.key or found.write[:1] == "[" else _meaning(error)))
+    return replace(found, hint=". ".join(parts).replace("?. ", "? ") or None)
 
 
 def _undeclared(value: Mapping[str, Json], schema: Mapping[str, Any]) -> list[str]:
@@ -141,8 +160,9 @@ def _is_of_another_type(error: _Error) -> bool:
     """Return whether a branch is for values of another type. A mapping or a list is never meant as one of its words."""
     if error.path:
         return False
-    is_word = error.validator in ("const", "enum")
-    return error.validator == "type" or (is_word and isinstance(error.instance, Mapping | list))
+    if error.validator == "additionalProperties":
+        return _unquoted(error) is not None
+    return error.validator == "type" or (error.validator in ("const", "enum") and not isinstance(error.instance, str))
 
 
 def _described(error: _Error, extra_keys: ExtraKeys, whole: Json) -> Iterator[SchemaError]:
@@ -160,37 +180,36 @@ def _described(error: _Error, extra_keys: ExtraKeys, whole: Json) -> Iterator[Sc
                 if key not in error.instance:
                     yield SchemaError(path, key, "E810", f"`{key}` is missing{_in(error)}", _description(error, key))
         case _:
-            yield SchemaError(path, None, *_words(error))
+            yield SchemaError(path, None, *_words(error, whole))
 
 
-def _words(error: _Error) -> _Words:
+def _words(error: _Error, whole: Json) -> _Words:
     rule: Any = error.validator_value
     match error.validator:
         case "type":
-            return _wrong_type(error, [rule] if isinstance(rule, str) else rule)
+            return _wrong_type(error, [rule] if isinstance(rule, str) else rule, whole)
         case "enum" | "const":
             return _not_allowed(error, rule if error.validator == "enum" else [rule])
         case "oneOf" | "anyOf":
-            return _no_alternative(error)
+            return _no_alternative(error, whole)
         case "pattern" | "format":
             return _malformed(error)
         case None | "not":
-            return "E812", f"{_name(error)} may not be {describe_value(error.instance)}", _meaning(error), ""
+            return "E812", f"{_name(error)} may not be {describe_value(error.instance)}", None, ""
         case _:
-            form = error.schema.get("x-form") if error.validator == "minItems" else None
             text = f"{_name(error)} {_bound(str(error.validator), rule, error.instance)}"
-            return "E812", text, form or _meaning(error), ""
+            return "E812", text, error.schema.get("x-form"), ""
 
 
 def _malformed(error: _Error) -> _Words:
-    form = error.schema.get("x-form")
-    if error.validator == "pattern" and not error.instance.strip() and form is None:
-        return "E812", f"{_name(error)} is empty", _meaning(error), ""
+    code, form = error.schema.get("x-code", "E812"), error.schema.get("x-form")
+    if error.validator == "pattern" and not error.instance.strip():
+        return code, f"{_name(error)} is empty", form, ""
     message = f"{_name(error)} is {describe_value(error.instance)}, which is malformed"
-    code = error.schema.get("x-code", "E812")
     short = _DURATION.fullmatch(error.instance.strip()) if code == "E815" else None
     write = f"{short[1]}{short[2][0].lower()}" if short else ""
-    return code, message, f"write {write}" if write else form or _meaning(error), write
+    is_right = bool(write) and _OwnValidator(error.schema).is_valid(write)
+    return code, message, f"write {write}" if is_right else form, write if is_right else ""
 
 
 def _unknown(error: _Error, key: str, whole: Json) -> _Words:
@@ -210,41 +229,62 @@ def _unknown(error: _Error, key: str, whole: Json) -> _Words:
     return "E802", f"unknown key `{_short(key)}`{where}", hint, meant
 
 
-def _wrong_type(error: _Error, kinds: Sequence[str]) -> _Words:
+def _wrong_type(error: _Error, kinds: Sequence[str], whole: Json) -> _Words:
     wanted = " or ".join(_KINDS.get(kind, kind) for kind in kinds)
-    message = f"{_name(error)} is {describe_value(error.instance)}; it must be {wanted}"
-    form = error.schema.get("x-form")
-    hint, write = _conversion(error.instance, kinds, form, _name(error).strip("`"))
-    if write and "integer" in kinds:
-        name = _name(error)
-        text = f"`{name.strip('`')}: {write}`" if name.startswith("`") else f"`{write}`"
-        hint = ". ".join(filter(None, (f"write {text}", _meaning(error))))
-    return "E811", message, hint or form or _meaning(error), write
+    found = describe_value(error.instance) + ", since `: ` begins one" * (_unquoted(error) is not None)
+    # The rules of a user are not tried, only the type.
+    ways = (
+        way
+        for way, meant in _conversions(error)
+        if any(kind not in _KINDS or _INTEGERS.is_type(meant, kind) for kind in kinds)
+        and (whole is None or _OwnValidator(error.schema).is_valid(meant))
+    )
+    hint, write = next(ways, (error.schema.get("x-form"), ""))
+    return "E811", f"{_name(error)} is {found}; it must be {wanted}", hint, write
 
 
-def _conversion(value: Json, kinds: Sequence[str], form: str | None, name: str) -> _Way:
-    if isinstance(value, str):
-        if "boolean" in kinds and (word := BOOLEANS.get(value.lower())):
-            return f"write `{word}`, without quotes", word
-        if "integer" in kinds:
-            return None, _number(value)
-        return _as_list(value, name) if "array" in kinds else (None, "")
-    if isinstance(value, Mapping) and "array" in kinds:
-        listed = [one for one in value.values() if isinstance(one, str) and _PLAIN.fullmatch(one)]
-        text = f"[{', '.join(listed)}]" if listed and len(listed) == len(value) else ""
-        return (f"write {_short(text)}", text) if text else (None, "")
-    is_number = isinstance(value, bool | int | float)
-    return ("put it in quotes" if "string" in kinds and form is None and is_number else None), ""
+def _conversions(error: _Error) -> Iterator[tuple[_Way, Json]]:
+    """Yield how to write what a value of another type probably means, with the value that it is then."""
+    name = _name(error)
+    match error.instance:
+        case str(text) if text.strip():
+            if word := BOOLEANS.get(text.lower()):
+                yield (f"write `{word}`, without quotes", word), word == "true"
+            if digits := _number(text):
+                key = f"{name.strip('`')}: " if name.startswith("`") else ""
+                yield (f"write `{key}{digits}`", digits), int(digits)
+            yield _as_list(text, name.strip("`"))
+        case bool() | int() | float() as number:
+            yield ("put it in quotes, or write it", QUOTED), str(number)
+            yield (f"write [{number}]", f"[{number}]"), [number]
+        case [str(one)] if _PLAIN.fullmatch(one):
+            yield (f"write `{one}`, without brackets", one), one
+        case {**pairs}:
+            if (pair := _unquoted(error)) is not None:
+                yield (f"put the text in quotes: {json.dumps(pair, ensure_ascii=False)}", QUOTED), pair
+            if pairs and all(isinstance(one, str) and _PLAIN.fullmatch(one) for one in pairs.values()):
+                words = [str(one) for one in pairs.values()]
+                listed = f"[{', '.join(words)}]"
+                yield (f"write {_short(listed)}", listed), words
 
 
-def _as_list(text: str, name: str) -> _Way:
+def _unquoted(error: _Error) -> str | None:
+    """Return the text `a: b` of an entry of a list that YAML reads as a mapping, but is not one of the language."""
+    is_pair = isinstance(error.instance, Mapping) and len(error.instance) == 1 and _name(error).startswith("item ")
+    key, value = next(iter(error.instance.items())) if is_pair else ("", None)
+    is_text = isinstance(value, str | int | float) and not meant_key(key, error.schema.get("properties", {}))
+    return f"{key}: {value}" if is_text else None
+
+
+def _as_list(text: str, name: str) -> tuple[_Way, Json]:
     # As in make, where spaces separate the files of a rule.
     words = [word.removesuffix(",") for word in text.split()]
     is_list = len(words) > 1 and all(map(_PLAIN.fullmatch, words))
     if is_list and (name in _OF_WORDS or text.count(",") == len(words) - 1 or all(map(_LIKE_A_PATH.search, words))):
         listed = f"[{', '.join(words)}]"
-        return f"write {_short(listed)}", listed
-    return f"write [{_short(text)}]", f"[{text}]" if _PLAIN.fullmatch(text) else ""
+        return (f"write {_short(listed)}", listed), words
+    listed = f"[{text if _PLAIN.fullmatch(text) else json.dumps(text, ensure_ascii=False)}]"
+    return (f"write {_short(listed)}", listed), [text]
 
 
 def _number(text: str) -> str:
@@ -268,12 +308,12 @@ def _not_allowed(error: _Error, allowed: Sequence[Json]) -> _Words:
     return (
         "E812",
         f"{_name(error)} is {describe_value(value)}; allowed {listed}",
-        hint if near else f"write {'it' if len(allowed) == 1 else 'one of them'}",
+        hint if near else None if len(allowed) == 1 else "write one of them",
         near[0] if len(near) == 1 else "",
     )
 
 
-def _no_alternative(error: _Error) -> _Words:
+def _no_alternative(error: _Error, whole: Json) -> _Words:
     value, branches = error.instance, [branch for branch in error.validator_value if isinstance(branch, Mapping)]
     keys = [branch["required"][0] for branch in branches if _is_one_key(branch)]
     if isinstance(value, Mapping) and len(keys) == len(branches):
@@ -281,12 +321,12 @@ def _no_alternative(error: _Error) -> _Words:
         listed = quoted_names(keys)
         message = f"exactly one of {listed} is needed{_in(error)}; {f'{given} are' if given else 'none is'} given"
         return "E814", message, "keep one of them" if given else f"add one of {listed}", ""
-    types = [branch.get("type", ()) for branch in branches]
+    types = [branch.get("type", f"`{branch['const']}`" if "const" in branch else ()) for branch in branches]
     kinds = dict.fromkeys(kind for one in types for kind in ([one] if isinstance(one, str) else one))
     if kinds and error.context and not _fitting(error):
-        return _wrong_type(error, list(kinds))
+        return _wrong_type(error, list(kinds), whole)
     message = f"{_name(error)} is {describe_value(value)}, which fits none of the allowed forms"
-    return "E812", message, _meaning(error), ""
+    return "E812", message, None, ""
 
 
 def _is_misspelled(error: _Error) -> bool:
@@ -345,8 +385,9 @@ def _description(error: _Error, key: str) -> str | None:
     if not isinstance(below, Mapping):
         return None
     # Where an expression is allowed, the rules are in `else`: see `relaxed_schema`.
-    text = below.get("else", below).get("description")
-    return f"add `{key}`: {text}" if text else None
+    inner = below.get("else", below)
+    text, line = inner.get("description"), inner.get("x-example")
+    return f"add `{line}`. {text}" if line else f"add `{key}`: {text}" if text else None
 
 
 def _short(text: str) -> str:

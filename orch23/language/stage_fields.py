@@ -1,6 +1,5 @@
 """Read the keys of a stage: inputs, limits, promotion, step, conditions, verification."""
 
-import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,7 +17,7 @@ from orch23.language.document import (
 )
 from orch23.language.pipeline_document import PoolDocument, SettingsDocument
 from orch23.model.diagnostic import quoted_names
-from orch23.model.fields import Problem, Problems, describe_value, given
+from orch23.model.fields import Problem, Problems, given
 from orch23.model.language import ConditionKind, language_of
 from orch23.model.paths import is_glob, match_any, may_overlap, normalize_pattern, split_slice
 from orch23.model.pipeline import (
@@ -159,12 +158,16 @@ def read_pools(settings: SettingsDocument, at: Problems) -> dict[str, Any]:
             if value is not UNSET:
                 found[field][name] = value
         if not any(name in values for values in found.values()):
-            below.add("", "E812", "there is nothing in this pool", "write `size`, `executor` or `resources`")
+            below.add(
+                "",
+                "E812",
+                "there is nothing in this pool",
+                "write `size: 2`, `executor: dask` or `resources: {gpu: 1}`",
+            )
     return found
 
 
 PROMOTE_EACH, PROMOTE_TOGETHER = "each", "together"
-_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
 
 
 def read_group(name: str, at: Problems) -> str | None:
@@ -174,25 +177,12 @@ def read_group(name: str, at: Problems) -> str | None:
         way = "write `promote: NAME` at each stage of the group, or `foreach: {promote: together}`"
         at.add("promote", "E812", message, way)
         return None
-    return _checked(name, at)
+    return None if name == PROMOTE_EACH else name
 
 
-def read_item_group(name: str, at: Problems) -> tuple[bool, str | None]:
+def read_item_group(name: str) -> tuple[bool, str | None]:
     """Return whether `promote` of a foreach promotes its items together, and in which named group."""
-    if name == PROMOTE_TOGETHER:
-        return True, None
-    group = _checked(name, at)
-    return group is not None, group
-
-
-def _checked(name: str, at: Problems) -> str | None:
-    if name == PROMOTE_EACH:
-        return None
-    if _NAME.fullmatch(name):
-        return name
-    hint = "use up to 64 characters out of A-Z a-z 0-9 . _ -"
-    at.add("promote", "E812", f"`promote` is {describe_value(name)}, which is not a valid group name", hint)
-    return None
+    return name != PROMOTE_EACH, None if name in (PROMOTE_EACH, PROMOTE_TOGETHER) else name
 
 
 def group_conflict(group: str | None, of_items: ExpressionValue, at: str) -> Problem | None:

@@ -321,11 +321,12 @@ def plugins_of(path: Path, root: Path) -> tuple[str, ...]:
 
 
 def _in_order(*diagnostics: Diagnostic) -> tuple[Diagnostic, ...]:
-    def order(one: Diagnostic) -> tuple[str, int, int, str]:
+    def order(one: Diagnostic) -> tuple[str, int, int, str, str]:
         place = one.location or Location("", 0, 0)
-        return place.file, place.line, place.column, one.code
+        return place.file, place.line, place.column, one.code, one.message
 
-    return tuple(sorted(dict.fromkeys(diagnostics), key=order))
+    first = {(one.code, one.message, one.location, one.subject): one for one in reversed(diagnostics)}
+    return tuple(sorted(first.values(), key=order))
 
 
 def _without(node: Mapping[str, Json], at: str, broken: NodeSet) -> dict[str, Json]:
@@ -412,6 +413,6 @@ def _check_pools(pools: Json, executors: Mapping[str, str], context: LoadContext
                 hint = "name one of them, or a pool without `executor`"
                 context.report(Problem(path, "E817", message, hint))
         if name not in pools:
-            defined = f"defined are {quoted_names(pools)}" if pools else "the file defines none"
-            hint = did_you_mean(name, pools) or f"{defined}; write `pools: {{{name}: 1}}` at the top of the file"
+            way = f"defined are {quoted_names(pools)}; add `{name}: 1` to" if pools else f"write `{name}: 1` under"
+            hint = did_you_mean(name, pools) or f"{way} `pools` at the top of the file"
             context.report(Problem(path, "E816", f"the pool `{name}` is not defined", hint))

@@ -33,7 +33,7 @@ from orch23.language.stage_fields import (
 )
 from orch23.language.stages import at_source, make_stage, placed_stage, render_foreach
 from orch23.load.overrides import ModelOverrides, set_note
-from orch23.load.value_errors import at_name
+from orch23.load.value_errors import at_name, with_fix
 from orch23.load.yaml_text import ParsedText
 from orch23.model.diagnostic import Diagnostic, Location, Related, Severity
 from orch23.model.digest import Json
@@ -86,6 +86,8 @@ class LoadContext(Struct):
             )
             if problem.name:
                 found = at_name(found, self.parsed.text, problem.name, problem.near)
+            elif problem.near and "${{" not in str(node_at(self.parsed.tree, written)):
+                found = with_fix(found, self.parsed, problem.near, written)
             self.diagnostics.append(found)
 
     def render(self, tree: Json, at: str, *, item: str | None = None, defer: bool = False) -> RenderedTree:
@@ -290,7 +292,7 @@ def _foreach(document: ForeachDocument, at: Problems) -> tuple[Foreach, str | No
         if pointer and not pointer.startswith("/"):
             message = f"`{document.source}` does not point to a list"
             at.add("from", "E850", message, "write file.json#/field, or file.json")
-    together, group = read_item_group(given(document.promote, PROMOTE_EACH), at)
+    together, group = read_item_group(given(document.promote, PROMOTE_EACH))
     return Foreach(
         source=source,
         pointer=pointer,

@@ -3,6 +3,7 @@
 Prompts and templates, where `{{ vars.model }}` is right, are files of their own.
 """
 
+import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -12,7 +13,7 @@ from orch23.language.expressions import node_at
 from orch23.load.yaml_text import ParsedText
 from orch23.model.diagnostic import Diagnostic, Location, Severity
 from orch23.model.digest import Json
-from orch23.model.fields import leaves
+from orch23.model.fields import QUOTED, leaves
 from orch23.model.parsing import as_mapping
 from orch23.model.patterns import lazy_pattern
 
@@ -33,6 +34,14 @@ def with_fix(found: Diagnostic, parsed: ParsedText, write: str, path: str) -> Di
     if place is None or not write:
         return found
     value = node_at(parsed.tree, path) if path else ""
+    if write == QUOTED:
+        end = parsed.positions[f"{path}/{next(iter(value))}"] if isinstance(value, Mapping) else place
+        source = parsed.text.split("\n")[place.line - 1][place.column - 1 : end.column - 1 + end.length]
+        if end.line != place.line or source.startswith(("'", '"', "{")):
+            return found
+        return replace(
+            found, location=replace(place, length=len(source)), fix=(source, json.dumps(source, ensure_ascii=False))
+        )
     if isinstance(value, Mapping):
         line = parsed.text.split("\n")[place.line - 1]
         braces = _MAPPING.match(line, place.column - 1 + place.length)

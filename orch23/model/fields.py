@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
+from posixpath import normpath
 from typing import Literal, TypeAlias, TypeVar
 
 from msgspec import UNSET, Struct, UnsetType, field
@@ -13,6 +14,7 @@ from orch23.model.paths import is_glob
 from orch23.model.patterns import lazy_pattern
 
 _Value = TypeVar("_Value")
+_Number = TypeVar("_Number", int, float)
 _Default = TypeVar("_Default")
 PathKind: TypeAlias = Literal["file", "place", "pattern"]
 
@@ -28,13 +30,16 @@ _CONTROL = lazy_pattern("[\x00-\x1f\x7f-\x9f]")
 _PLAIN_PATH = lazy_pattern(r"(?:[A-Za-z0-9_-][A-Za-z0-9_.-]*/)*[A-Za-z0-9_-][A-Za-z0-9_.-]*")
 _MOST_DIGITS = 18
 _MOST_PATH = 4_096
+_FROM_ROOT = (
+    "write it from the root of the project on, as in `src/app.py` or `src/`; copy a file from elsewhere into it"
+)
 
 
 class Problem(Struct, frozen=True):
     """An error or a warning at a node; `path` is the path in the document, such as `stages/code/outputs/0`.
 
-    `name` is the name in an expression of the node that is wrong, such as `vars.modle`, and `near` what to write for
-    its last part; both are empty for another error.
+    `name` is the name in an expression of the node that is wrong, such as `vars.modle`, or empty. `near` is what to
+    write for its last part, or without a name for the whole value; empty if that is not known.
     """
 
     path: str
@@ -78,9 +83,11 @@ class Problems(Struct, eq=False):
             hint = f'only a string in `inputs` or `verify.inputs` excludes; a file of this name is written "./{value}"'
             self.add(key, "E850", message, hint)
             return None
-        why = path_fault(value)
-        if why is not None:
-            self.add(key, "E850", f"the path `{value}` {why}", "paths are relative to the root of the project")
+        if (why := path_fault(value)) is not None:
+            meant = value.replace("\\", "/") if "\\" in value else normpath(value)
+            near = meant if meant[1:2] != ":" and path_fault(meant) is None else ""
+            hint = f"write `{near}`" if near else _FROM_ROOT
+            self.found.append(Problem(self._at(key), "E850", f"the path `{value}` {why}", hint, near=near))
             return None
         path = normalize_path(value)
         if kind == "pattern" or not is_glob(path):
@@ -88,7 +95,7 @@ class Problems(Struct, eq=False):
         if kind == "place" and path.endswith("/") and not is_glob(path.rstrip("/")):
             return path
         message = f"the path `{value}` has a wildcard or names a directory"
-        hint = "write a literal file" if kind == "file" else "write a literal file, or a directory ending in /"
+        hint = f"write a literal file, such as `src/app.py`{', or a directory, such as `docs/`' * (kind == 'place')}"
         self.add(key, "E850", message, hint)
         return None
 
@@ -113,15 +120,13 @@ class Problems(Struct, eq=False):
         """Return a positive whole number; `600k` and `2M` are numbers too."""
         if isinstance(value, str):
             value = int(value.rstrip("kM")[:_MOST_DIGITS]) * _TIMES.get(value[-1], 1)
-        return self._positive(key, value)
+        return self._positive(key, value, value, f"write `{key}: 1`, or a larger number")
 
     def rate(self, key: str, value: str) -> tuple[int, float]:
         """Return a number and the seconds in which it is allowed: of `10/min`, `30k/h`, `500/30s`."""
         number, _, period = value.partition("/")
         seconds = _PERIODS.get(period) or parse_seconds(period)
-        if not seconds:
-            self.add(key, "E812", f"`{key}` is {describe_value(value)}; its time must be greater than 0")
-        return self.count(key, number), seconds or 1.0
+        return self.count(key, number), self._positive(key, value, seconds or 0, "write a time of 1s or more")
 
     def size(self, key: str, value: str | int) -> int:
         """Return bytes: of a whole number, or of `512MiB`, `4GiB`, `1.5GB`; `4G` is 4GB."""
@@ -129,39 +134,28 @@ class Problems(Struct, eq=False):
         if found is not None:
             unit = 1024 if found[3] else 1000
             value = int(float(found[1]) * unit ** (_POWERS.index(found[2]) + 1 if found[2] else 0))
-        return self._positive(key, int(value))
+        return self._positive(key, value, int(value), f"write `{key}: 1`, or a larger number")
 
     def quantity(self, key: str, value: str | float) -> float:
         """Return an amount of a resource: a number, also in a text, or the bytes of a size."""
         amount = parse_decimal(value)
         if amount is None:
             return self.size(key, str(value))
-        if amount <= 0:
-            self.add(key, "E812", f"`{key.rpartition('/')[2]}` is {value}; it must be greater than 0")
-        return float(amount)
+        return self._positive(key, value, float(amount), "write a larger number")
 
-    def _positive(self, key: str, value: int) -> int:
-        if value < 1:
-            self.add(key, "E812", f"`{key}` is {value}; it must be at least 1")
-        return max(value, 1)
+    def _positive(self, key: str, value: Json, amount: _Number, way: str) -> _Number:
+        if amount <= 0:
+            name = key.rpartition("/")[2]
+            self.add(key, "E812", f"`{name}` is {describe_value(value)}; it must be greater than 0", way)
+        return amount if amount > 0 else type(amount)(1)
 
     def duration(self, key: str, value: str | float) -> float:
         """Return seconds: of a number, or of `300s`, `45m`, `1h30m`."""
-        seconds = parse_seconds(value)
-        if seconds is None:
-            hint = "write 300s, 45m, 2h, 1h30m or a number of seconds"
-            self.add(key, "E815", f"`{key}` is {describe_value(value)}, which is not a duration", hint)
-        elif seconds <= 0:
-            self.add(key, "E812", f"`{key}` is {describe_value(value)}; it must be greater than 0")
-        return seconds or 1.0
+        return self._positive(key, value, parse_seconds(value) or 0.0, "write 300s, 45m, 2h or 1h30m")
 
-    def dollars(self, key: str, value: str | float) -> Decimal:
+    def dollars(self, _key: str, value: str | float) -> Decimal:
         """Return an amount of US dollars without rounding, from a number or a decimal in quotes."""
-        amount = parse_decimal(value)
-        if amount is None:
-            hint = "write 2.50, or '2.50'"
-            self.add(key, "E815", f"`{key}` is {describe_value(value)}, which is not an amount of US dollars", hint)
-        return amount if amount is not None else Decimal(0)
+        return parse_decimal(value) or Decimal(0)
 
     def condition(self, key: str, value: Json) -> bool:
         """Return the value of a condition. The texts `true` and `false` are accepted: an expression gives text."""
@@ -197,6 +191,9 @@ def path_below(path: str, key: str) -> str:
     """Return the path of a key, or of a position in a list, of the node at a path."""
     return f"{path}/{key}" if path else key
 
+
+QUOTED = '""'
+"""Written in place of a value: its own text, in quotes."""
 
 BOOLEANS = {"yes": "true", "on": "true", "true": "true", "no": "false", "off": "false", "false": "false"}
 
@@ -250,8 +247,8 @@ def normalize_path(path: str) -> str:
 
 def describe_value(value: Json) -> str:
     """Return a value as a message shows it: shortened, lists and mappings by their type only."""
-    if value is None:
-        return "null"
+    if value is None or value == "":
+        return "an empty string" if value == "" else "empty (null)"
     if isinstance(value, bool):
         return "`true`" if value else "`false`"
     if isinstance(value, str):

@@ -217,6 +217,7 @@ RateText: TypeAlias = Annotated[
     Annotated[str, Meta(pattern=RATE_PATTERN)],
     quantity("write a number per time: 10/min, 20/s, 30k/min or 500/30s", Problems.rate, examples=["10/min"]),
 ]
+Address: TypeAlias = Annotated[str, Meta(pattern="^https?://", extra_json_schema={"examples": ["http://localhost"]})]
 
 
 class ModelDocument(Document):
@@ -227,8 +228,7 @@ class ModelDocument(Document):
     effort: Text | UnsetType = Key().doc("How much the model thinks.")
     thinking: Text | UnsetType = Key().doc("The thinking mode of the model.")
     max_tokens: Count | UnsetType = Key().doc("The maximum tokens of one response.")
-    base_url: Annotated[Text | UnsetType, Meta(extra_json_schema={"format": "uri"})] = Key().doc("""
-        The address of a compatible server.""")
+    base_url: Address | UnsetType = Key().doc("The address of a compatible server.")
     endpoint_alias: Text | UnsetType = Key().doc("A name that replaces the address in keys.")
     api: Literal["responses", "chat"] | UnsetType = Key().doc("The interface to use, if the provider has several.")
 
@@ -252,8 +252,6 @@ def read_choice(document: str | ModelDocument, at: Problems) -> str | ModelChoic
         at.add("", "E810", "the entry states nothing", "write at least `model`")
     elif "provider" in stated and "model" not in stated:
         at.add("", "E810", "`model` is missing", "a `provider` needs the name of one of its models")
-    if not stated.get("base_url", "http://").startswith(("http://", "https://")):
-        at.add("base_url", "E812", f"`base_url` is `{stated['base_url']}`, which is not an http(s) URL")
     return stated["model"] if stated.keys() == {"model"} else tuple(stated.items())
 
 

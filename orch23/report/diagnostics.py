@@ -25,7 +25,8 @@ _MAX_SHOWN = 50
 _MAX_TEXT = 1_600
 # Texts that need no quotes in YAML, also in a list; and texts that need no escapes between quotes.
 _NAME = r"[\w./+-][\w./@+*?-]*(?:#[\w./-]+)?"
-_PLAIN = re.compile(rf" +|\"[^\"\\]*\"|{_NAME}(?:, {_NAME})*|\[{_NAME}(?:, {_NAME})*\]")
+_SCALAR = rf"(?:\"(?:[^\"\\]|\\.)*\"|{_NAME})"
+_PLAIN = re.compile(rf" +|{_SCALAR}(?:, {_NAME})*|\[{_SCALAR}(?:, {_NAME})*\]")
 _QUOTABLE = re.compile(r"[^'\"\\]*")
 _TONES: Mapping[Severity, Tone] = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.NOTE: "note"}
 

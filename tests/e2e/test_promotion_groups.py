@@ -328,7 +328,7 @@ def test_plan_and_graph_show_the_group(project: Project) -> None:
     [
         ("log: {promote: app,", "log: {promote: app, on_failure: keep,", "`on_failure: keep` and `promote: app`"),
         ("log: {promote: app,", "log: {promote: together,", "names a group"),
-        ("log: {promote: app,", "log: {promote: 'a b',", "is not a valid group name"),
+        ("log: {promote: app,", "log: {promote: 'a b',", "which is malformed"),
         ("log: {promote: app,", "log: {promote: ap,", "has one stage"),
     ],
 )

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from orch23.model.fields import Problems
 from orch23.model.language import (
+    Address,
     Count,
     Document,
     Duration,
@@ -38,7 +39,7 @@ def _read_brief(at: Problems, key: str, brief: "BriefDocument") -> BriefLimits:
     limits = BriefLimits(**read_fields(brief, at.below(key)))
     if limits.head + limits.tail > limits.limit:
         message = f"`head` and `tail` are {limits.head + limits.tail} characters, over the limit of {limits.limit}"
-        at.add(key, "E856", message, "give `limit`, `head` and `tail` together")
+        at.add(key, "E856", message, f"write `limit: {limits.head + limits.tail}`, or smaller `head` and `tail`")
     return limits
 
 
@@ -170,9 +171,7 @@ class LLMDocument(Document):
     secrets: Literal["refuse", "redact"] = Key("redact", default="refuse").doc("""
         What happens to a request that contains a secret of this machine. refuse: it is not sent. redact: it is sent
         without the secret.""")
-    base_url: Annotated[Text | UnsetType, Meta(extra_json_schema={"format": "uri"})] = Key(
-        "http://127.0.0.1:11434/v1"
-    ).doc("The address of a compatible server.")
+    base_url: Address | UnsetType = Key("http://127.0.0.1:11434/v1").doc("The address of a compatible server.")
     endpoint_alias: Text | UnsetType = Key("our-server").doc("""
         A name that replaces the address in keys, so that a moved server does not change them.""")
     api: Literal["responses", "chat"] | UnsetType = Key("chat").doc("""
@@ -214,11 +213,10 @@ class LLMDocument(Document):
 def read_llm(llm: LLMDocument, owner: Problems) -> LLMStep:
     """Return the step; report missing and invalid settings."""
     at = owner.below("llm")
-    way = "write it here, or for all stages under `defaults.llm`"
     context = {} if llm.context is UNSET else read_fields(llm.context, at.below("context"))
     step = LLMStep(
-        provider=_needed(llm.provider, "provider", at, way),
-        model=_needed(llm.model, "model", at, way),
+        provider=_needed(llm.provider, "provider", at),
+        model=_needed(llm.model, "model", at),
         prompt=_needed(llm.prompt, "prompt", at) if llm.prompt is UNSET else at.path_at("prompt", llm.prompt) or "",
         states_max_tokens=llm.max_tokens is not UNSET,
         **context,
@@ -233,14 +231,13 @@ def read_llm(llm: LLMDocument, owner: Problems) -> LLMStep:
     if step.only_json and step.returns not in ("files", "json"):
         message = f"`only_json` needs `returns: files` or `json`, but it returns {step.returns}"
         at.add("only_json", "E856", message, "write `only_json: false`")
-    if step.base_url is not None and not step.base_url.startswith(("http://", "https://")):
-        at.add("base_url", "E812", f"`base_url` is `{step.base_url}`, which is not an http(s) URL")
     return step
 
 
-def _needed(value: str | UnsetType, key: str, at: Problems, hint: str | None = None) -> str:
+def _needed(value: str | UnsetType, key: str, at: Problems) -> str:
     if value is UNSET:
-        at.add("", "E810", f"`{key}` is missing", hint)
+        line = f"write it here, as in `{key}: {LLMDocument.declared[key].example}`"
+        at.add("", "E810", f"`{key}` is missing", f"{line}, or for all stages under `defaults.llm`")
         return ""
     return value
 

@@ -20,7 +20,7 @@ from orch23.language.pipeline_document import (
 )
 from orch23.language.reading import NodeSet, form_errors, has_valid_form
 from orch23.language.schema import dereference, pipeline_schema, published_schema, relaxed_schema, schema_of
-from orch23.language.schema_errors import language_errors
+from orch23.language.schema_errors import _OwnValidator, language_errors
 from orch23.language.stages import BuiltStage, make_stage
 from orch23.model.action import DEFAULT_LIMITS, StepLimits
 from orch23.model.fields import Problems
@@ -89,7 +89,7 @@ def test_documents_with_expressions_are_the_same_to_all_three(seed: int) -> None
     for document in broken_documents(seed, DOCUMENTS // DRIVES // 2, (*EXPRESSIONS, *ODD[:4])):
         found = language_errors(document, relaxed_schema())
         assert has_valid_form(document) == (found == ()), (found, document)
-        assert (language_errors(document, published_schema()) == ()) == (found == ()), (found, document)
+        assert _OwnValidator(published_schema()).is_valid(document) == (found == ()), (found, document)
         good += not found
     assert good > DOCUMENTS // DRIVES // 20
 

@@ -101,7 +101,7 @@ def test_all_bad_keys_are_reported_in_one_run():
     [
         ('{"tasks": {"a": 1}}', "is a mapping, not a list"),
         ('{"tasks": "abc"}', "is the string `abc`, not a list"),
-        ('{"tasks": null}', "is null, not a list"),
+        ('{"tasks": null}', "is empty (null), not a list"),
         ('{"tasks": true}', "is `true`, not a list"),
         ('{"tasks": 3}', "is `3`, not a list"),
         ('{"task": []}', "nothing is at `/tasks`"),

@@ -3,6 +3,7 @@
 import pytest
 
 from orch23.language.stage_fields import group_conflict, group_label, on_failure_conflict, read_group, read_item_group
+from orch23.load.pipeline import parse_pipeline
 from orch23.model.fields import Problems
 from orch23.model.pipeline import Foreach
 
@@ -22,9 +23,6 @@ WRONG = [("stages/s/promote", "E812")]
         ("g", "g", []),
         ("A_1.b-c", "A_1.b-c", []),
         ("x" * 64, "x" * 64, []),
-        ("x" * 65, None, WRONG),
-        (".g", None, WRONG),
-        ("a b", None, WRONG),
         ("together", None, WRONG),
     ],
 )
@@ -33,16 +31,19 @@ def test_a_stage_names_a_group_or_is_by_itself(value, group, problems) -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "found", "problems"),
-    [
-        ("each", (False, None), []),
-        ("together", (True, None), []),
-        ("g", (True, "g"), []),
-        ("a b", (False, None), WRONG),
-    ],
+    ("value", "found"),
+    [("each", (False, None)), ("together", (True, None)), ("g", (True, "g"))],
 )
-def test_the_items_of_a_foreach_are_together_or_in_a_group_or_each_by_itself(value, found, problems) -> None:
-    assert read(read_item_group, value) == (found, problems)
+def test_the_items_of_a_foreach_are_together_or_in_a_group_or_each_by_itself(value, found) -> None:
+    assert read_item_group(value) == found
+
+
+@pytest.mark.parametrize("name", ["x" * 65, ".g", "a b", ""])
+def test_a_name_of_a_group_is_checked(name: str) -> None:
+    for body in (f"promote: '{name}'", f"foreach: {{in: [a], promote: '{name}'}}"):
+        (error,) = parse_pipeline(f"version: 1\nstages:\n  s:\n    shell: x\n    {body}\n", "p.yaml").diagnostics
+        assert (error.code, error.location is not None) == ("E812", True)
+        assert "1 to 64 of A-Z" in str(error.hint)
 
 
 @pytest.mark.parametrize(

@@ -209,13 +209,20 @@ def test_render_may_be_a_mapping_or_a_path():
     assert built({"render": "t", "outputs": ["o"]}).step == RenderStep("t")
 
 
-@pytest.mark.parametrize(("value", "used"), [(51, 50), (-1, 0), (10**9, 50)])
+@pytest.mark.parametrize(("value", "used"), [(51, 50), (10**9, 50)])
 def test_a_retry_out_of_bounds_is_clamped_with_a_warning(value, used):
     for body in ({"retry": value}, {"retry": {"max": value}}):
         result = make_stage("s", {"shell": ["a"], **body})
         assert result.stage is not None
         assert result.stage.retry.max == used
         assert [(p.code, p.severity) for p in result.problems] == [("W801", Severity.WARNING)]
+
+
+@pytest.mark.parametrize("body", [{"retry": -1}, {"retry": {"max": -1}}])
+def test_a_negative_number_of_attempts_is_an_error_since_calls_are_paid_for(body):
+    result = make_stage("s", {"shell": ["a"], **body})
+    assert [(p.code, p.severity) for p in result.problems] == [("E812", Severity.ERROR)]
+    assert "the minimum is 0" in result.problems[0].message
 
 
 @pytest.mark.parametrize(

@@ -88,7 +88,7 @@ def test_the_corrected_line_is_shown_and_is_right(written: str, fixed: str) -> N
     [
         ("retry: twice", "write `retry: 2`. Attempts after the first"),
         ("retry: {max: two}", "write `max: 2`. Attempts after the first"),
-        ("retry: often", "write the number of attempts after the first, such as `retry: 2`, or a mapping"),
+        ("retry: often", "write it as in `retry: 3`. Attempts after the first"),
         ("retry: {max: 2, when: [fail]}", "did you mean `verify_failed` or `acceptance_failed`?"),
         ("retry: {max: 2, when: [always]}", "write one of them"),
     ],
