@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from orch23.language.pipeline_document import kinds_in, pipeline_form
+from orch23.model.diagnostic import fix_of_hint
 from orch23.model.digest import Json
 from orch23.model.fields import Problem
 from orch23.model.language import Document
@@ -26,7 +27,6 @@ _OF_SEVERAL: Final = frozenset({"E835", "E856"})
 CODES_OF_KEYS: Final = frozenset({"E810", "E814", "E855"})
 """Errors about missing or extra keys or entries. They do not depend on the values."""
 
-_SUGGESTED: Final = re.compile(r"did you mean `([^`]+)`\?")
 _OF_STEP: Final = re.compile(r"(?:did you mean )?`([^`]+)`(?:\? It)? is a key of `([^`]+)`: write it there")
 _MISSING: Final = re.compile(r"`([^`]+)` is missing")
 _STAGE: Final = re.compile("stages/[^/]*")
@@ -75,9 +75,8 @@ def meant_keys(found: "Iterable[SchemaError]") -> frozenset[tuple[str, str]]:
     meant: set[tuple[str, str]] = set()
     for one in found:
         hint = one.hint or "" if one.code == "E802" else ""
-        if (key := _SUGGESTED.fullmatch(hint)) is not None:
-            meant.add((one.path, key[1]))
-        elif (key := _OF_STEP.fullmatch(hint)) is not None:
+        meant.update((one.path, key) for key in (fix_of_hint("", hint) or ())[1:])
+        if (key := _OF_STEP.fullmatch(hint)) is not None:
             meant.add((f"{one.path}/{key[2]}", key[1]))
     return frozenset(meant)
 

@@ -11,8 +11,8 @@ from jsonschema import Draft7Validator, ValidationError
 from jsonschema.validators import extend
 from msgspec import Struct
 
-from orch23.language.unknown_keys import hint_of_place, hint_of_secret, meant_key
-from orch23.model.diagnostic import nearest_names, quoted_names
+from orch23.language.unknown_keys import hint_of_place, hint_of_secret, meant_keys
+from orch23.model.diagnostic import nearest_names, question, quoted_names
 from orch23.model.digest import Json
 from orch23.model.fields import BOOLEANS, describe_value
 from orch23.text.secret_patterns import is_secret_key
@@ -65,7 +65,8 @@ _UNITS = {"Length": "characters", "Items": "items", "Properties": "keys"}
 class SchemaError(Struct, frozen=True):
     """A broken rule: the path of the node, the key in it that is wrong or missing (if any), code, message and hint.
 
-    `write` is what to write in place of the key, or else of the node; empty if that is not known.
+    `write` is what to write in place of the key, or else of the node; empty if that is not known. `others` are further
+    readings, also of the key with its value; `otherwise` is the hint if `write` turns out wrong.
     """
 
     path: str
@@ -74,6 +75,8 @@ class SchemaError(Struct, frozen=True):
     message: str
     hint: str | None = None
     write: str = ""
+    otherwise: str | None = None
+    others: tuple[str, ...] = ()
 
 
 ExtraKeys: TypeAlias = Callable[[Mapping[str, Json], Mapping[str, Any]], Sequence[str]]
@@ -163,7 +166,7 @@ def _described(error: _Error, extra_keys: ExtraKeys, whole: Json) -> Iterator[Sc
             yield SchemaError(path, None, *_words(error))
 
 
-def _words(error: _Error) -> _Words:
+def _words(error: _Error) -> tuple[Any, ...]:
     rule: Any = error.validator_value
     match error.validator:
         case "type":
@@ -193,7 +196,7 @@ def _malformed(error: _Error) -> _Words:
     return code, message, f"write {write}" if write else form or _meaning(error), write
 
 
-def _unknown(error: _Error, key: str, whole: Json) -> _Words:
+def _unknown(error: _Error, key: str, whole: Json) -> tuple[Any, ...]:
     where = _in(error)
     if key in error.schema.get("x-later", ()):
         message = f"this version does not have `{key}`{where} yet"
@@ -205,21 +208,28 @@ def _unknown(error: _Error, key: str, whole: Json) -> _Words:
         return "E802", f"a secret may not be in a pipeline: `{_short(key)}`{where}", way, ""
     if whole is not None and (way := hint_of_place(key, path, error.instance, error.schema)):
         return "E802", f"unknown key `{_short(key)}`{where}", way, ""
-    meant = meant_key(key, known)
-    hint = f"did you mean `{meant}`?" if meant else f"known here: {quoted_names(known)}" if known else None
-    return "E802", f"unknown key `{_short(key)}`{where}", hint, meant
+    meant = meant_keys(key, known)
+    otherwise = f"known here: {quoted_names(known)}" if known else None
+    hint = question(meant) if meant else otherwise
+    return "E802", f"unknown key `{_short(key)}`{where}", hint, "".join(meant[:1]), otherwise, tuple(meant[1:])
 
 
-def _wrong_type(error: _Error, kinds: Sequence[str]) -> _Words:
+def _wrong_type(error: _Error, kinds: Sequence[str]) -> tuple[Any, ...]:
     wanted = " or ".join(_KINDS.get(kind, kind) for kind in kinds)
     message = f"{_name(error)} is {describe_value(error.instance)}; it must be {wanted}"
+    file = error.instance if list(error.absolute_path)[-2:] == ["foreach", "in"] else None
+    if isinstance(file, str) and _PLAIN.fullmatch(file) and _LIKE_A_PATH.search(file):
+        both = f"write `from: {file}` for the values in this file, or `in: [{file}]` for this one value"
+        otherwise = "`in` is a list of values; `from: FILE` reads them from a file"
+        return "E811", message, both, f"from: {file}", otherwise, (f"in: [{file}]",)
     form = error.schema.get("x-form")
     hint, write = _conversion(error.instance, kinds, form, _name(error).strip("`"))
     if write and "integer" in kinds:
         name = _name(error)
         text = f"`{name.strip('`')}: {write}`" if name.startswith("`") else f"`{write}`"
         hint = ". ".join(filter(None, (f"write {text}", _meaning(error))))
-    return "E811", message, hint or form or _meaning(error), write
+    meaning = form or _meaning(error)
+    return "E811", message, hint or meaning, write, meaning
 
 
 def _conversion(value: Json, kinds: Sequence[str], form: str | None, name: str) -> _Way:
@@ -264,16 +274,15 @@ def _not_allowed(error: _Error, allowed: Sequence[Json]) -> _Words:
     if not near and isinstance(value, str) and len(value) >= _SHORTEST_PART:
         near = [one for one in texts if value.lower() in one.lower()]
     listed = f"{'is' if len(allowed) == 1 else 'are'} {quoted_names(allowed)}"
-    hint = f"did you mean {' or '.join(f'`{one}`' for one in near)}?"
     return (
         "E812",
         f"{_name(error)} is {describe_value(value)}; allowed {listed}",
-        hint if near else f"write {'it' if len(allowed) == 1 else 'one of them'}",
+        question(near) if near else f"write {'it' if len(allowed) == 1 else 'one of them'}",
         near[0] if len(near) == 1 else "",
     )
 
 
-def _no_alternative(error: _Error) -> _Words:
+def _no_alternative(error: _Error) -> tuple[Any, ...]:
     value, branches = error.instance, [branch for branch in error.validator_value if isinstance(branch, Mapping)]
     keys = [branch["required"][0] for branch in branches if _is_one_key(branch)]
     if isinstance(value, Mapping) and len(keys) == len(branches):
@@ -297,7 +306,8 @@ def _is_misspelled(error: _Error) -> bool:
     known = error.schema.get("properties", {})
     if any(key in error.instance for key in keys):
         return False
-    return not {meant_key(name, known) for name in error.instance if name not in known}.isdisjoint(keys)
+    unknown = (name for name in error.instance if name not in known)
+    return not {one for name in unknown for one in meant_keys(name, known)}.isdisjoint(keys)
 
 
 def _is_one_key(branch: Mapping[str, Any]) -> bool:

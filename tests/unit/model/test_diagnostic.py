@@ -26,7 +26,7 @@ def test_the_comparisons_do_not_grow_with_the_product_of_unknown_and_known_words
 
     monkeypatch.setattr(difflib, "get_close_matches", counting)
     known = Suggestions(f"out/{n}.txt" for n in range(5000))
-    hints = [known.hint(f"in/{n}.txt") for n in range(5000)]
+    hints = [known.hint(f"ou/{n}.txt") for n in range(5000)]
     assert hints[0] is not None
     assert hints[-1] is None
     assert sum(compared) <= 20_000
