@@ -322,7 +322,9 @@ def unknown_target_error(plan: Plan, name: str, known: Sequence[str]) -> Diagnos
     message = f"no stage is named `{name}`"
     stages = (node for node in plan.nodes.values() if isinstance(node, Stage))
     maker = next((stage.name for stage in stages if name.removeprefix("./") in stage.outputs), None)
-    near = nearest_names(name, known) or ([] if maker else nearest_names(name, [plan.pipeline.file]))
+    near = nearest_names(name, [one for one in known if ("@" in one) == ("@" in name)]) or (
+        [] if maker else nearest_names(name, [plan.pipeline.file])
+    )
     if near:
         return Diagnostic("E823", message, hint=question(near), fix=(name, *near))
     if maker:
