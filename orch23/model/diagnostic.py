@@ -158,11 +158,6 @@ class Suggestions:
         self._known = sorted(set(known))
         self._comparisons_left = max(_MOST_COMPARISONS, len(self._known))
 
-    def hint(self, word: str) -> str | None:
-        """Return a hint that names the nearest known word, or None. The word itself is not suggested."""
-        near = self.nearest(word)
-        return question(near) if near else None
-
     def nearest(
         self, word: str, first: Sequence[str] = (), others: Iterable[str] = (), without: Iterable[str] = ()
     ) -> list[str]:

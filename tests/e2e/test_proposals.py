@@ -194,12 +194,14 @@ def test_another_mistake_does_not_hide_that_a_proposal_makes_a_cycle(project: Pr
     assert "there is the stage `check`" in shown.err
 
 
+@pytest.mark.slow
 def test_many_mistakes_are_tried_only_so_often(project: Project) -> None:
     stages = "".join(f"  s{n}x: {{need: [draft], shell: 'true'}}\n" for n in range(60))
     shown = project.write({**FILES, "pipeline.yaml": PIPELINE + stages}).run("validate")
     assert shown.err.count("did you mean `needs`?") == 39
 
 
+@pytest.mark.slow
 def test_a_large_pipeline_has_no_proposals_that_would_take_seconds_to_try(project: Project) -> None:
     big = PIPELINE.replace(CHECK, "need: [draft]") + "# " + "x" * 300_000 + "\n"
     assert "did you mean" not in project.write({**FILES, "pipeline.yaml": big}).run("validate").err
