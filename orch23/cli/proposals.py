@@ -10,13 +10,14 @@ from msgspec.structs import replace
 
 from orch23.cli.project_loading import ProjectSettings, check_stages, load_project
 from orch23.load.loaded import InvalidPipelineError
-from orch23.model.diagnostic import Diagnostic, question
+from orch23.model.diagnostic import Diagnostic, Location, question
 from orch23.model.errors import Orch23Error
 from orch23.report.diagnostics import edited_lines
 from orch23.store.project_store import ProjectStore
 
 # Copies that are tried for one error message, and the bytes of all of them: more would take seconds.
-_MOST_COPIES = 40
+_MOST_COPIES = 20
+_OLD_AND_NEW = 2
 _MOST_BYTES = 500_000
 
 
@@ -36,9 +37,11 @@ def with_proven_fixes(
     """
     file, text = next(iter(sources.items()))
     trials = _Trials(text, file, settings, store.for_one_moment())
-    return tuple(
-        trials.proven(one) if one.fix and one.location and one.location.file == file else one for one in diagnostics
-    )
+    fixed = [one for one in diagnostics if one.fix and one.location and one.location.file == file]
+    # Many equal mistakes are tried at once.
+    if len(fixed) > 1 and all(len(one.fix or ()) == _OLD_AND_NEW for one in fixed) and trials.hold_together(fixed):
+        return tuple(diagnostics)
+    return tuple(trials.proven(one) if one in fixed else one for one in diagnostics)
 
 
 class _Trials(Struct):
@@ -53,7 +56,7 @@ class _Trials(Struct):
     def proven(self, one: Diagnostic) -> Diagnostic:
         """Return a diagnostic with those readings of its fix that hold."""
         before, *readings = one.fix or ("",)
-        holding = [after for after in readings if self._holds(one, before, after)]
+        holding = [after for after in readings if self._holds(one, after)]
         if holding == readings:
             return one
         hint = one.hint or ""
@@ -63,18 +66,24 @@ class _Trials(Struct):
         other_hint = one.otherwise or rest.strip() or f"`orch23 help {one.code}` explains this error"
         return replace(one, hint=other_hint, fix=None)
 
-    def _holds(self, one: Diagnostic, before: str, after: str) -> bool:
-        lines, place = self.text.split("\n"), one.location
-        if place is None or place.line > len(lines):
-            return False
-        new = edited_lines(lines[place.line - 1], place, before, after)
-        original = self._checked(self.text) if new else None
-        copy = original and self._checked("\n".join([*lines[: place.line - 1], *new, *lines[place.line :]]))
-        if copy is None or original is None:
+    def hold_together(self, fixed: Sequence[Diagnostic]) -> bool:
+        """Return whether the pipeline has no error with all of these fixes."""
+        text = self.text
+        # The last one first: each leaves the places before it as they are.
+        for one in sorted(fixed, key=lambda one: one.location or Location("", 0, 0), reverse=True):
+            text = text and _edited(text, one, one.fix[-1] if one.fix else "")
+        checked = self._checked(text) if text else None
+        return checked is not None and not checked.found
+
+    def _holds(self, one: Diagnostic, after: str) -> bool:
+        text = _edited(self.text, one, after)
+        original = self._checked(self.text) if text else None
+        copy = original and self._checked(text)
+        if copy is None or original is None or one.location is None:
             return False
         same = (one.code, one.message, one.location)
         is_left = any((other.code, other.message, other.location) == same for other in copy.found)
-        return not (is_left or any(self._caused(copy, original, place.line)))
+        return not (is_left or any(self._caused(copy, original, one.location.line)))
 
     def _checked(self, text: str) -> _Checked | None:
         """Return what is wrong with a text; None if that would take too long."""
@@ -108,3 +117,12 @@ class _Trials(Struct):
         lines = self.text.split("\n")[first - 1 : last]
         indents = [len(text) - len(text.lstrip(" ")) for text in lines if text.strip()]
         return all(indent > indents[0] for indent in indents[1:])
+
+
+def _edited(text: str, one: Diagnostic, after: str) -> str:
+    """Return a text with a reading of a fix at its place; empty if the place does not have the text."""
+    lines, place, fix = text.split("\n"), one.location, one.fix
+    if place is None or fix is None or place.line > len(lines):
+        return ""
+    new = edited_lines(lines[place.line - 1], place, fix[0], after)
+    return "\n".join([*lines[: place.line - 1], *new, *lines[place.line :]]) if new else ""

@@ -198,7 +198,9 @@ def test_another_mistake_does_not_hide_that_a_proposal_makes_a_cycle(project: Pr
 def test_many_mistakes_are_tried_only_so_often(project: Project) -> None:
     stages = "".join(f"  s{n}x: {{need: [draft], shell: 'true'}}\n" for n in range(60))
     shown = project.write({**FILES, "pipeline.yaml": PIPELINE + stages}).run("validate")
-    assert shown.err.count("did you mean `needs`?") == 39
+    assert shown.err.count("did you mean `needs`?") == 50, "all are tried at once"
+    shown = project.write({"pipeline.yaml": PIPELINE + stages + "  bad: {frob: 1}\n"}).run("validate")
+    assert 10 < shown.err.count("did you mean `needs`?") < 20
 
 
 @pytest.mark.slow
