@@ -429,7 +429,8 @@ def unmet_error(condition: Condition, tree: VisibleFiles) -> Diagnostic:
     below = f"{condition.path.rstrip('/')}/**"
     files = sorted({*tree.matching(below), *(tree.links(below) if absent else ())})
     state = f"it is {'' if absent else 'not '}there"
-    hint = "no model was called; create or remove the file, or drop the condition"
+    way = "remove the file" if absent else "create the file, or build the stage that makes it"
+    hint = f"no model was called; {way}, or drop the condition"
     if folder:
         state = f"there is {join_first(files, _MOST_FILES)}" if absent else "there is no file"
     elif files and not absent:

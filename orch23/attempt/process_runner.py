@@ -223,7 +223,9 @@ class ProcessRunner(Struct, frozen=True, kw_only=True):
             case TimedOut(timeout_s=timeout_s):
                 self._note(command, None, timeout_s)
                 message = f"killed after {timeout_s:g} s"
-                late = Diagnostic("E304", message, hint="raise `timeout`, or make it faster", subject=self.stage.name)
+                # A model cannot raise the timeout; its users read another hint (`report.failures`).
+                hint = f"{'end every loop' if self.stage.step.asks_model else 'raise `timeout`'}, or make it faster"
+                late = Diagnostic("E304", message, hint=hint, subject=self.stage.name)
                 text = f"{self.redact(outcome.output.text)}\n{message}"
                 failed = command_failed("timeout", command, exit_code=None, output=text, diagnostics=(late,))
                 left = LeftoverFiles(outcome.written, outcome.removed)

@@ -18,7 +18,7 @@ from orch23.cli.console import Console, redirect_to_devnull
 from orch23.cli.declaration import NoSuchCommandError
 from orch23.cli.discovery import MARKER, PIPELINE_SUFFIXES, FoundProject, find_project
 from orch23.cli.group import COMMAND_NAMES, PROGRAM_NAME, orch23
-from orch23.model.diagnostic import Diagnostic, Location, Related, Severity, nearest_names
+from orch23.model.diagnostic import Diagnostic, Location, Related, Severity, nearest_names, question
 from orch23.model.errors import OS_ERROR_HINTS, BusyError, ExitCode, Orch23Error, SafetyError
 from orch23.model.paths import LOGS_FOLDER
 from orch23.model.plugins import plugin_error_of, used_plugins
@@ -94,6 +94,9 @@ def _usage(error: click.ClickException, console: Console, argv: Sequence[str]) -
     context = error.ctx if isinstance(error, click.UsageError) else None
     usage = f"{context.get_usage()}\n" if context is not None else ""
     hint = _usage_hint(error, console.here, argv)
+    if isinstance(error, click.NoSuchOption):
+        near = nearest_names(error.option_name, error.possibilities or ())
+        error = click.NoSuchOption(error.option_name, possibilities=near, ctx=error.ctx)
     Console().write_err(f"{usage}error: {visible(error.format_message())}\n  = help: {hint}\n")
     return ExitCode.USAGE
 
@@ -197,7 +200,7 @@ def _usage_hint(error: click.ClickException, here: Path, argv: Sequence[str]) ->
     words = ""
     if isinstance(error, NoSuchCommandError):
         near = _near_commands(error.name, context, here)
-        words = f"did you mean `{near[0]}`? " if near else ""
+        words = f"{question(near)} " if near else ""
     elif isinstance(error, click.NoSuchOption) and context is not None and context.parent is None:
         words = _meant_option(context, error.option_name, argv)
     elif isinstance(error, click.BadOptionUsage) and context is not None:

@@ -23,6 +23,8 @@ from orch23.decide.open_pipeline import (
     PlanningTools,
     PriorState,
     WholePriorState,
+    check_items,
+    check_plan,
     errors_of_sound_stages,
     open_pipeline,
 )
@@ -37,7 +39,7 @@ from orch23.model.digest import Json
 from orch23.model.errors import CorruptStateError, InvalidInputError, Orch23Error, UsageError
 from orch23.model.paths import match_any
 from orch23.model.pipeline import Pipeline, Stage
-from orch23.model.plan import CompileCache
+from orch23.model.plan import CompileCache, Plan
 from orch23.plan.nodes import writes_of
 from orch23.providers.registry import step_errors, unsupported_fields
 from orch23.snapshot.fast_path import StaleSnapshot
@@ -136,16 +138,39 @@ def open_project(settings: ProjectSettings, stale_snapshot: StaleSnapshot | None
         NotFoundError: the file does not exist.
     """
     store = open_store(settings.root, settings.meter)
-    # The index has loaded pipelines by the digest of their text: an unchanged one is not parsed again (ADR 31).
     try:
-        loaded = _load(settings, compiled=store.pipelines)
+        project = load_project(settings, store)
     except InvalidPipelineError as error:
-        raise _with_the_rest(error, store, _machinery(settings, store)[0]) from None
-    loaded = replace(loaded, warnings=(*loaded.warnings, *unknown_exit_code_prefixes(loaded.pipeline)))
-    project = _project(settings, loaded, store)
+        proven = _proven(error.diagnostics, settings, store, error.sources)
+        raise InvalidPipelineError(*proven, sources=error.sources, parsed=error.parsed) from None
     if stale_snapshot is None or (earlier := stages_before(stale_snapshot, store, project.pipeline)) is None:
         return project
     return replace(project, last_build=LastBuild(stale_snapshot, earlier.index), earlier=earlier)
+
+
+def load_project(settings: ProjectSettings, store: ProjectStore, text: str | None = None) -> Project:
+    """Return the project on a store with its pipeline loaded, with a text in place of that of its file if given.
+
+    Raises:
+        InvalidPipelineError: the pipeline has errors; with all of them.
+    """
+    # The index has loaded pipelines by the digest of their text: an unchanged one is not parsed again (ADR 31).
+    try:
+        loaded = _load(settings, text, store.pipelines if text is None else None)
+    except InvalidPipelineError as error:
+        raise _with_the_rest(error, store, _machinery(settings, store)[0]) from None
+    loaded = replace(loaded, warnings=(*loaded.warnings, *unknown_exit_code_prefixes(loaded.pipeline)))
+    return _project(settings, loaded, store)
+
+
+def _proven(
+    found: Sequence[Diagnostic], settings: ProjectSettings, store: ProjectStore, sources: Mapping[str, str]
+) -> tuple[Diagnostic, ...]:
+    if all(one.fix is None for one in found):
+        return tuple(found)
+    from orch23.cli.proposals import with_proven_fixes  # noqa: PLC0415 - only for errors
+
+    return with_proven_fixes(found, settings, store, sources)
 
 
 def open_partial(settings: ProjectSettings, stale_snapshot: StaleSnapshot) -> Project | None:
@@ -260,10 +285,12 @@ def _with_the_rest(error: InvalidPipelineError, store: ProjectStore, tools: Plan
 
 
 def noted_errors(project: Project, diagnostics: Sequence[Diagnostic]) -> tuple[Diagnostic, ...]:
-    """Return errors of the project's pipeline, with notes about vars that are set outside of it."""
+    """Return errors of the project's pipeline, with notes about vars that are set outside of it, and proven fixes."""
     from orch23.cli.error_report import with_var_notes  # noqa: PLC0415 - only for errors
 
-    return with_var_notes(diagnostics, project.loaded.origins, project.loaded.sources, project.pipeline.file)
+    sources = project.loaded.sources
+    noted = with_var_notes(diagnostics, project.loaded.origins, sources, project.pipeline.file)
+    return _proven(noted, project.settings, project.store, sources)
 
 
 def read_yaml(text: str) -> Json:
@@ -325,6 +352,27 @@ def _claims_of(project: Project) -> OtherPipelines:
 
     own_lock = lock_path(settings.root, project.pipeline.file)
     return OtherPipelines(settings.root, own_lock, declares, project.store.records)
+
+
+def check_stages(project: Project, notes: list[Diagnostic]) -> Plan:
+    """Check the plan of a pipeline, then the items of its lists; add warnings, and return the plan with the items.
+
+    Raises:
+        InvalidInputError: with all errors of the plan, or of the items.
+    """
+    plan = check_plan(project.pipeline, project.store, project.tools)
+    decider = check_items(plan, project.store, project.tools)
+    from orch23.attempt.stage_errors import errors_of_all_stages, resolved_stages, stage_warnings  # noqa: PLC0415 - only `validate` and errors need it
+    from orch23.decide.unmatched_inputs import has_patterns, unmatched_inputs  # noqa: PLC0415 - as above
+
+    with_patterns = resolved_stages(decider, has_patterns)
+    unmatched, warnings = unmatched_inputs(decider.state.plan, with_patterns, project.store.workspace)
+    notes += warnings
+    stages = [node for node in decider.state.plan.nodes.values() if isinstance(node, Stage)]
+    notes += stage_warnings(decider.state.plan, stages, project.store.workspace)
+    if errors := (*errors_of_all_stages(decider), *unmatched):
+        raise InvalidInputError(*errors)
+    return decider.state.plan
 
 
 def hidden_paths(project: Project) -> tuple[Path, ...]:

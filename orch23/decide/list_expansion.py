@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from orch23.checks.registry import available_checks
 from orch23.execute.registry import executors_of, missing_executor
-from orch23.model.diagnostic import Diagnostic, nearest_names
+from orch23.model.diagnostic import Diagnostic, did_you_mean, fix_of_hint
 from orch23.model.paths import match, match_any
 from orch23.model.pipeline import LOCAL_EXECUTOR, CheckStep, ForeachStage, Pipeline, Stage, written_path
 from orch23.model.plan import CompileCache, Plan
@@ -23,10 +23,12 @@ if TYPE_CHECKING:
 def unknown_check_error(pipeline: Pipeline, node: Node, place: tuple[str | int, ...], name: str) -> Diagnostic:
     """Return the error that a step of `verify` names a check that does not exist."""
     known = available_checks(pipeline.plugins)
-    close = nearest_names(name, list(known))
-    hint = f"did you mean `{close[0]}`?" if close else f"the checks are: {', '.join(sorted(known))}"
+    otherwise = f"the checks are: {', '.join(sorted(known))}"
+    hint = did_you_mean(name, known, otherwise)
     where = pipeline.locate_written(written_path(node, *place, "check"))
-    return Diagnostic("E828", f"no check is named `{name}`", where, hint)
+    return Diagnostic(
+        "E828", f"no check is named `{name}`", where, hint, fix=fix_of_hint(name, hint), otherwise=otherwise
+    )
 
 
 def unknown_executor_errors(pipeline: Pipeline) -> list[Diagnostic]:
@@ -39,10 +41,10 @@ def unknown_executor_errors(pipeline: Pipeline) -> list[Diagnostic]:
     found: list[Diagnostic] = []
     for place, name in named.items():
         if name not in known:
-            close = nearest_names(name, known)
-            hint = f"the executors are: {', '.join(known)}; a plugin that `plugins` names may have others"
-            hint = f"did you mean `{close[0]}`?" if close else hint
-            found.append(Diagnostic("E846", f"no executor is named `{name}`", pipeline.locate(*place), hint))
+            all_known = f"the executors are: {', '.join(known)}; a plugin that `plugins` names may have others"
+            hint = did_you_mean(name, known, all_known)
+            message, fix = f"no executor is named `{name}`", fix_of_hint(name, hint)
+            found.append(Diagnostic("E846", message, pipeline.locate(*place), hint, fix=fix, otherwise=all_known))
         elif (missing := missing_executor(name)) is not None:
             found.append(replace(missing, location=pipeline.locate(*place)))
     return found

@@ -30,7 +30,7 @@ from orch23.model.pipeline import CheckStep, ForeachStage, ModelChoice, Pipeline
 from orch23.model.plan import Plan, Resample, resample_of
 from orch23.model.record import LockFile, Record
 from orch23.plan.diagnostics import missing_inputs_errors, unmade_inputs_errors
-from orch23.plan.planner import unknown_needs_errors
+from orch23.plan.planner import build_plan, unknown_needs_errors
 from orch23.resolve.prompt_inputs import AuthorTexts
 from orch23.resolve.slices import YamlReader
 from orch23.steps.registry import is_llm
@@ -327,6 +327,8 @@ def errors_of_sound_stages(
     """
     problems = _without_plan(pipeline, tools, store)
     problems += unknown_needs_errors(pipeline, names)
+    # Other errors of the graph may be about stages that are left out.
+    problems += (one for one in build_plan(pipeline)[1] if one.code == "E820")
     made = tuple(text for text in unread if text and not text.isspace())
 
     def may_exist(path: str) -> bool:

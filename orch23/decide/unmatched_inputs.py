@@ -12,7 +12,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from orch23.model.diagnostic import Diagnostic, Location, Severity, nearest_names, quoted_names
+from orch23.model.diagnostic import Diagnostic, Location, Severity, nearest_names, question, quoted_names
 from orch23.model.paths import match, match_any, static_prefix
 from orch23.model.pipeline import ForeachStage, GlobInput, Pipeline, Stage, family_of, written_path
 from orch23.model.plan import Plan
@@ -60,8 +60,8 @@ def _problem(
     near = _similar(pattern, workspace)
     if near is not None and is_llm(stage.step) and not one.given:
         message = f"input `{pattern.text}` of stage `{stage.family}` matches no file, so the prompt would have no input"
-        return Diagnostic("E822", message, place, f"did you mean `{near}`?", fix=(pattern.text, near))
-    hint = f"did you mean `{near}`?" if near is not None else _hint(pattern, workspace)
+        return Diagnostic("E822", message, place, question((near,)), fix=(pattern.text, near))
+    hint = question((near,)) if near is not None else _hint(pattern, workspace)
     message = f"input `{pattern.text}` of stage `{stage.family}` matches no file"
     return Diagnostic(W_UNMATCHED, message, place, hint, Severity.WARNING)
 
@@ -147,7 +147,7 @@ def with_similar(problem: Diagnostic, path: str, workspace: Workspace) -> Diagno
     near = nearest_names(path, others)
     if not near or path in others or workspace.is_folder(path):
         return problem
-    return replace(problem, hint=f"did you mean `{near[0]}`?", fix=(path, near[0]))
+    return replace(problem, hint=question(near), fix=(path, *near), otherwise=problem.hint)
 
 
 def left_out_errors(pipeline: Pipeline, nodes: Iterable[Node], left_out: Mapping[str, str]) -> tuple[Diagnostic, ...]:

@@ -444,7 +444,7 @@ class Promotions(Struct, kw_only=True, dict=True):
         if end.problems:
             from orch23.attempt.stage_errors import for_author  # noqa: PLC0415 - only for failures
 
-            found = (for_author(self.committer.opened.pipeline, name, one) for one in end.problems)
+            found = (for_author(self.writer.opened.pipeline, name, one) for one in end.problems)
             end = replace(end, problems=tuple(found))
         self.outcomes[name] = end
         self.failed += end.status is StageStatus.FAILED

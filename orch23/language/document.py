@@ -324,7 +324,7 @@ class StageDocument(CommonDocument, OneOf):
         `true` or `false`, usually an expression of vars: `${{ vars.docs }}`. With `false`, the stage is skipped, as if
         it were not declared.""")
     needs: tuple[Annotated[str, item("The name of a stage.")], ...] = Key(
-        "[migrate]", default=(), elsewhere="depends depends_on after"
+        "[migrate]", default=(), elsewhere="depends depends_on after deps dependencies"
     ).doc("Stages that run before this one even if it reads none of their files.")
     inputs: tuple[InputEntry, ...] = Key(
         "['specs/app.md#Rules', 'src/**/*.py', {list: 'docs/**'}]",

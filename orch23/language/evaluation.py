@@ -10,7 +10,7 @@ import jinja2
 from jinja2 import nodes
 from msgspec import Struct
 
-from orch23.model.diagnostic import nearest_names, quoted_names
+from orch23.model.diagnostic import nearest_names, question, quoted_names
 from orch23.model.digest import Json
 from orch23.resolve.expression_syntax import UNKNOWN, UNKNOWN_MARK, EvaluationError, ExpressionValue, Unknown
 from orch23.resolve.template_limits import MAX_RENDERED_TEXT, refuse_undefined
@@ -57,14 +57,14 @@ def _undefined_name(name: str, members: frozenset[str], names: Mapping[str, Expr
     owner = next((one for one, value in names.items() if isinstance(value, Mapping) and name in value), None)
     near = [f"{owner}.{name}"] if owner else nearest_names(name, sorted(names))
     if near:
-        hint = f"did you mean `{near[0]}`?"
+        hint = question(near)
     elif name == "env":
         var = next(iter(sorted(members - {"*"})), "NAME")
         hint = f"an expression does not see the environment: declare `vars: {{{var}: VALUE}}`, write `vars.{var}`, and "
         hint += f"set it with `--set {var}=VALUE`"
     else:
         hint = f"known here: {quoted_names(sorted(names))}"
-    return EvaluationError(message, hint, E_UNDEFINED, name=name, near=near[0] if near else "")
+    return EvaluationError(message, hint, E_UNDEFINED, name=name, near=near[0] if len(near) == 1 else "")
 
 
 def _refuse(why: str) -> NoReturn:
@@ -81,14 +81,16 @@ def _undefined_error(
     for name, members in used.items():
         owner = names.get(name)
         if member and member in members and isinstance(owner, Mapping) and member not in owner:
-            near = next(iter(nearest_names(member, sorted(owner))), "")
+            near = nearest_names(member, sorted(owner))
             hint = _known_members(name, member, owner)
             if near:
-                hint = f"did you mean `{near}`? {hint}"
+                hint = f"{question(near)} {hint}"
             elif owner and name == "vars":
                 hint = f"{hint}: use one of these, or declare `{member}` there"
             message = f"`{name}` has no `{member}`"
-            return EvaluationError(message, hint, E_UNDEFINED, name=f"{name}.{member}", near=near)
+            return EvaluationError(
+                message, hint, E_UNDEFINED, name=f"{name}.{member}", near=near[0] if len(near) == 1 else ""
+            )
     return EvaluationError(message, hint, E_UNDEFINED)
 
 

@@ -74,7 +74,7 @@ def meant_keys(found: "Iterable[SchemaError]") -> frozenset[tuple[str, str]]:
     meant: set[tuple[str, str]] = set()
     for one in found:
         if one.code == "E802" and one.write:
-            meant.add((one.path, one.write))
+            meant.update((one.path, key) for key in (one.write, *one.others))
         elif (key := _OF_STEP.fullmatch(one.hint or "")) is not None:
             meant.add((f"{one.path}/{key[2]}", key[1]))
     return frozenset(meant)

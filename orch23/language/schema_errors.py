@@ -13,8 +13,8 @@ from jsonschema.validators import extend
 from msgspec import Struct
 from msgspec.structs import replace
 
-from orch23.language.unknown_keys import hint_of_place, hint_of_secret, meant_key
-from orch23.model.diagnostic import nearest_names, quoted_names
+from orch23.language.unknown_keys import hint_of_place, hint_of_secret, meant_keys
+from orch23.model.diagnostic import nearest_names, question, quoted_names
 from orch23.model.digest import Json
 from orch23.model.fields import BOOLEANS, QUOTED, describe_value
 from orch23.text.secret_patterns import is_secret_key
@@ -44,8 +44,8 @@ _BOUNDS = {
     "unevaluatedItems": "has items that the schema does not allow",
     "unevaluatedProperties": "has keys that the schema does not allow",
 }
-# Code, message, hint, and what to write in place of the value or key, or an empty text.
-_Words: TypeAlias = tuple[str, str, str | None, str]
+# Code, message, hint, and what to write in place of the value or key, or an empty text; then `otherwise` and `others`.
+_Words: TypeAlias = tuple[Any, ...]
 # A hint, and what to write.
 _Way: TypeAlias = tuple[str | None, str]
 
@@ -68,7 +68,8 @@ _UNITS = {"Length": "characters", "Items": "items", "Properties": "keys"}
 class SchemaError(Struct, frozen=True):
     """A broken rule: the path of the node, the key in it that is wrong or missing (if any), code, message and hint.
 
-    `write` is what to write in place of the key, or else of the node; empty if that is not known.
+    `write` is what to write in place of the key, or else of the node; empty if that is not known. `others` are further
+    readings, also of the key with its value; `otherwise` is the hint if `write` turns out wrong.
     """
 
     path: str
@@ -77,6 +78,8 @@ class SchemaError(Struct, frozen=True):
     message: str
     hint: str | None = None
     write: str = ""
+    otherwise: str | None = None
+    others: tuple[str, ...] = ()
 
 
 ExtraKeys: TypeAlias = Callable[[Mapping[str, Json], Mapping[str, Any]], Sequence[str]]
@@ -125,12 +128,18 @@ def _with_example(found: SchemaError, error: _Error, schema: Mapping[str, Any]) 
     for part in error.absolute_schema_path if schema else ():
         node = node[part]
         example = node.get("x-example", example) if isinstance(node, Mapping) else example
-    way, key = found.hint or "", example.partition(":")[0]
+    hint = _extended(found.hint, found, example, error)
+    other = _extended(found.otherwise, replace(found, write="", others=()), example, error) if found.write else None
+    return replace(found, hint=hint, otherwise=other)
+
+
+def _extended(hint: str | None, found: SchemaError, example: str, error: _Error) -> str | None:
+    way, key = hint or "", example.partition(":")[0]
     is_said = found.code in ("E802", "E810") and not way.startswith("known here")
     if example and found.write in ("", QUOTED) and not is_said and f"`{key}: " not in way and way[-1:] != '"':
         way = f"{f'{way}, ' if way else 'write it '}as in `{example}`"
-    parts = filter(None, (way, None if found.key or found.write[:1] == "[" else _meaning(error)))
-    return replace(found, hint=". ".join(parts).replace("?. ", "? ") or None)
+    is_meant = found.key or found.others or found.write[:1] == "["
+    return ". ".join(filter(None, (way, None if is_meant else _meaning(error)))).replace("?. ", "? ") or None
 
 
 def _undeclared(value: Mapping[str, Json], schema: Mapping[str, Any]) -> list[str]:
@@ -224,12 +233,19 @@ def _unknown(error: _Error, key: str, whole: Json) -> _Words:
         return "E802", f"a secret may not be in a pipeline: `{_short(key)}`{where}", way, ""
     if whole is not None and (way := hint_of_place(key, path, error.instance, error.schema)):
         return "E802", f"unknown key `{_short(key)}`{where}", way, ""
-    meant = meant_key(key, known)
-    hint = f"did you mean `{meant}`?" if meant else f"known here: {quoted_names(known)}" if known else None
-    return "E802", f"unknown key `{_short(key)}`{where}", hint, meant
+    meant = meant_keys(key, known)
+    otherwise = f"known here: {quoted_names(known)}" if known else None
+    hint = question(meant) if meant else otherwise
+    return "E802", f"unknown key `{_short(key)}`{where}", hint, "".join(meant[:1]), otherwise, tuple(meant[1:])
 
 
 def _wrong_type(error: _Error, kinds: Sequence[str], whole: Json) -> _Words:
+    file = error.instance if list(error.absolute_path)[-2:] == ["foreach", "in"] else None
+    if isinstance(file, str) and _PLAIN.fullmatch(file) and _LIKE_A_PATH.search(file):
+        message = f"{_name(error)} is {describe_value(file)}; it must be a list"
+        both = f"write `from: {file}` for the values in this file, or `in: [{file}]` for this one value"
+        otherwise = "`in` is a list of values; `from: FILE` reads them from a file"
+        return "E811", message, both, f"from: {file}", otherwise, (f"in: [{file}]",)
     wanted = " or ".join(_KINDS.get(kind, kind) for kind in kinds)
     found = describe_value(error.instance) + ", since `: ` begins one" * (_unquoted(error) is not None)
     # The rules of a user are not tried, only the type.
@@ -239,8 +255,9 @@ def _wrong_type(error: _Error, kinds: Sequence[str], whole: Json) -> _Words:
         if any(kind not in _KINDS or _INTEGERS.is_type(meant, kind) for kind in kinds)
         and (whole is None or _OwnValidator(error.schema).is_valid(meant))
     )
-    hint, write = next(ways, (error.schema.get("x-form"), ""))
-    return "E811", f"{_name(error)} is {found}; it must be {wanted}", hint, write
+    form = error.schema.get("x-form")
+    hint, write = next(ways, (form, ""))
+    return "E811", f"{_name(error)} is {found}; it must be {wanted}", hint, write, form
 
 
 def _conversions(error: _Error) -> Iterator[tuple[_Way, Json]]:
@@ -272,7 +289,7 @@ def _unquoted(error: _Error) -> str | None:
     """Return the text `a: b` of an entry of a list that YAML reads as a mapping, but is not one of the language."""
     is_pair = isinstance(error.instance, Mapping) and len(error.instance) == 1 and _name(error).startswith("item ")
     key, value = next(iter(error.instance.items())) if is_pair else ("", None)
-    is_text = isinstance(value, str | int | float) and not meant_key(key, error.schema.get("properties", {}))
+    is_text = isinstance(value, str | int | float) and not meant_keys(key, error.schema.get("properties", {}))
     return f"{key}: {value}" if is_text else None
 
 
@@ -304,11 +321,10 @@ def _not_allowed(error: _Error, allowed: Sequence[Json]) -> _Words:
     if not near and isinstance(value, str) and len(value) >= _SHORTEST_PART:
         near = [one for one in texts if value.lower() in one.lower()]
     listed = f"{'is' if len(allowed) == 1 else 'are'} {quoted_names(allowed)}"
-    hint = f"did you mean {' or '.join(f'`{one}`' for one in near)}?"
     return (
         "E812",
         f"{_name(error)} is {describe_value(value)}; allowed {listed}",
-        hint if near else None if len(allowed) == 1 else "write one of them",
+        question(near) if near else None if len(allowed) == 1 else "write one of them",
         near[0] if len(near) == 1 else "",
     )
 
@@ -337,7 +353,8 @@ def _is_misspelled(error: _Error) -> bool:
     known = error.schema.get("properties", {})
     if any(key in error.instance for key in keys):
         return False
-    return not {meant_key(name, known) for name in error.instance if name not in known}.isdisjoint(keys)
+    unknown = (name for name in error.instance if name not in known)
+    return not {one for name in unknown for one in meant_keys(name, known)}.isdisjoint(keys)
 
 
 def _is_one_key(branch: Mapping[str, Any]) -> bool:

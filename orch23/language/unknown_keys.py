@@ -9,14 +9,11 @@ from typing import Any, Final
 
 from orch23.language.document import StageDocument
 from orch23.language.schema import document_classes
-from orch23.model.diagnostic import nearest_names
+from orch23.model.diagnostic import nearest_names, question
 from orch23.model.digest import Json
 from orch23.model.language import keys_of
 from orch23.model.parsing import json_at
 from orch23.steps.registry import STEP_KINDS
-
-# The least similarity of two spellings, 0 to 1.
-_SURELY: Final = 0.75
 
 KEY_VARIABLES: Final = {
     "anthropic": "ANTHROPIC_API_KEY",
@@ -26,11 +23,10 @@ KEY_VARIABLES: Final = {
 """The environment variable that the key of a provider is read from. A test compares them with the providers' own."""
 
 
-def meant_key(key: str, known: Collection[str]) -> str:
-    """Return the known key that is probably meant, or an empty text."""
+def meant_keys(key: str, known: Collection[str]) -> list[str]:
+    """Return the known keys that may be meant."""
     # Before keys that are spelled alike: `deps` is not meant as `desc`.
-    elsewhere = (one for one in _keys_called(key) if one in known)
-    return next(elsewhere, "") or next(iter(nearest_names(key, sorted(known))), "")
+    return [one for one in _keys_called(key) if one in known] or nearest_names(key, sorted(known))
 
 
 def _keys_called(word: str) -> tuple[str, ...]:
@@ -77,8 +73,8 @@ def hint_of_place(key: str, path: Sequence[object], value: Mapping[str, Json], s
             return _hint_of_step(key, value, known)
         case ["stages", _, str(owner)] | ["defaults", str(owner)]:
             stage = keys_of(StageDocument)
-            meant = key if key in stage else _surely_meant(key, {*known, *stage})
-            if meant in {*stage} - {*known}:
+            meant = [key] if key in stage else meant_keys(key, {*known, *stage})
+            if meant and not set(meant) - {*stage}.difference(known):
                 return f"{_asked(key, meant)} is a key of the stage: write it next to `{owner}`"
     return ""
 
@@ -87,22 +83,14 @@ def _hint_of_step(key: str, value: Mapping[str, Json], known: Mapping[str, Any])
     steps = {kind: _keys(known[kind]) for kind in known if kind in STEP_KINDS}
     here = {kind: keys for kind, keys in steps.items() if kind in value}
     exact = next((kind for kind, keys in (here or steps).items() if key in keys), "")
-    meant = key if exact else _surely_meant(key, {*known, *(name for keys in here.values() for name in keys)})
-    owner = exact or next((kind for kind, keys in here.items() if meant in keys and meant not in known), "")
+    meant = [key] if exact else meant_keys(key, {*known, *(name for keys in here.values() for name in keys)})
+    fitting = (kind for kind, keys in here.items() if meant and not set(meant) - {*keys}.difference(known))
+    owner = exact or next(fitting, "")
     return f"{_asked(key, meant)} is a key of `{owner}`: write it there" if owner else ""
 
 
-def _surely_meant(key: str, known: Collection[str]) -> str:
-    """Return the key that is meant, if it is written almost like this one: keys of two mappings are many."""
-    from difflib import SequenceMatcher  # noqa: PLC0415 - only for misspelt words
-
-    meant = meant_key(key, known)
-    is_near = SequenceMatcher(None, key, meant).ratio() >= _SURELY
-    return meant if is_near or meant in _keys_called(key) else ""
-
-
-def _asked(key: str, meant: str) -> str:
-    return f"`{key}`" if key == meant else f"did you mean `{meant}`? It"
+def _asked(key: str, meant: Sequence[str]) -> str:
+    return f"`{key}`" if [key] == meant else f"{question(meant)} It"
 
 
 def _keys(node: Mapping[str, Any]) -> Collection[str]:

@@ -33,7 +33,16 @@ from orch23.load.stored_pipelines import stages_and_skipped, stored_pipelines
 from orch23.load.value_errors import brace_warnings, with_fix
 from orch23.load.yaml_errors import PIPELINE_LIMITS, decode_text, too_large_error
 from orch23.load.yaml_text import LazyLocations, ParsedText, parse_yaml
-from orch23.model.diagnostic import Diagnostic, Location, Severity, did_you_mean, errors, nearest_names, quoted_names
+from orch23.model.diagnostic import (
+    Diagnostic,
+    Location,
+    Severity,
+    did_you_mean,
+    errors,
+    nearest_names,
+    question,
+    quoted_names,
+)
 from orch23.model.digest import Digest, Json, digest_bytes
 from orch23.model.errors import NotFoundError
 from orch23.model.fields import Problem, Problems
@@ -141,7 +150,7 @@ def _missing_file(path: Path, name: str, root: Path) -> Diagnostic:
     place = Path(os.path.normpath(path))
     if near := _near(place) or _near(_in_similar_folder(place)) or _above(place, root):
         shown = near.relative_to(root).as_posix() if near.is_relative_to(root) else str(near)
-        return Diagnostic("E862", message, hint=f"did you mean `{shown}`?", fix=(str(place), str(near)))
+        return Diagnostic("E862", message, hint=question((shown,)), fix=(str(place), str(near)))
     found = sorted(one.name for one in place.parent.glob("*.y*ml") if one.is_file())[:_MOST_NAMED]
     have = f"the directory has {quoted_names(found)}" if found else "check the path"
     return Diagnostic("E862", message, hint=f"{have}, or create a pipeline with `orch23 init`")
@@ -257,8 +266,8 @@ def _form_diagnostics(parsed: ParsedText, found: "Sequence[SchemaError]") -> Ite
     for one in found:
         place = parsed.location_of(one.path, one.key)
         if place not in reported and not is_misspelt(one.code, one.path, one.message, meant):
-            problem = Diagnostic(one.code, one.message, place, one.hint)
-            yield with_fix(problem, parsed, one.write, "" if one.key else one.path)
+            problem = Diagnostic(one.code, one.message, place, one.hint, otherwise=one.otherwise)
+            yield with_fix(problem, parsed, (one.write, *one.others), "" if one.key else one.path)
 
 
 class _Plugins(Struct, frozen=True):
@@ -395,7 +404,7 @@ def _check_groups(read: Sequence[Stage | ForeachStage | SkippedStage], context: 
     for stage in read:
         group = stage.promote
         if group is not None and sizes[group] == 1 and not isinstance(stage, ForeachStage):
-            hint = did_you_mean(group, [other for other in sizes if other != group]) or "name it at a second stage"
+            hint = did_you_mean(group, sizes.keys() - {group}, "name it at a second stage")
             message = f"the promotion group `{group}` has one stage, so that it has no effect"
             context.report(Problem(f"stages/{stage.name}/promote", "W804", message, hint, Severity.WARNING))
 
@@ -414,5 +423,5 @@ def _check_pools(pools: Json, executors: Mapping[str, str], context: LoadContext
                 context.report(Problem(path, "E817", message, hint))
         if name not in pools:
             way = f"defined are {quoted_names(pools)}; add `{name}: 1` to" if pools else f"write `{name}: 1` under"
-            hint = did_you_mean(name, pools) or f"{way} `pools` at the top of the file"
-            context.report(Problem(path, "E816", f"the pool `{name}` is not defined", hint))
+            meant = did_you_mean(name, pools, f"{way} `pools` at the top of the file")
+            context.report(Problem(path, "E816", f"the pool `{name}` is not defined", meant))

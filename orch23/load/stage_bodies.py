@@ -35,7 +35,7 @@ from orch23.language.stages import at_source, make_stage, placed_stage, render_f
 from orch23.load.overrides import ModelOverrides, set_note
 from orch23.load.value_errors import at_name, with_fix
 from orch23.load.yaml_text import ParsedText
-from orch23.model.diagnostic import Diagnostic, Location, Related, Severity
+from orch23.model.diagnostic import Diagnostic, Location, Related, Severity, fix_of_hint
 from orch23.model.digest import Json
 from orch23.model.fields import Problem, Problems, given
 from orch23.model.language import language_of
@@ -84,10 +84,12 @@ class LoadContext(Struct):
             found = Diagnostic(
                 problem.code, problem.message, place, problem.hint, problem.severity, tuple(related), subject=subject
             )
+            if place is not None and place.length > 1:
+                found = replace(found, fix=fix_of_hint(self.parsed.text_at(place), problem.hint))
             if problem.name:
                 found = at_name(found, self.parsed.text, problem.name, problem.near)
             elif problem.near and "${{" not in str(node_at(self.parsed.tree, written)):
-                found = with_fix(found, self.parsed, problem.near, written)
+                found = with_fix(found, self.parsed, (problem.near,), written)
             self.diagnostics.append(found)
 
     def render(self, tree: Json, at: str, *, item: str | None = None, defer: bool = False) -> RenderedTree:

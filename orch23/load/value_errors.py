@@ -25,14 +25,20 @@ _ITEM = "item"
 _MOST_WARNINGS = 10
 
 
-def with_fix(found: Diagnostic, parsed: ParsedText, write: str, path: str) -> Diagnostic:
+def with_fix(found: Diagnostic, parsed: ParsedText, readings: tuple[str, ...], path: str) -> Diagnostic:
     """Return a diagnostic with what to write in place of the value at a path, or of a key if the path is empty.
+
+    A reading may have another key: then all replace the value with its key.
 
     A value of several lines has its first line underlined, and no change: a change is within a line.
     """
-    place = found.location
+    place, write = found.location, readings[0]
     if place is None or not write:
         return found
+    key = parsed.key_positions.get(path) if path else None
+    if key is not None and len(readings) > 1 and key.line == place.line and place.length > 1:
+        place = replace(place, column=key.column, length=place.column + place.length - key.column)
+        return replace(found, location=place, fix=(parsed.text_at(place), *readings))
     value = node_at(parsed.tree, path) if path else ""
     if write == QUOTED:
         end = parsed.positions[f"{path}/{next(iter(value))}"] if isinstance(value, Mapping) else place
@@ -51,7 +57,7 @@ def with_fix(found: Diagnostic, parsed: ParsedText, write: str, path: str) -> Di
         return replace(found, location=place, fix=(braces[1], write))
     # The location of a value of several lines has the length 1.
     if place.length > 1 or not isinstance(value, str) or len(value) <= 1:
-        return replace(found, fix=(parsed.text_at(place), write))
+        return replace(found, fix=(parsed.text_at(place), *readings))
     first = parsed.text.split("\n")[place.line - 1].rstrip()[place.column - 1 :]
     hint = found.hint
     if write.startswith("["):

@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
-from orch23.model.diagnostic import Diagnostic, Fix, Suggestions, nearest_names, quoted_names
+from orch23.model.diagnostic import Diagnostic, Fix, Suggestions, nearest_names, question, quoted_names
 from orch23.model.digest import FileEntry
 from orch23.model.errors import NotFoundError
 from orch23.model.paths import escape_pattern, is_glob, match, match_any, may_overlap
@@ -33,6 +33,7 @@ IsFolder: TypeAlias = Callable[[str], bool]
 Neighbours: TypeAlias = Callable[[str], Iterable[str]]
 """Return the paths that may be meant by one that does not exist, for suggestions."""
 _MOST_LISTED = 12
+_MOST_READINGS = 3
 
 
 def _literal_reads(plan: Plan) -> tuple[str, ...]:
@@ -153,13 +154,13 @@ class _MissingInputs(Struct, frozen=True, dict=True):
 
     def _missing(self, stage: Stage, where: Where, one: Input, makers: tuple[str, ...]) -> Diagnostic:
         name, path = stage.name, _path(one)
-        place, fix = self.plan.pipeline.place_in(stage, *where), None
+        place, fix, otherwise = self.plan.pipeline.place_in(stage, *where), None, None
         items = self.plan.chains.get(stage.chain.chain, ())[stage.chain.index + 1 :] if stage.chain is not None else ()
         later = next((item for item in items if item in makers), None)
         if later is None and (cycle := self._cycle(name, path, makers)) is not None:
             return cycle
         if later is None:
-            message, hint, fix = _missing_text(
+            message, hint, fix, otherwise = _missing_text(
                 self.plan.pipeline, stage, path, self.known_paths, self.neighbours, self._is_there
             )
         else:
@@ -172,7 +173,7 @@ class _MissingInputs(Struct, frozen=True, dict=True):
             literal = escape_pattern(whole)
             hint = f"`{whole}` means a part of the file `{path}`; for the file of this name, write `{literal}`"
             fix = (whole, literal)
-        return Diagnostic("E822", message, place, hint, fix=fix)
+        return Diagnostic("E822", message, place, hint, fix=fix, otherwise=otherwise)
 
 
 def unmade_inputs_errors(
@@ -198,23 +199,25 @@ def unmade_inputs_errors(
         if is_folder(path):
             found.append(_folder_error(pipeline, stage, where, one))
         elif _is_required(one):
-            message, hint, fix = _missing_text(pipeline, stage, path, known, neighbours, exists_or_is_made)
-            found.append(Diagnostic("E822", message, pipeline.place_in(stage, *where), hint, fix=fix))
+            message, hint, fix, otherwise = _missing_text(pipeline, stage, path, known, neighbours, exists_or_is_made)
+            place = pipeline.place_in(stage, *where)
+            found.append(Diagnostic("E822", message, place, hint, fix=fix, otherwise=otherwise))
     return tuple(found)
 
 
 def _missing_text(
     pipeline: Pipeline, stage: Stage, path: str, known: Suggestions, neighbours: Neighbours, is_there: IsFolder
-) -> tuple[str, str, Fix | None]:
+) -> tuple[str, str, Fix | None, str | None]:
+    """Return the message about an input that does not exist, its hint, its fix, and the hint without the fix."""
     message = f"input `{path}` of stage `{stage.name}` does not exist, and no stage makes it"
     skipped = next((one for one in pipeline.skipped if any(may_overlap(w, path) for w in one.writes)), None)
     if skipped is not None:
-        return message, f"`{skipped.name}`, which makes it, is skipped: give this stage the same `if`", None
+        return message, f"`{skipped.name}`, which makes it, is skipped: give this stage the same `if`", None, None
     if (words := _words(path, is_there)) is not None:
         hint = f"did you mean {' and '.join(f'`{word}`' for word in words)}? Write each as an entry of its own"
-        return message, hint, (path, ", ".join(words))
+        return message, hint, (path, ", ".join(words)), None
     if (joined := _joined_output(pipeline, path)) is not None:
-        return message, joined, None
+        return message, joined, None, None
     # Not what the stage makes itself: as its input, that would be a cycle.
     own = writes_of(stage)
     others = sorted(one for one in neighbours(path) if not match_any(own, one.rstrip("/")))
@@ -222,14 +225,15 @@ def _missing_text(
     here = [one for one in others if posixpath.dirname(one.rstrip("/")) == folder and one != path]
     base = path.rstrip("/").rpartition("/")[2]
     # The path itself may be known, as an output of a stage that runs later.
-    same = [one for one in others if one != path and one.rstrip("/").rpartition("/")[2] == base]
-    if near := same[:1] or known.nearest(path, here, others, without=own):
-        return message, f"did you mean `{near[0]}`?", (path, near[0])
+    same = dict.fromkeys(one for one in others if one != path and one.rstrip("/").rpartition("/")[2] == base)
     what = "`outputs` of the stage that makes it"
-    if path.endswith("/"):
-        return message, f"create it, add it to {what}, or write `{path}**`, which may match no file", None
-    may_be_missing = f"`{{path: {path}, optional: true}}`"
-    return message, f"create it, or add it to {what}; if it may be missing, write {may_be_missing}", None
+    otherwise = f"create it, add it to {what}, or write `{path}**`, which may match no file"
+    if not path.endswith("/"):
+        may_be_missing = f"`{{path: {path}, optional: true}}`"
+        otherwise = f"create it, or add it to {what}; if it may be missing, write {may_be_missing}"
+    if near := list(same)[:_MOST_READINGS] or known.nearest(path, here, others, without=own):
+        return message, question(near), (path, *near), otherwise
+    return message, otherwise, None, None
 
 
 def _words(path: str, is_there: Callable[[str], bool]) -> list[str] | None:
@@ -300,14 +304,16 @@ def unknown_need_error(pipeline: Pipeline, node: Node, position: int, need: str,
     name, wanted = node.name, need.removesuffix("[*]")
     stages = [one for one in pipeline.stages if isinstance(one, Stage)] if "." in wanted or "/" in wanted else []
     maker = next((one.name for one in stages if wanted.removeprefix("./") in one.outputs), None)
-    near = [maker] if maker else known.nearest(wanted)
-    hint = f"did you mean `{near[0]}`?" if near else _listed([one.name for one in pipeline.stages if one.name != name])
+    near = [maker] if maker else known.nearest(wanted, without=(name, family_of(name)))
+    near = [one for one in near if ("@" in one) == ("@" in wanted)]
+    otherwise = _listed([one.name for one in pipeline.stages if one.name != family_of(name)])
     return Diagnostic(
         "E827" if "@" in wanted else "E823",
         f"stage `{name}` needs `{wanted}`, which is not a stage of this pipeline",
         pipeline.place_in(node, "needs", position),
-        f"`{wanted}` is made by `{maker}`: write `{maker}`" if maker else hint,
-        fix=(wanted, near[0]) if near else None,
+        f"`{wanted}` is made by `{maker}`: write `{maker}`" if maker else question(near) if near else otherwise,
+        fix=(wanted, *near) if near else None,
+        otherwise=otherwise,
     )
 
 
@@ -316,9 +322,11 @@ def unknown_target_error(plan: Plan, name: str, known: Sequence[str]) -> Diagnos
     message = f"no stage is named `{name}`"
     stages = (node for node in plan.nodes.values() if isinstance(node, Stage))
     maker = next((stage.name for stage in stages if name.removeprefix("./") in stage.outputs), None)
-    near = nearest_names(name, known) or ([] if maker else nearest_names(name, [plan.pipeline.file]))
+    near = nearest_names(name, [one for one in known if ("@" in one) == ("@" in name)]) or (
+        [] if maker else nearest_names(name, [plan.pipeline.file])
+    )
     if near:
-        return Diagnostic("E823", message, hint=f"did you mean `{near[0]}`?", fix=(name, near[0]))
+        return Diagnostic("E823", message, hint=question(near), fix=(name, *near))
     if maker:
         hint = f"`{name}` is an output of the stage `{maker}`: name that stage"
         return Diagnostic("E823", message, hint=hint, fix=(name, maker))

@@ -290,7 +290,8 @@ def library_errors(library: str, module: str = "") -> list[Diagnostic]:
 
 def nearest_hint(name: str, known: Sequence[str]) -> str:
     """Return a hint with the nearest of the known names, or with all of them."""
-    return did_you_mean(name, known) or f"use one of: {', '.join(known)}"
+    otherwise = f"use one of: {', '.join(known)}"
+    return did_you_mean(name, known, otherwise) or otherwise
 
 
 def seed_of(request: Request) -> Mapping[str, Json]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
-from orch23.model.diagnostic import Diagnostic
+from orch23.model.diagnostic import Diagnostic, fix_of_hint
 from orch23.model.digest import Json
 from orch23.model.errors import ConfigurationError, ConsentError, InvalidInputError
 from orch23.model.llm import OnTruncated
@@ -280,7 +280,7 @@ def _unknown(name: str, plugins: tuple[str, ...]) -> Diagnostic:
         missing: Diagnostic = _features().missing_feature(_features().PROVIDERS[name])
         return missing
     hint = nearest_hint(name, sorted((*_installed(), *_of_plugins(plugins))))
-    return Diagnostic("E405", f"there is no provider `{name}`", hint=hint)
+    return Diagnostic("E405", f"there is no provider `{name}`", hint=hint, fix=fix_of_hint(name, hint))
 
 
 def _unsupported(name: str, provider: str) -> Diagnostic:

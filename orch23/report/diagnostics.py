@@ -26,7 +26,7 @@ _MAX_TEXT = 1_600
 # Texts that need no quotes in YAML, also in a list; and texts that need no escapes between quotes.
 _NAME = r"[\w./+-][\w./@+*?-]*(?:#[\w./-]+)?"
 _SCALAR = rf"(?:\"(?:[^\"\\]|\\.)*\"|{_NAME})"
-_PLAIN = re.compile(rf" +|{_SCALAR}(?:, {_NAME})*|\[{_SCALAR}(?:, {_NAME})*\]")
+_PLAIN = re.compile(rf" +|(?:\w+: )?(?:{_SCALAR}(?:, {_NAME})*|\[{_SCALAR}(?:, {_NAME})*\])")
 _QUOTABLE = re.compile(r"[^'\"\\]*")
 _TONES: Mapping[Severity, Tone] = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.NOTE: "note"}
 
@@ -139,28 +139,35 @@ def _excerpt(place: Location, label: str, sources: Mapping[str, Sequence[str]], 
 
 
 def _fixed(place: Location, fix: Fix, sources: Mapping[str, Sequence[str]], width: int, paint: _Paint) -> list[str]:
-    """Return the source line of a place before and after a fix; nothing if the place does not have the text."""
+    """Return the source line of a place before and after each reading of a fix; nothing without the text."""
     old = _line(place, sources)
-    if old is None:
+    before, *readings = fix
+    changed = [] if old is None else [edited_lines(old, place, before, after) for after in readings]
+    if old is None or not all(changed) or any(len(line) > MAX_WIDTH for lines in ([old], *changed) for line in lines):
         return []
-    before, after = fix
+    number = str(place.line).rjust(width)
+    at = old.find(before, place.column - 1)
+    lines = [f"{' ' * width} {paint('|', 'frame')}"]
+    for new in changed:
+        shown = f"{old[:at]}{_show_tabs(before)}{old[at + len(before) :]}"
+        lines.append(f"{paint(number, 'frame')} {paint('-', 'bad')} {visible(shown)}")
+        lines += [f"{paint(number, 'frame')} {paint('+', 'good')} {visible(line)}" for line in new]
+    return lines
+
+
+def edited_lines(old: str, place: Location, before: str, after: str) -> list[str]:
+    """Return what a line becomes if a text at a place is replaced by another; nothing without the text."""
     begin = place.column - 1
     at = old.find(before, begin, begin + max(place.length, len(before)))
-    new = f"{old[:at]}{after}{old[at + len(before) :]}"
     is_yaml = _PLAIN.fullmatch(after) or (old[begin : begin + 1] in ("'", '"') and _QUOTABLE.fullmatch(after))
-    if at < 0 or not is_yaml or max(len(old), len(new)) > MAX_WIDTH:
+    if at < 0 or not is_yaml:
         return []
     if ", " in after and not after.startswith("[") and old[:at].strip(" '\"") == "-":
         # In a list with a line for each entry, each word becomes an entry.
         start, end = old[:at].rstrip("'\""), old[at + len(before) :].lstrip("'\"")
-        new = "\n".join(f"{start}{word}" for word in after.split(", ")) + end
-    number = str(place.line).rjust(width)
-    shown = f"{old[:at]}{_show_tabs(before)}{old[at + len(before) :]}"
-    return [
-        f"{' ' * width} {paint('|', 'frame')}",
-        f"{paint(number, 'frame')} {paint('-', 'bad')} {visible(shown)}",
-        *(f"{paint(number, 'frame')} {paint('+', 'good')} {visible(line)}" for line in new.split("\n")),
-    ]
+        lines = [f"{start}{word}" for word in after.split(", ")]
+        return [*lines[:-1], f"{lines[-1]}{end}"]
+    return [f"{old[:at]}{after}{old[at + len(before) :]}"]
 
 
 def _show_tabs(text: str) -> str:
@@ -207,7 +214,8 @@ def diagnostic_document(one: Diagnostic) -> dict[str, Json]:
         "subject": one.subject,
         "location": _place(one.location),
         "hint": one.hint,
-        "fix": None if one.fix is None else {"old": one.fix[0], "new": one.fix[1]},
+        # Several readings are for a person to choose from.
+        "fix": dict(zip(("old", "new"), one.fix, strict=True)) if one.fix and not one.fix[2:] else None,
         "related": [{"message": related.message, "location": _place(related.location)} for related in one.related],
     }
 

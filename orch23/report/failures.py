@@ -63,12 +63,13 @@ _EXITS = ("exit", "return")
 
 
 def next_step(
-    name: str, ended: StageFinished, kind: str, command: Callable[..., str], start: str, *, is_whole: bool
+    name: str, ended: StageFinished, kind: str, command: Callable[..., str], start: str | None, *, is_whole: bool
 ) -> str:
     """Return what to do after a stage failed, in one line.
 
-    `command` returns the command line of a command of orch23. `start` is that of pytest without the test, or empty.
-    `is_whole` is whether the whole output is shown.
+    `command` returns the command line of a command of orch23. `start` is that of pytest without the test, or empty;
+    None if files that the stage got are in the store alone, so that no command finds them. `is_whole` is whether the
+    whole output is shown.
     """
     if ended.paths:
         discard = command("build", "--overwrite-edited")
@@ -164,7 +165,7 @@ def start_of_pytest(pipeline: Pipeline, name: str) -> str:
     return f"{folder}{'' if path == '.' else f'PYTHONPATH={shlex.quote(path)} '}{_PYTEST}"
 
 
-def _rerun(ended: StageFinished, test: EventProblem, start: str) -> str:
+def _rerun(ended: StageFinished, test: EventProblem, start: str | None) -> str:
     if not start or not ended.command.startswith(_PYTEST):
         return ""
     return f"; `{visible(start)}{visible(shlex.quote(test.subject or ''))}` runs this test alone"
@@ -221,6 +222,16 @@ def hidden_reasons(events: Iterable[Event]) -> str:
 
 
 _VAR = re.compile(r"\$\{\{\s*vars\.(\w+)\s*\}\}")
+_VARS = lazy_pattern(r"\bvars\.(\w+)")
+
+
+def timeout_hint(pipeline: Pipeline, name: str, source: Callable[[str], str]) -> str:
+    """Return what to do about a process of a stage that took too long. `source` returns the text of a file."""
+    place = pipeline.locate_written(f"stages/{family_of(name)}/timeout")
+    written = _text_at(source(place.file), place) if place else ""
+    ways = [f"`vars.{var}`, as with `--set {var}=VALUE`" for var in dict.fromkeys(_VARS.findall(written))]
+    raised = " or ".join(ways or ["`timeout`"])
+    return f"correct what does not end, such as a loop, or make it faster; else raise {raised}"
 
 
 def model_places(pipeline: Pipeline, name: str, place: Location, source: str) -> tuple[Related, ...]:

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any, Final
 
-from orch23.model.diagnostic import Diagnostic, nearest_names
+from orch23.model.diagnostic import Diagnostic, did_you_mean
 from orch23.model.errors import UsageError
 from orch23.model.plugins import LazyMapping, Registry, load_object, type_validator
 
@@ -60,6 +60,5 @@ def format_of(name: str, plugins: tuple[str, ...]) -> "Format":
     if name in formats:
         found: Format = formats[name]
         return found
-    close = nearest_names(name, list(formats))
-    hint = f"did you mean `{close[0]}`?" if close else f"the formats are {', '.join(formats)}"
+    hint = did_you_mean(name, formats, f"the formats are {', '.join(formats)}")
     raise UsageError(Diagnostic("E641", f"there is no output format `{name}`", hint=hint))

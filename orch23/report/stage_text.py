@@ -210,7 +210,7 @@ def _failed(
     else:
         lines += _result(end, excerpt)
         lines += [f"  | {line}" for line in shown] if excerpt else []
-        lines += _hints(pipeline, end, excerpt, is_shell=kind == "shell")
+        lines += _hints(pipeline, end, excerpt, source, is_shell=kind == "shell")
     lines += [f"  {line}" for line in end.earlier]
     lines += _recorded(pipeline, end)
     if end.data.cause:
@@ -218,7 +218,7 @@ def _failed(
         lines += cause_lines(pipeline, end.name, end.data.cause, style, explained)
     if attempts or end.data.paths:
         # The files that it tested may be in the store alone.
-        start = start_of_pytest(pipeline, end.name) if kind == "pytest" and has_files else ""
+        start = (start_of_pytest(pipeline, end.name) if kind == "pytest" else "") if has_files else None
         step = next_step(end.name, end.data, kind, partial(_command, pipeline), start, is_whole=shown == printed)
         lines.append(f"  next: {step}")
     return "\n".join(lines) + "\n"
@@ -246,7 +246,7 @@ def _problems(pipeline: Pipeline, end: FinishedStage, source: ReadSource) -> lis
             one.hint,
             related=_related(pipeline, end, one, source),
             subject=one.subject,
-            fix=(one.fix[0], one.fix[-1]) if one.fix else None,
+            fix=tuple(one.fix) if one.fix else None,
         )
         for one in end.data.problems
     ]
@@ -338,12 +338,16 @@ def _repeats(pipeline: Pipeline, name: str) -> bool:
     return stage is not None and is_llm(stage.step) and adapter_for(stage.step).repeats
 
 
-def _hints(pipeline: Pipeline, end: FinishedStage, excerpt: str, *, is_shell: bool) -> list[str]:
+def _hints(pipeline: Pipeline, end: FinishedStage, excerpt: str, source: ReadSource, *, is_shell: bool) -> list[str]:
     # A hint that the excerpt contains is not repeated, and one code has one hint for all its errors.
     hints: dict[str, str] = {}
     for one in end.data.problems:
         if one.hint and f"[{one.code}]" not in excerpt and not (end.data.cause and one.code in _EXPLAINED):
             hints.setdefault(one.code, one.hint)
+    if any(one.code == "E304" for one in end.data.problems):
+        from orch23.report.failures import timeout_hint  # noqa: PLC0415 - only for failures
+
+        hints["E304"] = timeout_hint(pipeline, end.name, source)
     lines = [f"  = {visible(f'{code}: {hint}')}" for code, hint in hints.items()]
     if is_shell and not excerpt and not end.data.cause and end.data.exit_code is not UNSET:
         from orch23.report.failures import place_of_verification, trace_hint  # noqa: PLC0415 - only for failures

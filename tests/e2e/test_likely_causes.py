@@ -91,7 +91,7 @@ def test_a_module_below_src_needs_the_path(project: Project) -> None:
 @pytest.mark.slow
 def test_a_timeout_or_a_limit_is_an_error_with_its_key_and_no_likely_cause(project: Project) -> None:
     late = failed(project, "  a:\n    timeout: 1s\n    shell: sleep 1.2\n").err
-    assert "  = E304: raise `timeout`, or make it faster\n" in late
+    assert "  = E304: correct what does not end, such as a loop, or make it faster; else raise `timeout`\n" in late
     take = 'python -c "import time; x = bytearray(90 << 20); time.sleep(0.6)"'
     large = failed(project, f"  a:\n    limits: {{memory: 64MiB}}\n    shell: {take}\n").err
     assert "67108864 bytes of memory (`limits.memory`)" in large

@@ -3,7 +3,6 @@
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 
-from orch23.attempt.stage_errors import stage_warnings
 from orch23.cli.author_data import check_input_schemas
 from orch23.cli.consent import Consent, grants_text, needed_grants
 from orch23.cli.console import Console
@@ -14,9 +13,8 @@ from orch23.cli.opening import (
     texts_of,
 )
 from orch23.cli.parameters import PipelineArguments
-from orch23.cli.project_loading import Project, noted_errors, open_for_reading
+from orch23.cli.project_loading import Project, check_stages, noted_errors, open_for_reading
 from orch23.decide.dry_run import preview
-from orch23.decide.open_pipeline import check_items, check_plan
 from orch23.decide.ownership import check_left_out
 from orch23.engine.foreseen_failures import foreseen_failures
 from orch23.load.loaded import InvalidPipelineError
@@ -58,7 +56,7 @@ def _validated(console: Console, args: PipelineArguments) -> tuple[str, Sequence
     notes: list[Diagnostic] = []
     plans: list[Plan] = []
     for check in (
-        partial(_check_stages, project, notes, plans),
+        partial(_check_project, project, notes, plans),
         partial(check_input_schemas, project.pipeline, project.store.workspace, project.tools.sources),
     ):
         try:
@@ -104,25 +102,9 @@ def _foreseen_warnings(project: Project, nodes: Collection[Stage | ForeachStage]
         return ()
 
 
-def _check_stages(project: Project, notes: list[Diagnostic], plans: list[Plan]) -> None:
-    """Check the plan of a pipeline, then the items of its lists; add warnings, and the plan with the items.
-
-    Raises all errors of the plan, or of the items.
-    """
+def _check_project(project: Project, notes: list[Diagnostic], plans: list[Plan]) -> None:
     check_left_out(project.git, project.pipeline, project.pipeline.stages)
-    plan = check_plan(project.pipeline, project.store, project.tools)
-    decider = check_items(plan, project.store, project.tools)
-    from orch23.attempt.stage_errors import errors_of_all_stages, resolved_stages  # noqa: PLC0415 - only `validate` needs it
-    from orch23.decide.unmatched_inputs import has_patterns, unmatched_inputs  # noqa: PLC0415 - as above
-
-    plans.append(decider.state.plan)
-    with_patterns = resolved_stages(decider, has_patterns)
-    unmatched, warnings = unmatched_inputs(decider.state.plan, with_patterns, project.store.workspace)
-    notes += warnings
-    stages = [node for node in decider.state.plan.nodes.values() if isinstance(node, Stage)]
-    notes += stage_warnings(decider.state.plan, stages, project.store.workspace)
-    if errors := (*errors_of_all_stages(decider), *unmatched):
-        raise InvalidInputError(*errors)
+    plans.append(check_stages(project, notes))
 
 
 def _write_errors(

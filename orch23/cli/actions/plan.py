@@ -24,7 +24,7 @@ from orch23.cli.opening import (
     used_cache,
 )
 from orch23.cli.parameters import GivenOptions, PipelineArguments
-from orch23.cli.project_loading import Project, open_for_reading, usual_executor
+from orch23.cli.project_loading import Project, noted_errors, open_for_reading, usual_executor
 from orch23.decide.decisions import DecidedStage
 from orch23.decide.dependency_index import OutdatedIndexError
 from orch23.decide.dry_run import Preview, preview
@@ -368,6 +368,7 @@ def _with_errors(view: PlanView, project: Project, seen: Preview) -> PlanView:
     acting = (one for one in seen.decided_stages.values() if isinstance(one.decision, Run | Maybe | VerifyOnly))
     if found := stage_warnings(seen.plan, [one.resolved.stage for one in acting], project.store.workspace):
         view = _with_more_warnings(view, project, found)
+    errors = noted_errors(project, errors)
     return replace(view, errors=errors, sources={**view.sources, **texts_of(project, errors)}) if errors else view
 
 

@@ -11,7 +11,7 @@ from orch23.cli.console import Console
 from orch23.cli.group import COMMAND_NAMES
 from orch23.cli.pages import diagnostic_codes, find_page, page_names, page_titles
 from orch23.features.authoring.pipelines import named_plugins
-from orch23.model.diagnostic import Diagnostic, nearest_names
+from orch23.model.diagnostic import Diagnostic, nearest_names, question
 from orch23.model.errors import InvalidInputError, NotFoundError
 from orch23.model.plugins import plugin_codes
 
@@ -59,7 +59,7 @@ def _hint(topic: str, codes: Collection[str]) -> str:
         return "the pages of orch23 are missing: install orch23 again"
     near = nearest_names(topic, COMMAND_NAMES) or nearest_names(topic, page_names())
     if near and not any(map(str.isdigit, topic)):
-        return f"did you mean `orch23 help {near[0]}`?"
+        return question([f"orch23 help {one}" for one in near])
     code = topic.upper()
     close = [one for one in codes if one.startswith(code)][:_NEAREST]
     close = close or difflib.get_close_matches(code, codes, n=_NEAREST)

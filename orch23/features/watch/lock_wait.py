@@ -1,4 +1,4 @@
-"""Wait until another command releases the build lock, for `watch` and `--wait-lock` (ADR 81)."""
+"""Wait until another command releases the build lock, for `watch` and `--wait-lock` (ADR 79)."""
 
 import contextlib
 import fcntl

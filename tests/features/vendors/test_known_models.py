@@ -5,7 +5,7 @@ from orch23.model.diagnostic import Diagnostic
 from orch23.providers.faults import TransportError, status_error
 
 
-def refused(said: str = "The model `gpt-9` does not exist") -> TransportError:
+def refused(said: str = "The model `gtp-5` does not exist") -> TransportError:
     return status_error("http://x/v1", 404, said)
 
 
@@ -23,7 +23,7 @@ def test_the_nearest_model_and_the_others_are_named() -> None:
 def test_the_nearest_model_comes_first_and_is_the_fix() -> None:
     found = with_known_models(refused(), lambda: ("a", "llama", "gpt-5", "zed")).diagnostic
     assert str(found.hint).endswith("it has `gpt-5`, `a`, `llama`, `zed`")
-    assert found.fix == ("gpt-9", "gpt-5")
+    assert found.fix == ("gtp-5", "gpt-5")
 
 
 def test_a_long_list_is_cut_and_a_long_name_left_out() -> None:

@@ -17,7 +17,7 @@ FILES = ("specs/app.md", "specs/b/deep.md", "docs/guide.md", "notes.md", ".hidde
         ("specs/ap.md", {"specs/app.md"}),
         ("spec/app.md", {"specs/app.md"}),
         ("spec/c/dep.md", set()),
-        ("specs/bb/deep.md", {"specs/b/deep.md"}),
+        ("specs/bb/deep.md", set()),
         ("app.md", {"notes.md", "specs/app.md"}),
         ("far/notes.md", {"notes.md"}),
         ("doc/", {".hidden/", "docs/", "specs/"}),

@@ -44,7 +44,7 @@ def test_the_variable_of_the_provider_is_named(path, value, whole, word) -> None
             "input",
             "did you mean `inputs`? It is a key of the stage: write it next to `llm`",
         ),
-        (["stages", "a", "llm"], {}, "deps", "did you mean `inputs`? It is a key of the stage: write it next to `llm`"),
+        (["stages", "a", "llm"], {}, "srcs", "did you mean `inputs`? It is a key of the stage: write it next to `llm`"),
         (["defaults", "llm"], {}, "timeout", "`timeout` is a key of the stage: write it next to `llm`"),
         (["stages", "a", "llm"], {}, "modle", ""),
         (["stages", "a", "llm"], {}, "extra", ""),

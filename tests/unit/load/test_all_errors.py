@@ -40,7 +40,7 @@ def test_a_step_under_another_name_is_one_error_that_names_the_key(key: str, mea
 
 
 @pytest.mark.parametrize(
-    ("key", "meant"), [("deps", "inputs"), ("outs", "outputs"), ("depends-on", "needs"), ("environment", "env")]
+    ("key", "meant"), [("sources", "inputs"), ("outs", "outputs"), ("depends-on", "needs"), ("environment", "env")]
 )
 def test_the_key_of_another_tool_is_translated(key: str, meant: str) -> None:
     (error,) = parse_pipeline(f"version: 1\nstages:\n  s: {{shell: x, {key}: []}}\n", "p.yaml").diagnostics

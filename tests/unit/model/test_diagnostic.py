@@ -4,13 +4,13 @@ import difflib
 
 import pytest
 
-from orch23.model.diagnostic import Suggestions
+from orch23.model.diagnostic import Suggestions, nearest_names
 
 
 def test_the_nearest_other_word_is_suggested() -> None:
     known = Suggestions(["specs/app.md", "specs/appp.md", "src/main.py"])
-    assert known.hint("specs/appp.md") == "did you mean `specs/app.md`?"
-    assert known.hint("far/away") is None
+    assert known.nearest("specs/appp.md") == ["specs/app.md"]
+    assert known.nearest("far/away") == []
 
 
 @pytest.mark.slow
@@ -26,12 +26,12 @@ def test_the_comparisons_do_not_grow_with_the_product_of_unknown_and_known_words
 
     monkeypatch.setattr(difflib, "get_close_matches", counting)
     known = Suggestions(f"out/{n}.txt" for n in range(5000))
-    hints = [known.hint(f"in/{n}.txt") for n in range(5000)]
-    assert hints[0] is not None
-    assert hints[-1] is None
+    hints = [known.nearest(f"ou/{n}.txt") for n in range(5000)]
+    assert hints[0]
+    assert not hints[-1]
     assert sum(compared) <= 20_000
     one = Suggestions(f"out/{n}.txt" for n in range(30_000))
-    assert [one.hint("ou/29999.txt"), one.hint("ou/29999.txt")] == ["did you mean `out/29999.txt`?", None]
+    assert [one.nearest("ou/29999.txt"), one.nearest("ou/29999.txt")] == [["out/29999.txt"], []]
 
 
 @pytest.mark.slow
@@ -41,3 +41,22 @@ def test_words_that_are_known_only_for_one_word_count_as_comparisons() -> None:
     assert known.nearest("out/7.txx", others) == ["out/7.txt"]
     assert known.nearest("specs/ap.md", others) == ["specs/app.md"]
     assert known.nearest("specs/ap.md", others) == [], "20,000 words were compared"
+
+
+@pytest.mark.parametrize(
+    ("word", "known", "near"),
+    [
+        ("drfat", ["draft", "craft"], ["draft"]),
+        ("modle", ["model", "mode"], ["model"]),
+        ("time_out", ["timeout"], ["timeout"]),
+        ("blocs", ["blocks", "block"], ["blocks"]),
+        ("lst", ["list", "last"], ["list", "last"]),
+        ("retry", ["reset"], []),
+        ("stage", ["set"], []),
+        ("item3", ["item1", "item2"], []),
+        ("each@c", ["each@a"], []),
+        ("docs/one.md", ["docs/two.md"], []),
+    ],
+)
+def test_a_word_is_near_only_if_it_is_misspelt(word: str, known: list[str], near: list[str]) -> None:
+    assert sorted(nearest_names(word, known)) == sorted(near)

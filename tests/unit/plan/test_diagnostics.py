@@ -5,7 +5,7 @@ from orch23.plan.diagnostics import unknown_need_error
 from tests.unit.plan.test_planner import pipeline, stage
 
 
-def error(need: str, *names: str) -> tuple[str | None, tuple[str, str] | None]:
+def error(need: str, *names: str) -> tuple[str | None, tuple[str, ...] | None]:
     found = unknown_need_error(
         pipeline(*(stage(name, writes=(f"{name}.txt",)) for name in names), stage("here")),
         stage("here"),

@@ -128,7 +128,7 @@ def test_a_missing_input_is_reported_with_the_nearest_name() -> None:
 
 
 def test_the_stages_own_output_is_not_suggested_and_a_file_of_the_directory_is_preferred() -> None:
-    wrong, own, other = "specs/test_words.py", "spec/test_words.py", "specs/test_leap_year.py"
+    wrong, own, other = "specs/test_words.py", "spec/test_words.py", "specs/test_word.py"
     (problem,) = missing(stage("s", (wrong,), (own,)), neighbours=(own,))
     assert "did you mean" not in (problem.hint or "")
     (problem,) = missing(stage("s", (wrong,), (own,)), neighbours=(own, other))

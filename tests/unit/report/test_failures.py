@@ -44,7 +44,7 @@ def test_a_failure_shows_its_code_and_its_hint() -> None:
         "\n✘ a  p.yaml:4:3\n"
         "  $ sleep 9\n"
         "  | killed after 3 s\n"
-        "  = E304: raise `timeout`, or make it faster\n"
+        "  = E304: correct what does not end, such as a loop, or make it faster; else raise `timeout`\n"
         "  next: `orch23 show p.yaml a` shows its output\n"
     )
 
@@ -87,9 +87,14 @@ def test_the_exit_status_is_said_once_beside_a_cause() -> None:
 
 
 def test_a_hint_that_the_excerpt_contains_is_not_repeated() -> None:
-    assert "  = " not in text_of(
-        failure="[E304] a: killed after 3 s. Fix: raise `timeout`, or make it faster.", problems=[LATE]
-    )
+    unwritten = {"code": "E303", "message": "`a` was not written", "hint": "write it"}
+    assert "  = " not in text_of(failure="[E303]: `a` was not written. Fix: write it.", problems=[unwritten])
+
+
+def test_the_hint_for_a_model_that_is_too_slow_is_not_that_for_its_user() -> None:
+    late = {**LATE, "hint": "end every loop, or make it faster"}
+    shown = text_of(failure="[E304] a: killed after 3 s. Fix: end every loop, or make it faster.", problems=[late])
+    assert "  = E304: correct what does not end, such as a loop, or make it faster; else raise `timeout`\n" in shown
 
 
 def test_a_failing_test_is_shown_by_its_excerpt_alone() -> None:
