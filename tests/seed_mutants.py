@@ -474,7 +474,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "S2-20": (
         M(
             "orch23/plan/compile.py",
-            "tuple(nx.lexicographical_topological_sort(graph))",
+            "tuple(nx.lexicographical_topological_sort(graph, position.__getitem__))",
             "tuple(nx.topological_sort(graph))",
         ),
     ),

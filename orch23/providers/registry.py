@@ -279,8 +279,10 @@ def _unknown(name: str, plugins: tuple[str, ...]) -> Diagnostic:
     if _is_missing(name):
         missing: Diagnostic = _features().missing_feature(_features().PROVIDERS[name])
         return missing
-    hint = nearest_hint(name, sorted((*_installed(), *_of_plugins(plugins))))
-    return Diagnostic("E405", f"there is no provider `{name}`", hint=hint, fix=fix_of_hint(name, hint))
+    known = sorted((*_installed(), *_of_plugins(plugins)))
+    hint, every = nearest_hint(name, known), f"use one of: {', '.join(known)}"
+    message = f"there is no provider `{name}`"
+    return Diagnostic("E405", message, hint=hint, fix=fix_of_hint(name, hint), otherwise=every)
 
 
 def _unsupported(name: str, provider: str) -> Diagnostic:

@@ -264,10 +264,10 @@ def test_the_cause_is_in_the_event_and_the_report_and_not_in_the_feedback(projec
 
 
 def test_the_last_line_is_the_first_cause_in_the_order_of_the_plan(project: Project) -> None:
-    stages = "  b: {shell: exit 5}\n  c: {needs: [b], shell: 'true'}\n  a: {shell: sleep 0.3; exit 4}\n"
+    stages = "  b: {shell: sleep 0.3; exit 5}\n  c: {needs: [b], shell: 'true'}\n  a: {shell: exit 4}\n"
     project.write({"pipeline.yaml": HEAD + stages})
     last = project.build("--keep-going").err.splitlines()[-1]
-    assert last == "failed: a (pipeline.yaml:6:3): exited with 4 and printed nothing (and 1 more stage)"
+    assert last == "failed: b (pipeline.yaml:4:3): exited with 5 and printed nothing (and 1 more stage)"
 
 
 @pytest.mark.stride(4)

@@ -47,6 +47,7 @@ WRITERS = {
     "plan": "plan --out out/plan.json",
     "schema": "schema --out out/schema.json",
     "report": "report -o out/report.html",
+    "shell": "shell render -- true",
 }
 READERS = {
     "plan": "plan",
@@ -69,7 +70,10 @@ LLM = {"returns": "files", "transcripts": "recorded"}
 ORDER = [*WRITERS.values(), *READERS.values()]
 QUICK = {"report"}
 PLACES = (
-    *(f".orch23/{name}" for name in ("partial", "rooms", "batches", "running", "snapshots", "exchanges/originals")),
+    *(
+        f".orch23/{name}"
+        for name in ("partial", "rooms", "trees", "batches", "running", "snapshots", "exchanges/originals")
+    ),
     *("logs", "logs/.gitignore", ".orch23-aside", "recorded/originals"),
 )
 """Places that a command may write without leaving anything there."""
@@ -89,6 +93,8 @@ def test_each_command_is_run_with_each_option_that_names_a_file() -> None:
         assert (name in lines) != (name in ELSEWHERE), name
         written = {"--out", "--trace", "--junit"} & {text for one in command.params for text in one.opts}
         said = " ".join(lines.get(name, ())).replace(" -o ", " --out ")
+        # Needs a failure: tests/features/inspecting/test_show_withheld.py.
+        written -= {"--out"} if name == "show" else set()
         assert written == {word for word in said.split() if word in ("--out", "--trace", "--junit")}, name
 
 
@@ -258,7 +264,8 @@ def is_explained(path: str, outcome: Outcome) -> bool:
     said = outcome.err + outcome.out
     if outcome.code == 6 or "there are no runs" in said:
         return True
-    return ("help: " in said or "(replace the link" in said) and any(name in said for name in path.split("/"))
+    has_way = any(text in said for text in ("help: ", "(replace the link", "(restore the file"))
+    return has_way and any(name in said for name in path.split("/"))
 
 
 def marked(lines: Mapping[str, str]) -> list[object]:

@@ -219,7 +219,7 @@ def _quick() -> Iterator[None]:
 @contextmanager
 def _doubled(calls: list[str], programs: list[tuple[str, ...]]) -> Iterator[None]:
     def executor(*, sandbox_dirs: Any, contents: Any, **_: Any) -> _Executor:
-        return _Executor(sandbox_dirs._sources, contents, programs)
+        return _Executor(sandbox_dirs.sources, contents, programs)
 
     with (
         patch.object(build_run, "LocalExecutor", executor),
