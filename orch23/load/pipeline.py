@@ -422,6 +422,7 @@ def _check_pools(pools: Json, executors: Mapping[str, str], context: LoadContext
                 hint = "name one of them, or a pool without `executor`"
                 context.report(Problem(path, "E817", message, hint))
         if name not in pools:
-            way = f"defined are {quoted_names(pools)}; add `{name}: 1` to" if pools else f"write `{name}: 1` under"
-            meant = did_you_mean(name, pools, f"{way} `pools` at the top of the file")
+            way = f"defined are {quoted_names(pools)}; add `{name}: 1` to `pools`" if pools else ""
+            way = way or f"write `pools: {{{name}: 1}}`"
+            meant = did_you_mean(name, pools, f"{way} at the top of the file")
             context.report(Problem(path, "E816", f"the pool `{name}` is not defined", meant))

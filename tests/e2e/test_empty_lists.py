@@ -95,7 +95,7 @@ def test_an_empty_list_is_in_the_graph(project: Project) -> None:
         "  after a  (needs a)",
     ]
     green(project.build())
-    lines = ["c  shell", "l  shell", "a  shell", "  after l  (its list)"]
+    lines = ["l  shell", "c  shell", "a  shell", "  after l  (its list)"]
     assert project.run("graph").out.splitlines() == lines
     nodes = json.loads(project.run("graph", "--json").out)["nodes"]
     assert [(one["stage"], one["expanded"], one["needs"]) for one in nodes][-1] == ("a", False, ["l"])

@@ -1,6 +1,7 @@
 """A check of an installed distribution: only for the pipeline that names it, and with its version in the key."""
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -257,11 +258,8 @@ def test_the_command_line_can_name_a_provider_of_a_plugin(project: Project, tmp_
     text = f"version: 1\nplugins: [acme-checks]\nstages:\n{stage}"
     project.write({"pipeline.yaml": text, "p.md": "say something", "a.yaml": "ask: nothing\n"})
     code, reported = world.run("build", "--provider", "parot", sites=sites)
-    assert (code, "[E405]: there is no provider `parot`" in reported, "did you mean `parrot`?" in reported) == (
-        65,
-        True,
-        True,
-    )
+    assert (code, "[E405]: there is no provider `parot`" in reported) == (65, True)
+    assert re.search(r"did you mean `(orch23 .*--provider )?parrot`\?", reported), reported
     code, reported = world.run("build", "--provider", "parrot", "--budget", "0.01", sites=sites)
     assert (code, "note[W802]: `--provider parrot` drops `answers` of ask" in reported) == (0, True), reported
     assert project.read("ask.txt") == "polly says 1\n"

@@ -55,7 +55,7 @@ def whole_build() -> dict[str, str]:
 def built(project: Project) -> dict[str, bytes]:
     """Build from nothing, and return what was made and which keys it has."""
     green(project.write(whole_build()).build())
-    assert project.ran() == ["code", "copy", "test"]
+    assert project.ran() == ["code", "test", "copy"]
     assert project.build().err.endswith("up to date (3 stages)\n")
     made = {path: project.files()[path] for path in ("app.py", "report.json", "out/copy.py", "out/run")}
     assert os.access(project.root / "out/run", os.X_OK)

@@ -352,7 +352,7 @@ def test_an_interpreter_behind_a_link(two: Moments, moment: str) -> None:
         Path("env").unlink()
         Path("env").symlink_to("new")
 
-    two.at(moment, lead_elsewhere, 30 if moment == "look" else 1)
+    two.at(moment, lead_elsewhere, 15 if moment == "look" else 1)
     assert run(two, "build", "pipeline.yaml").code == 0
     assert not two.forget()
     check_nothing_is_missed(two, "pipeline.yaml")
