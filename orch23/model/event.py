@@ -4,7 +4,7 @@ A field may be added to a type, with a default. Removing a field, or changing it
 `EVENT_VERSION`. Readers of a journal ignore fields that they do not know.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import ClassVar, Final, Protocol
 
 from msgspec import UNSET, Struct, UnsetType, field
@@ -101,6 +101,12 @@ class StagesAdded(EventData, frozen=True, kw_only=True):
     kind: ClassVar[str] = "stages_added"
     items: tuple[str, ...] = ()
     at_rest: dict[str, int] | UnsetType = UNSET
+
+    def put_into(self, names: Iterable[str], foreach: str) -> tuple[str, ...]:
+        """Return these names with the items in the place of their foreach, or at the end."""
+        known = (*names,)
+        at = known.index(foreach) if foreach in known else len(known)
+        return (*known[:at], *self.items, *known[at + 1 :])
 
 
 class StageStarted(EventData, frozen=True, kw_only=True):

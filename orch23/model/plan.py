@@ -32,7 +32,7 @@ class CompileCache(Protocol):
 
 # `dict=True` gives the object a `__dict__`, which `cached_property` needs.
 class Plan(Struct, frozen=True, kw_only=True, dict=True):
-    """The graph of stages. `order` is the lexicographically smallest topological order of the node names.
+    """The graph of stages. `order` is topological; otherwise nodes stay in the order of the file.
 
     A node is a stage, an item of a foreach, or a foreach that is not expanded yet. `expansions` are the stages that
     each foreach was expanded to. `upstream_of_chains` maps a node to the chains that are downstream of it: it sees

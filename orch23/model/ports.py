@@ -221,10 +221,7 @@ class Executor(Protocol):
 
 
 class EndedRun(Struct, frozen=True, kw_only=True):
-    """The facts of a run that has ended. `stages` are in the order in which they ended first; each has its last end.
-
-    `facts` are all of them.
-    """
+    """The facts of a run that has ended. `stages` are in the order of the plan; each has its last end."""
 
     run_id: str
     ended: RunFinished

@@ -207,9 +207,9 @@ class StageFacts(Struct, kw_only=True):
 class RunFacts(Struct, kw_only=True):
     """What a run did, up to the last event. `last_s` is the time of that event.
 
-    `ends` are in the order in which the stages ended first; each has its last end. `restores` and `payments` have the
-    times of `stage_restored`, with the stage, and of `call_settled`, with the cost. With `is_over` nothing more will be
-    read about it: a build that still runs, and one that was killed, look the same.
+    `stages` are in the order of the plan. `restores` and `payments` have the times of `stage_restored`, with the stage,
+    and of `call_settled`, with the cost. With `is_over` nothing more will be read about it: a build that still runs,
+    and one that was killed, look the same.
     """
 
     run_id: str = ""
@@ -218,7 +218,6 @@ class RunFacts(Struct, kw_only=True):
     started_at: str = ""
     last_s: float = 0.0
     stages: dict[str, StageFacts] = field(default_factory=dict)
-    ends: dict[str, FinishedStage] = field(default_factory=dict)
     restores: list[tuple[float, str]] = field(default_factory=list)
     payments: list[tuple[float, str | None]] = field(default_factory=list)
     cost: RunCost = field(default_factory=RunCost)
@@ -233,6 +232,11 @@ class RunFacts(Struct, kw_only=True):
         if self.ended is not None:
             return self.ended.status
         return "unfinished" if self.is_over else "running"
+
+    @property
+    def ends(self) -> tuple[FinishedStage, ...]:
+        """Return how each stage that has ended did so last."""
+        return tuple(FinishedStage(s.name, s.message, s.ended) for s in self.stages.values() if s.ended is not None)
 
     @property
     def counts(self) -> dict[str, int]:
@@ -293,7 +297,9 @@ class RunFold:
                 for name, kind in stages.items():
                     self._stage(name).kind = kind
             case StagesAdded() as added:
-                self._expand(event.role, added)
+                names = added.put_into(facts.stages, event.role)
+                facts.stages = {name: self._stage(name) for name in names}
+                facts.added_at_rest.update(added.at_rest or {})
             case SharedCacheUsed() as used:
                 facts.shared_cache = used
             case _ if event.role != ORCH23_ROLE:
@@ -305,16 +311,11 @@ class RunFold:
     def _stage(self, name: str) -> StageFacts:
         stage = self.facts.stages.get(name)
         if stage is None:
-            needs = self._needs.get(name) or self._needs.get(family_of(name)) or ()
-            stage = self.facts.stages[name] = StageFacts(name=name, needs=needs)
+            family = family_of(name)
+            needs = self._needs.get(name) or self._needs.get(family) or ()
+            kind = self.facts.stages[family].kind if family in self.facts.stages else ""
+            stage = self.facts.stages[name] = StageFacts(name=name, kind=kind, needs=needs)
         return stage
-
-    def _expand(self, foreach: str, added: StagesAdded) -> None:
-        before = self.facts.stages.pop(foreach, None)
-        for name in added.items:
-            stage = self._stage(name)
-            stage.kind = stage.kind or (before.kind if before is not None else "")
-        self.facts.added_at_rest.update(added.at_rest or {})
 
     def _add_to_stage(self, stage: StageFacts, event: Event, now_s: float) -> None:
         stage.cost.add(event)
@@ -339,7 +340,6 @@ class RunFold:
             case StageFinished() as ended:
                 stage.ended, stage.message, stage.key = ended, event.message, ended.key or stage.key
                 stage.end_spans(now_s, ended=ended)
-                self.facts.ends[stage.name] = FinishedStage(stage.name, event.message, ended)
             case CallSettled(cost=cost):
                 self.facts.payments.append((now_s, cost))
             case HttpRetry(status=status, code=code):

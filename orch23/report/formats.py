@@ -110,8 +110,7 @@ class _WithFacts(Struct):
         self.fold.add(event, self.clock() - self.began)
         if isinstance(ended := event.data, RunFinished):
             facts = self.fold.facts
-            stages = (*facts.ends.values(),)
-            run = EndedRun(run_id=facts.run_id, ended=ended, duration_s=facts.last_s, stages=stages, facts=facts)
+            run = EndedRun(run_id=facts.run_id, ended=ended, duration_s=facts.last_s, stages=facts.ends, facts=facts)
             self.sink.finish(run)
 
 

@@ -123,11 +123,8 @@ class RunningStages(Struct, kw_only=True):
                 self.names |= dict.fromkeys(stages)
                 self.needs |= needs
             case StagesAdded(items=items):
-                # The items take the place of their foreach.
                 self.items[name] = items
-                before = [one for one in self.names if one != name]
-                at = [*self.names].index(name) if name in self.names else len(before)
-                self.names = dict.fromkeys((*before[:at], *items, *before[at:]))
+                self.names = dict.fromkeys(data.put_into(self.names, name))
             case StageStarted():
                 self.stages[name] = RunningStage(name=name, since=now)
             case StageFinished(status=status):

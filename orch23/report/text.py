@@ -159,6 +159,7 @@ class TextScreen(Struct, Sink, kw_only=True):
                 self._order = stages
                 self._add_planned(stages)
             case StagesAdded(items=items, at_rest=at_rest):
+                self._order = event.data.put_into(self._order, event.role)
                 self._add_items(event.role, items)
                 self._idle.update(at_rest or {})
             case FilesReleased(files=files):
@@ -362,9 +363,8 @@ class TextScreen(Struct, Sink, kw_only=True):
         for line in not_run_lines(self._unstarted.values(), self.view.columns() - 4):
             self._line(f" {self.view.style.paint(self.view.style.marks.idle, 'quiet')} {line}")
         self._line(self._summary(statuses, run))
-        ends = [*self._failures.values()]
-        order = {name: number for number, name in enumerate(self._order)} if ends else {}
-        ends.sort(key=lambda end: order.get(end.name, len(order)))
+        names = dict.fromkeys((*self._order, *self._failures))
+        ends = [self._failures[name] for name in names if name in self._failures]
         failures = failure_text(self.view.pipeline, ends, self._kinds, self.view.style, self.view.read_source)
         self.view.tell(failures)
         if failures or run.exit_code != 0:

@@ -135,6 +135,15 @@ def test_a_killed_run_ends_where_its_journal_does() -> None:
     render_page(page)
 
 
+def test_items_are_in_the_place_of_their_foreach() -> None:
+    run = run_of(
+        ("orch23", Planned(stages={"z": "shell", "made": "shell", "c": "shell"})),
+        ("made", StagesAdded(items=("made@b", "made@a"))),
+        *(event for name in ("c", "made@a", "z", "made@b") for event in built(name)),
+    )
+    assert [*run.stages] == ["z", "made@b", "made@a", "c"]
+
+
 def test_many_items_are_one_node_and_one_row_with_failures_first() -> None:
     names = tuple(f"each@{at}" for at in range(30))
     run = run_of(

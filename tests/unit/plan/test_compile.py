@@ -15,7 +15,7 @@ from orch23.plan.compile import (
     with_descendants,
 )
 
-NAMES = "abcdefgh"
+NAMES = "hbfadgce"
 PAIRS = st.lists(st.tuples(st.sampled_from(NAMES), st.sampled_from(NAMES)), max_size=20)
 
 
@@ -28,11 +28,11 @@ def made(pairs: list[tuple[str, str]]) -> StageGraph:
 
 
 @given(PAIRS)
-def test_an_order_is_the_smallest_by_name_and_there_is_none_with_a_cycle(pairs: list[tuple[str, str]]) -> None:
+def test_an_order_keeps_the_order_of_the_nodes_and_there_is_none_with_a_cycle(pairs: list[tuple[str, str]]) -> None:
     graph = made(pairs)
     waiting = {name: set(graph.predecessors(name)) for name in NAMES}
     wanted: list[str] = []
-    while ready := sorted(name for name, before in waiting.items() if not before - set(wanted) and name not in wanted):
+    while ready := [name for name, before in waiting.items() if not before - set(wanted) and name not in wanted]:
         wanted.append(ready[0])
     assert topological_order(graph) == (tuple(wanted) if len(wanted) == len(NAMES) else ())
 

@@ -113,6 +113,17 @@ def test_failures_come_last_with_place_excerpt_and_next_step() -> None:
     assert reported.count("assert 2 == 1") == 1
 
 
+def test_failures_are_in_the_order_of_the_file_with_items_in_the_place_of_their_foreach() -> None:
+    names = ("z", "made@b", "made@a", "c")
+    shown = screen(
+        parse_event("plan", "", data={"stages": {"z": "shell", "made": "shell", "c": "shell"}}),
+        parse_event("stages_added", "", role="made", data={"items": ["made@b", "made@a"]}),
+        *(finished(name, "failed") for name in reversed(names)),
+        over(1, "failed"),
+    )
+    assert [line.split()[1] for line in shown.splitlines() if line.startswith(PLAIN.marks.failed)] == [*names]
+
+
 def test_a_stage_that_ended_twice_is_shown_as_it_ended_last() -> None:
     reported = screen(finished("code", "failed", failure="red"), finished("code", "built"), over(0, "ok"))
     assert "| red" not in reported

@@ -111,7 +111,7 @@ def _verdict(run: RunFacts) -> str:
     counts = {stage_badge(status).word: number for status, number in run.counts.items()}
     stages = f"{pluralize(sum(counts.values()), 'stage')}: {format_counts(counts)}" if counts else "no stages"
     verdict = f"{stages}." if run.stages or not counts else f"Nothing had changed. {stages}."
-    return " ".join([verdict, *(f"{line}." for line in not_run_lines(run.ends.values(), LINE_WIDTH))])
+    return " ".join([verdict, *(f"{line}." for line in not_run_lines(run.ends, LINE_WIDTH))])
 
 
 def _subtitle(run: RunFacts) -> str:
