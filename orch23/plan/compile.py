@@ -219,7 +219,9 @@ def compile_plan(facts: PlanNodes) -> tuple[CompiledGraph | None, tuple[Diagnost
         problems += sorted((cycle_error(pipeline, nodes, one) for one in found.values()), key=lambda d: d.message)
     if problems:
         return None, tuple(dict.fromkeys(problems))
-    edges = tuple(Edge(a, b, edge_reason(graph, a, b)) for a, b in sorted(graph.edges))
+    place = {name: number for number, name in enumerate(order)}
+    pairs = sorted(graph.edges, key=lambda pair: (place[pair[0]], place[pair[1]]))
+    edges = tuple(Edge(a, b, edge_reason(graph, a, b)) for a, b in pairs)
     # Its cached views refer to it: without this, its nodes and edges would stay in memory for the whole build.
     graph.clear()
     # The chains, or unexpanded foreach, that a node is upstream of by a dropped edge.

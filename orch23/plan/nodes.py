@@ -36,7 +36,7 @@ class PlanNodes(Struct, frozen=True):
 
 
 class CompiledGraph(Struct, frozen=True, array_like=True):
-    """A compiled plan, with sorted edges. It is stored as an array: the order of the fields is the format."""
+    """A compiled plan, with edges in its order. It is stored as an array: the order of the fields is the format."""
 
     order: tuple[str, ...]
     edges: tuple[Edge, ...]

@@ -73,7 +73,7 @@ def _made_of(facts: PlanNodes) -> bytes:
 def _plan(facts: PlanNodes, graph: CompiledGraph, cache: CompileCache | None) -> Plan:
     upstream: dict[str, list[str]] = {name: [] for name in graph.order}
     downstream: dict[str, list[str]] = {name: [] for name in graph.order}
-    for edge in graph.edges:  # sorted by producer, then by reader, so both lists are sorted
+    for edge in graph.edges:  # by the places of producer and reader, so both lists are in order
         upstream[edge.reader].append(edge.producer)
         downstream[edge.producer].append(edge.reader)
     return Plan(

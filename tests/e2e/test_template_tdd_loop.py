@@ -23,7 +23,7 @@ pytestmark = [
 
 ORDER = "The words come in lower case, in the order of the text."
 HYPHEN = "A hyphen between two letters is part of the word."
-ALL = ["tests@cli", "tests@stats", "tests@words", "code", "code"]
+ALL = ["tests@words", "tests@stats", "tests@cli", "code", "code"]
 
 
 @pytest.fixture
@@ -104,7 +104,7 @@ def test_tests_of_another_package_are_not_in_the_way_and_a_wrong_package_costs_n
     for options in (by_hand, (PIPELINE,)):
         refused = tdd.build(*options)
         assert refused.code == 1
-        assert f"file_exists {PLACE}/skeleton/textstats/cli.py: it is not there" in refused.err
+        assert f"file_exists {PLACE}/skeleton/textstats/words.py: it is not there" in refused.err
         assert asked(tdd) == []
     tdd.build(*by_hand, "--set", "package=roman", "own_tests")
     assert list(tdd.files(f"{PLACE}/tests")) == [f"{PLACE}/tests/test_roman.py"]

@@ -67,12 +67,12 @@ def test_max_retries_is_that_of_the_loop_also_if_it_had_nothing_to_do_or_did_not
     assert (state(tdd)["attempt"], state(tdd)["max_retries"], state(tdd)["state"]) == (0, 0, "FAILED")
 
 
-@pytest.mark.parametrize(("value", "used"), [("99", 50), ("-1", 0)])
-def test_max_retries_out_of_bounds_is_clamped_with_a_warning(tdd: Project, value: str, used: int) -> None:
+def test_max_retries_above_50_is_reduced_with_a_warning_and_below_0_refused(tdd: Project) -> None:
     green(tdd.build(PIPELINE))
-    built = tdd.build(PIPELINE, "--set", f"max_retries={value}")
-    assert built.code == 0
-    assert f"warning[W801]: `max` is {value}; {used} is used" in built.err
+    reduced, refused = (tdd.build(PIPELINE, "--set", f"max_retries={value}") for value in ("99", "-1"))
+    assert (reduced.code, refused.code) == (0, 65)
+    assert "warning[W801]: `max` is 99; 50 is used" in reduced.err
+    assert "error[E812]: `max` is `-1`; the minimum is 0" in refused.err
 
 
 def test_five_patches_are_the_default(tdd: Project) -> None:

@@ -454,6 +454,13 @@ def test_items_of_a_chain_keep_their_order_whatever_their_names():
     assert [(edge.producer, edge.reader, edge.why) for edge in plan.edges] == [("each@z", "each@a", "order of each")]
 
 
+def test_stages_and_their_neighbors_are_in_the_order_of_the_file():
+    plan = planned(stage("end", ("z", "a")), stage("z", (), ("z",)), stage("a", (), ("a",)), stage("and", ("z", "a")))
+    assert plan.order == ("z", "a", "end", "and")
+    assert plan.upstream["end"] == ("z", "a")
+    assert plan.downstream["z"] == ("end", "and")
+
+
 def test_a_foreach_and_a_group_of_one_name_are_two_groups():
     items = (apart("a", writes=("w/a",)), apart("b", writes=("w/b",)))
     plan = expanded(foreach(together=True), items, stage("x", promote="each"), stage("y", promote="each"))
