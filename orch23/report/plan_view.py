@@ -243,8 +243,8 @@ def plan_view(
 
 def _named_groups(plan: Plan, decisions: Mapping[str, Decision]) -> dict[str, tuple[str, ...]]:
     named = {stage.promote for stage in plan.pipeline.stages if stage.promote is not None}
-    planned = {group: set(plan.groups[group]) & decisions.keys() for group in sorted(named & set(plan.groups))}
-    return {group: tuple(sorted(names)) for group, names in planned.items() if names}
+    planned = {group: tuple(filter(decisions.__contains__, names)) for group, names in plan.groups.items()}
+    return {group: names for group, names in planned.items() if names and group in named}
 
 
 def models_of(stages: Iterable[Stage | ForeachStage]) -> tuple[str, ...]:

@@ -307,9 +307,9 @@ def test_the_group_is_what_was_asked_for(project: Project) -> None:
 
 def test_plan_and_graph_show_the_group(project: Project) -> None:
     planned = story(project).run("plan")
-    assert "promoted together as `app`: acceptance code log spec" in " ".join(planned.out.split())
+    assert "promoted together as `app`: spec code log acceptance" in " ".join(planned.out.split())
     document = project.run("plan", "--json").json()
-    assert document["groups"] == {"app": ["acceptance", "code", "log", "spec"]}
+    assert document["groups"] == {"app": ["spec", "code", "log", "acceptance"]}
     assert "promote: app" in project.run("graph").out
     nodes = {node["stage"]: node["promote"] for node in project.run("graph", "--json").json()["nodes"]}
     assert nodes == {"spec": "app", "code": "app", "log": "app", "acceptance": "app", "report": None}
