@@ -220,8 +220,7 @@ def compile_plan(facts: PlanNodes) -> tuple[CompiledGraph | None, tuple[Diagnost
     if problems:
         return None, tuple(dict.fromkeys(problems))
     place = {name: number for number, name in enumerate(order)}
-    pairs = sorted(graph.edges, key=lambda pair: (place[pair[0]], place[pair[1]]))
-    edges = tuple(Edge(a, b, edge_reason(graph, a, b)) for a, b in pairs)
+    edges = tuple(Edge(a, b, edge_reason(graph, a, b)) for a in order for b in sorted(graph[a], key=place.__getitem__))
     # Its cached views refer to it: without this, its nodes and edges would stay in memory for the whole build.
     graph.clear()
     # The chains, or unexpanded foreach, that a node is upstream of by a dropped edge.
