@@ -75,7 +75,9 @@ def _copy(console: Console, opened: OpenPipeline, files: Mapping[str, FileEntry]
             split_path(path)
             replace_file(place.anchor, f"{place.below}/{path}", data[path], 0o755 if entry.executable else 0o644)
     except OSError as error:
-        raise UsageError(Diagnostic("E641", f"cannot write to `{out}`: {error.strerror}")) from error
+        raise UsageError(
+            Diagnostic("E641", f"cannot write to `{out}`: {error.strerror}", hint="name another folder")
+        ) from error
     except MissingBytesError:
         text, hint = "the store does not have these files any more", "build the stage again"
         raise NotFoundError(Diagnostic("E664", text, hint=hint)) from None
