@@ -138,6 +138,16 @@ def test_a_stale_stage_has_the_files_of_its_last_result(built: Project) -> None:
     assert done.stderr == "note: `green` is stale: the files are of its last result\n"
 
 
+def test_a_withheld_result_is_not_stale(project: Project) -> None:
+    group = """\
+  a: {promote: app, outputs: [a.txt], shell: 'echo a > a.txt'}
+  b: {promote: app, needs: [a], shell: 'false'}
+"""
+    assert project.write(pipeline(group, {})).build().code == 1
+    done = shell(project, "a", "--", "true")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_bytes_that_are_gone_are_named(built: Project) -> None:
     built.edit("in.txt", "second\n")
     shutil.rmtree(built.root / ".orch23/cas")
