@@ -216,8 +216,6 @@ wait_lock_option = option(
     WAIT_LOCK,
     metavar="[DURATION]",
     type=_Duration(),
-    is_flag=False,
-    flag_value=_NO_LIMIT,
     help="Wait until another build has ended.",
 )
 json_option = option("--json", "as_json", is_flag=True, help="Write one JSON document.")

@@ -377,16 +377,20 @@ def _withheld(pipeline: Pipeline, ends: Sequence[FinishedStage], style: Style) -
             groups[named.get(stage) or stage].append(end)
     mark, tone = status_sign(StageStatus.WITHHELD, style.marks)
     build, show = _command(pipeline, "build"), _command(pipeline, "show", "STAGE", "--withheld")
-    # A red check of the group says so (ADR 69).
-    found = next((found for end in ends if (found := _RESAMPLE.search(end.message))), None)
-    command = "" if found is None else _command(pipeline, "build", "--resample", found[1])
-    resample = f"  or `{command}` has its model called again, with this failure\n" if found else ""
+
+    def other_responses(members: Sequence[FinishedStage]) -> str:
+        """Return the ways on that the red checks of a group name (ADR 69)."""
+        checks = {name for end in members for name in end.data.by}
+        names = dict.fromkeys(name for end in ends if end.name in checks for name in _RESAMPLE.findall(end.message))
+        ways = " or ".join(f"`{_command(pipeline, 'build', '--resample', name)}`" for name in names)
+        return f"  or {ways} has its model called again, with this failure\n" if ways else ""
+
     return [
         f"{style.paint(mark, tone)} {style.paint(visible(group), 'strong')}"
         "  withheld: its stages are promoted together\n"
         f"  in the store, but not in the workspace: {first_names(end.name for end in members)}; `{show}` lists files\n"
         f"  next: fix {first_names(name for end in members for name in end.data.by)}, then `{build}` promotes the "
-        "group; the stages that passed do not run again\n" + resample
+        "group; the stages that passed do not run again\n" + other_responses(members)
         for group, members in groups.items()
     ]
 

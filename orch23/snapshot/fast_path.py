@@ -165,9 +165,10 @@ def _argument(words: list[str]) -> tuple[int, bool]:
     for prefix in ("-j", "--jobs="):
         if word.startswith(prefix):
             return int(_is_number(word[len(prefix) :])), False
-    name, sign, _ = word.partition("=")
-    if name == "--wait-lock":  # whether the next word is its value is left to the full program
-        return int(bool(sign) or not following or not following[0][:1].isdigit()), False
+    name, sign, value = word.partition("=")
+    if name == "--wait-lock":  # other values, and whether the next word is one, are left to the full program
+        is_bare = not sign and not (following and following[0][:1].isdigit())
+        return int(is_bare or _is_number(value[:-1] if value[-1:] in "hms" else value)), False
     if name in KNOWN_VALUE_OPTIONS:
         return 1 if sign else 2 * len(following), True
     return int(word in KNOWN_FLAGS), True

@@ -16,6 +16,7 @@ WAY_ON = (
 )
 NAMED, ANY = WAY_ON.format(""), WAY_ON.format(" or `--resample b`")
 NEXT = "  or `orch23 build --resample a` has its model called again, with this failure\n"
+BOTH = NEXT.replace("a` has", "a` or `orch23 build --resample b` has")
 KNOWS = "{% if brief and 'tests/test_app.py::test_NAME ' in brief.failing | join(' ') %}"
 STAGES = """\
   a: {promote: app, outputs: [src/a.py], llm: {prompt: a.md.j2, returns: text}, retry: 2}
@@ -115,6 +116,19 @@ def test_a_failure_that_names_no_file_of_a_stage_with_a_model_ends_the_group(
     assert failed.code == 1
     assert calls(project) == ["a 1", "b 1"]
     assert ANY in failed.err
+    assert failed.err.count(BOTH) == 1, "no file says which of them it is"
+
+
+def test_each_group_names_the_models_of_its_own_check(project: Project) -> None:
+    again = STAGES.replace("app", "two").replace("src/", "lib/").replace("list", "other").replace("[src]", "[lib]")
+    for name in ("a", "b", "acceptance"):
+        again = again.replace(f"  {name}:", f"  {name}2:")
+    tests = TESTS.replace("a.value() == 1", "a.value() == 3")
+    failed = story(project, STAGES + again, **{"a.md.j2": answers("a", GOOD), "tests/test_app.py": tests}).build("-k")
+    assert failed.code == 1
+    for names in ("ab", ("a2", "b2")):
+        ways = " or ".join(f"`orch23 build --resample {name}`" for name in names)
+        assert f"  or {ways} has its model called again, with this failure\n" in failed.err
 
 
 @pytest.mark.parametrize("fault", ["def broken(:\n", "import no_such_module\n", "from a import (\n"])
@@ -168,7 +182,7 @@ WRONG = GOOD.replace("1", "2")  # its test fails, and the failure names the test
 def test_a_response_that_is_requested_again_is_reported_what_failed(project: Project, retry: int) -> None:
     story(project, STAGES.replace("retry: 2", f"retry: {retry}"), **{"a.md.j2": answers("a", WRONG)})
     failed = project.build()
-    assert (failed.code, calls(project), NEXT in failed.err) == (1, ["a 1", "b 1"], True)
+    assert (failed.code, calls(project), BOTH in failed.err) == (1, ["a 1", "b 1"], True)
     green(project.build("--resample", "a"))
     assert calls(project) == ["a 1", "b 1", "a 1"]
     sent = project.run("show", "pipeline.yaml", "a", "--prompt").out

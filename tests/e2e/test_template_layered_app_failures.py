@@ -318,7 +318,9 @@ def test_an_app_that_a_persons_tests_refuse_is_a_failed_build(app: Project) -> N
     outcome = app.build(PIPELINE)
     assert outcome.code == 1
     assert "test_more.py::test_a" in outcome.err
-    assert "--resample intent` has its model called again, with this failure\n" in outcome.err
+    ways = " or ".join(f"`orch23 build {PIPELINE} --resample {name}`" for name in ("intent", "architecture"))
+    assert f"  or {ways} or " in outcome.err, "no file says which of them it is"
+    assert "has its model called again, with this failure" in outcome.err
     assert ends(app)["acceptance"] == "failed"
     assert set(app.files("workspace")) == {f"{APP}/README.md"}
 

@@ -124,5 +124,8 @@ def test_without_another_build_the_option_changes_nothing(project: Project) -> N
     for option in (("--wait-lock",), ("--wait-lock=5m",), ("--wait-lock", "5m"), ("--wait-lock", "a")):
         again = project.build(*option)
         assert (again.code, again.err) == (0, first.err if option[-1] != "a" else again.err)
-    refused = project.build("--wait-lock", "5x")
-    assert (refused.code, "`5x` is not a duration: write 300s, 45m, 2h" in refused.err) == (64, True), refused.err
+    for option in (("--wait-lock", "5x"), ("--wait-lock=5x",), ("--wait-lock=",), ("--wait-lock=-5",)):
+        refused = project.build(*option)
+        value = option[-1].removeprefix("--wait-lock=")
+        said = f"`{value}` is not a duration: write 300s, 45m, 2h"
+        assert (refused.code, said in refused.err) == (64, True), refused.err

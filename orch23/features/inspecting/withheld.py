@@ -6,11 +6,13 @@ from orch23.attempt.kept_attempt import read_kept
 from orch23.cli.console import Console
 from orch23.cli.named_files import named_file
 from orch23.cli.project_loading import Project, open_for_reading
+from orch23.decide.dry_run import preview
 from orch23.decide.open_pipeline import OpenPipeline
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry, Json
 from orch23.model.errors import MissingBytesError, NotFoundError, UsageError
 from orch23.model.event_data import StageStatus
+from orch23.model.text import join_first
 from orch23.plan.planner import Selection
 from orch23.report.diagnostics import visible
 from orch23.report.values import aligned, format_size
@@ -33,8 +35,11 @@ def show_withheld(
     run, why, files = _withheld(project, opened, stage, attempt)
     command = project.pipeline.command_line("show", stage)
     if not files:
-        hint = f"`{command}` shows how it ended"
-        raise NotFoundError(Diagnostic("E664", f"no file of `{stage}` is withheld", hint=hint))
+        items = [name for name in preview(opened).plan.nodes if name.startswith(f"{stage}@")]
+        text, hint = f"no file of `{stage}` is withheld", f"`{command}` shows how it ended"
+        if items:
+            text, hint = f"`{stage}` is a foreach: only its items run", f"name an item: {join_first(items, 5)}"
+        raise NotFoundError(Diagnostic("E664", text, hint=hint))
     named: Sequence[Json] = [{"path": path, "size_bytes": one.digest.size_bytes} for path, one in files.items()]
     facts: Mapping[str, Json] = {"stage": stage, "run": run, "why": why, "files": named}
     if out is not None:
@@ -51,7 +56,7 @@ def _withheld(
     """Return run, reason and files of the newest end of a stage, or of an attempt; no files if all are in place."""
     for run, message, end in stage_ends(project.store.logs, project.pipeline.file, stage):
         found: Mapping[str, FileEntry] = {}
-        if end.status is StageStatus.WITHHELD and attempt is None:
+        if end.status is StageStatus.WITHHELD and attempt in (None, end.attempts):
             records = opened.store.records.labelled(stage)
             found = next((one.outputs for one in records if one.key == end.key), {})
         elif end.status is StageStatus.FAILED or (attempt is not None and end.attempts):

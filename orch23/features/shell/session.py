@@ -131,10 +131,9 @@ class _Shell(Struct, frozen=True):
             argv = (launch.interpreter.name, *argv[1:])
         where = launch.sandbox_dir.seen_from_inside(self.tier).work / launch.cwd.relative_to(launch.sandbox_dir.work)
         tree = ("the whole tree",) if action.writable is None else ("HOME", "TMPDIR", *action.writable)
-        network = "with" if action.network else "without"
-        held = "no change reaches the project"
-        if self.tier == PlainLauncher.tier:
-            held = "but without a sandbox, what you write elsewhere stays"
+        is_open = self.tier == PlainLauncher.tier
+        network = "with" if action.network or is_open else "without"
+        held = "but without a sandbox, what you write elsewhere stays" if is_open else "no change reaches the project"
         return (
             f"stage {step.stage.name}, {step.title}",
             f"  $ {shlex.join(argv)}" if action.argv else "  its step starts no program",

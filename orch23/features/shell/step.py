@@ -20,7 +20,7 @@ from orch23.model.digest import Digest, FileEntry
 from orch23.model.errors import NotFoundError
 from orch23.model.event_data import StageStatus
 from orch23.model.pipeline import CommandsStep, Stage
-from orch23.model.plan import Fresh
+from orch23.model.plan import Fresh, Restore
 from orch23.model.record import Manifest, Record
 from orch23.model.step import ProcessStep
 from orch23.model.text import join_first
@@ -78,7 +78,9 @@ def find_step(project: Project, name: str, attempt: int | None) -> FoundStep:
         text = f"what `{name}` reads is not known: a stage before it has no result"
         raise NotFoundError(Diagnostic("E664", text, hint=again))
     found = _action_of(opened, _as_recorded(decided.resolved, record.manifest), record)
-    note = "" if isinstance(decided.decision, Fresh) else f"`{name}` is stale: the files are of its last result"
+    now = decided.decision
+    is_todays = isinstance(now, Fresh) or (isinstance(now, Restore) and now.record.key == record.key)
+    note = "" if is_todays else f"`{name}` is stale: the files are of its last result"
     return FoundStep(found, stage, "its last result", note)
 
 

@@ -58,6 +58,10 @@ def test_the_files_of_a_group_that_a_red_check_withholds(built: Project) -> None
     green(copied)
     assert (copied.out, copied.err) == ("", "wrote out/held\n")
     assert files(built, "out/held") == {"src/a.py": "name = 'a'\n"}
+    assert built.run("show", "code@a", "--withheld", "--attempt", "1").out == shown.out
+    assert built.run("show", "code@a", "--withheld", "--attempt", "2").code == 66
+    every = built.run("show", "code", "--withheld")
+    assert (every.code, "= help: name an item: code@a, code@b\n" in every.err) == (66, True), every.err
 
 
 def test_the_files_of_failed_attempts(built: Project) -> None:

@@ -116,6 +116,8 @@ def test_the_attempts_of_a_model_have_the_files_that_they_wrote(built: Project) 
         "a step that judges may not write the code"
     )
     assert "$ bash -euo pipefail -c 'grep good code.txt'" in first.stderr
+    copy = shell(built, "code", "-c", "cp -r . $TMPDIR/w; cd $TMPDIR/w; echo good > code.txt; grep good code.txt")
+    assert (copy.returncode, copy.stdout) == (0, "good\n"), "as the page says"
     third = shell(built, "code", "--attempt", "3", "--", "true")
     assert (third.returncode, "attempt 3 of `code` is not kept" in third.stderr) == (66, True), third.stderr
 
@@ -136,6 +138,16 @@ def test_a_stale_stage_has_the_files_of_its_last_result(built: Project) -> None:
     done = shell(built, "green", "--", "cat", "in.txt")
     assert done.stdout == "first\n"
     assert done.stderr == "note: `green` is stale: the files are of its last result\n"
+
+
+def test_a_withheld_result_is_not_stale(project: Project) -> None:
+    group = """\
+  a: {promote: app, outputs: [a.txt], shell: 'echo a > a.txt'}
+  b: {promote: app, needs: [a], shell: 'false'}
+"""
+    assert project.write(pipeline(group, {})).build().code == 1
+    done = shell(project, "a", "--", "true")
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_bytes_that_are_gone_are_named(built: Project) -> None:
@@ -192,6 +204,7 @@ def test_without_a_sandbox_only_as_a_build_is_allowed(built: Project) -> None:
     assert (refused.returncode, "error[E484]" in refused.stderr) == (78, True)
     allowed = shell(built, "off", "--allow-unsandboxed", "-c", "exit 8")
     assert (allowed.returncode, "without a sandbox, what you write elsewhere stays" in allowed.stderr) == (8, True)
+    assert "sandbox none, with network" in allowed.stderr, "it has that of the machine"
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
