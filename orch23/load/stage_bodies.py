@@ -224,7 +224,8 @@ def _read_foreach(name: str, body: Mapping[str, Json], context: LoadContext) -> 
     if is_off:
         written = body.get("if")
         condition = written if isinstance(written, str) else "false"
-        return SkippedStage(name=name, kind=stage.kind, condition=condition, writes=stage.writes, promote=group)
+        off = SkippedStage(name=name, kind=stage.kind, desc=stage.desc, condition=condition)
+        return replace(off, writes=stage.writes, promote=group)
     context.collect_pools(at, unknown)
     return stage
 
