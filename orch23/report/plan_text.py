@@ -148,20 +148,20 @@ def plan_text(view: PlanView, style: Style, *, verbose: bool = False) -> str:
     return _joined([head, columns, *lines, *_waiting(view), *_footer(view)])
 
 
-def status_text(view: PlanView, style: Style, *, whole: bool = False) -> str:
-    """Return the plan in short: counts, and the stages that are not fresh; if `whole` all, with their descriptions."""
-    if view.is_up_to_date and not whole:
+def status_text(view: PlanView, style: Style, *, verbose: bool = False) -> str:
+    """Return the plan in short: counts, and the stages that are not fresh; with `verbose` all, with descriptions."""
+    if view.is_up_to_date and not verbose:
         return _joined([_up_to_date(view), *_skipped(view, style), *_waiting(view)])
     counts = view.counts()
     head = f"{visible(view.name)}: {pluralize(sum(counts.values()), 'stage')}: {format_counts(counts)}"
-    listed = view.lines if whole else view.stale
+    listed = view.lines if verbose else view.stale
     width, action_width = _width(listed), _action_width(listed)
     lines = []
     for line in listed:
         lines += _line(line, width, style, verbose=False, action_width=action_width)
-        if whole and (desc := visible(one_line(line.desc))):
+        if verbose and (desc := visible(one_line(line.desc))):
             lines.append(f"     {style.paint(desc, 'quiet')}")
-    skipped = [] if whole else _skipped(view, style)
+    skipped = [] if verbose else _skipped(view, style)
     return _joined([head, *lines, *skipped, *_waiting(view), *_dead(view), *_released(view)])
 
 

@@ -492,5 +492,5 @@ def show_status(
     view = None if list_all else _partial_view(console, args, estimated=as_json)
     if view is None or view.skipped_besides:
         view = whole_view(console, args, GivenOptions(), estimated=as_json, stale_snapshot=console.stale_snapshot)
-    console.write_out(plan_json(view) if as_json else status_text(view, console.out_style, whole=list_all))
+    console.write_out(plan_json(view) if as_json else status_text(view, console.out_style, verbose=list_all))
     return plan_exit_code(view, exit_code=exit_code)

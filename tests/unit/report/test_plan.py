@@ -154,11 +154,11 @@ def test_the_whole_status_lists_fresh_stages_too_and_the_descriptions() -> None:
         PlanLine(stage="a", kind="shell", decision=Fresh(RECORD), desc="Make a.\n  Of one line.\n"),
         PlanLine(stage="code", kind="shell", decision=Run((Reason("first_run"),)), desc=" \n"),
     )
-    whole = status_text(PlanView(name="demo", file="p.yaml", lines=lines), PLAIN, whole=True)
+    whole = status_text(PlanView(name="demo", file="p.yaml", lines=lines), PLAIN, verbose=True)
     assert whole == (
         "demo: 2 stages: 1 run, 1 fresh\n = a      fresh\n     Make a. Of one line.\n > code   run      first run\n"
     )
-    idle = status_text(PlanView(name="demo", file="p.yaml", lines=lines[:1]), PLAIN, whole=True)
+    idle = status_text(PlanView(name="demo", file="p.yaml", lines=lines[:1]), PLAIN, verbose=True)
     assert idle == "demo: 1 stage: 1 fresh\n = a      fresh\n     Make a. Of one line.\n"
 
 
