@@ -131,7 +131,7 @@ class LoadContext(Struct):
                 self.named_pools.append((source_path(path, rendered.moved), name))
 
     def report_expression_errors(self, rendered: RenderedTree, lost: Callable[[str], bool] | None = None) -> bool:
-        """Report the errors of the expressions of a tree, without names that are `lost`; return whether a node failed."""
+        """Report the errors of a tree's expressions, without names that are `lost`; return whether a node failed."""
         for problem in rendered.errors:
             if lost is None or not lost(problem.name):
                 self.report(problem)

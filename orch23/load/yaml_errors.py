@@ -177,19 +177,16 @@ def _with_quotes(line: str, at: Location, message: str, hint: str | None) -> Dia
     start = line.index(value, len(key) + 1)
     if start >= at.column - 1 or not value or value[0] in _SIGNS:
         return None
+    quoted = json.dumps(value, ensure_ascii=False)
     if not key.lstrip().startswith("- "):
         place = Location(at.file, at.line, start + 1, len(value))
-        return Diagnostic("E801", message, place, hint, fix=(value, _in_quotes(value)))
+        return Diagnostic("E801", message, place, hint, fix=(value, quoted))
     key = key.lstrip("- ")
     first = line.index(key)
     item = line[first : start + len(value)]
-    readings = (f"{key}: {_in_quotes(value)}", _in_quotes(item))
+    readings = (f"{key}: {quoted}", json.dumps(item, ensure_ascii=False))
     place = Location(at.file, at.line, first + 1, len(item))
     return Diagnostic("E801", message, place, question(readings), fix=(item, *readings), otherwise=hint)
-
-
-def _in_quotes(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False)
 
 
 def _key_without_colon(lines: Sequence[str], number: int) -> tuple[int, str] | None:
