@@ -175,7 +175,9 @@ def _with_quotes(line: str, at: Location, message: str, hint: str | None) -> Dia
     key, _, rest = line.partition(": ")
     value = rest.split(" #", maxsplit=1)[0].strip()
     start = line.index(value, len(key) + 1)
-    if start >= at.column - 1 or not value or value[0] in _SIGNS:
+    from orch23.text.secret_patterns import mask_secrets  # noqa: PLC0415 - only for errors
+
+    if start >= at.column - 1 or not value or value[0] in _SIGNS or mask_secrets(line) != line:
         return None
     quoted = json.dumps(value, ensure_ascii=False)
     if not key.lstrip().startswith("- "):

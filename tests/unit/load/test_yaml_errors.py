@@ -63,6 +63,18 @@ def test_a_value_with_a_colon_has_the_line_with_quotes(line: str, fix: tuple[str
         assert parse_yaml(line.replace(fix[0], after), "p.yaml").diagnostics == ()
 
 
-@pytest.mark.parametrize("text", ['a: "x": y', "a: b\n  c: d", "a: b\n  c: d: e", "a: : b", "- : a: b", "a: [x]: y"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        'a: "x": y',
+        "a: b\n  c: d",
+        "a: b\n  c: d: e",
+        "a: : b",
+        "password: hunter2hunter2: x",
+        "- password: hunter2hunter2: x",
+        "- : a: b",
+        "a: [x]: y",
+    ],
+)
 def test_a_colon_without_a_value_to_quote_has_no_fix(text: str) -> None:
     assert [one.fix for one in parse_yaml(f"{text}\n", "p.yaml").diagnostics] in ([None], [])
