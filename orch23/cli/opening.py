@@ -188,7 +188,7 @@ def open_stages(console: Console, args: PipelineArguments, most: int | None = No
     """
     project, stages = open_for_command(console, args, most_stages=most)
     if not stages:
-        hint = f"`{project.pipeline.command_line('graph')}` lists the stages"
+        hint = f"`{project.pipeline.command_line('status', '--all')}` lists the stages"
         raise UsageError(Diagnostic("E641", "name a stage", hint=hint))
     return project, stages
 

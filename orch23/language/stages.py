@@ -120,7 +120,8 @@ def make_stage(
     broken = step is None or bool(unknown) or any(problem.severity is Severity.ERROR for problem in problems)
     # As if it were not declared, but its name stays known (ADR 12).
     if not broken and not holds:
-        skipped = SkippedStage(name=name, kind=stage.kind, writes=(*outputs, *scope.write), promote=group)
+        written = (*outputs, *scope.write)
+        skipped = SkippedStage(name=name, kind=stage.kind, desc=stage.desc, writes=written, promote=group)
         return BuiltStage(None, problems, skipped)
     return BuiltStage(None if broken else stage, problems)
 
@@ -184,7 +185,8 @@ def _skipped_item(
         return BuiltStage(None, tuple(problems.found))
     if holds:
         return None
-    written = SkippedStage(name=f"{stage.name}@{key}", kind=stage.kind, condition=str(stage.body.get("if")))
+    condition = str(stage.body.get("if"))
+    written = SkippedStage(name=f"{stage.name}@{key}", kind=stage.kind, desc=stage.desc, condition=condition)
     return BuiltStage(None, skipped=written)
 
 

@@ -1,6 +1,6 @@
 """Read the stages of a pipeline: merge defaults, render variables, check foreach stages."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final, cast
 
 from msgspec import UNSET, Struct, field
@@ -130,11 +130,19 @@ class LoadContext(Struct):
             if isinstance(name, str) and path not in rendered.unknown:
                 self.named_pools.append((source_path(path, rendered.moved), name))
 
-    def report_expression_errors(self, rendered: RenderedTree) -> bool:
-        """Report the errors of the expressions of a tree; return whether a node of it failed."""
+    def report_expression_errors(self, rendered: RenderedTree, lost: Callable[[str], bool] | None = None) -> bool:
+        """Report the errors of a tree's expressions, without names that are `lost`; return whether a node failed."""
         for problem in rendered.errors:
-            self.report(problem)
+            if lost is None or not lost(problem.name):
+                self.report(problem)
         return bool(rendered.failed)
+
+    def lost_names(self, foreach: Json, at: str) -> Callable[[str], bool]:
+        """Return whether a name may be the one of the items that broken keys of a foreach do not define."""
+        is_broken, is_name_broken = self.broken_nodes.touches(at), self.broken_nodes.touches(f"{at}/as")
+        # `AS: task` is an unknown key.
+        written = [*foreach.values()] if isinstance(foreach, Mapping) else []
+        return lambda name: name.isidentifier() and (is_name_broken or (is_broken and name in written))
 
     def _written(self, path: str) -> tuple[str, Location | None]:
         """Return path and location at which a node, or its nearest ancestor, is written, also under `defaults`."""
@@ -206,7 +214,7 @@ def _read_foreach(name: str, body: Mapping[str, Json], context: LoadContext) -> 
     conflict = on_failure_conflict(group_label(foreach, group), on_failure, at)
     failed = [
         not is_sound,
-        context.report_expression_errors(unknown),
+        context.report_expression_errors(unknown, context.lost_names(body["foreach"], f"{at}/foreach")),
         _report_item_uses(foreach, unknown, at, context),
         context.report_all(filter(None, (conflict,))),
     ]
@@ -224,7 +232,8 @@ def _read_foreach(name: str, body: Mapping[str, Json], context: LoadContext) -> 
     if is_off:
         written = body.get("if")
         condition = written if isinstance(written, str) else "false"
-        return SkippedStage(name=name, kind=stage.kind, condition=condition, writes=stage.writes, promote=group)
+        off = SkippedStage(name=name, kind=stage.kind, desc=stage.desc, condition=condition)
+        return replace(off, writes=stage.writes, promote=group)
     context.collect_pools(at, unknown)
     return stage
 

@@ -1,12 +1,13 @@
 """Errors of a text before its YAML is read, and of its syntax: limits, encoding, characters, hints."""
 
+import json
 import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from msgspec import Struct
 
-from orch23.model.diagnostic import Diagnostic, Location, Related
+from orch23.model.diagnostic import Diagnostic, Location, Related, question
 
 if TYPE_CHECKING:
     import yaml
@@ -86,6 +87,7 @@ def text_error(text: str, file: str, caps: TextLimits) -> Diagnostic | None:
 
 _EXPRESSION = re.compile(r"\$\{\{(?:.*?\}\})?")
 _KEY = re.compile(r"[\w-]+")
+_SIGNS = "\"'[]{}&*!|>%@`"
 
 # Messages of libyaml speak of tokens and nodes, which authors of pipelines do not know. The first entry whose words
 # occur in its message is used.
@@ -142,6 +144,8 @@ def syntax_error(error: "yaml.MarkedYAMLError", text: str, file: str) -> Diagnos
         number, name = key
         where = Location(file, number + 1, lines[number].index(name) + 1, len(name))
         return Diagnostic("E801", "a key without its `:`", where, f"write `{name}:`")
+    if "mapping values" in problem and (quoted := _with_quotes(line, where, message, hint)) is not None:
+        return quoted
     if opened is None or ("flow" not in context and ("quoted" not in context or "escape" in problem)):
         return Diagnostic("E801", message, where, hint)
     # A later line, or the end of this one, says nothing; the sign that is not closed does.
@@ -164,6 +168,27 @@ def _comment_in_value(line: str, opened: Location) -> Diagnostic | None:
     place = Location(opened.file, opened.line, found.start() + 1, len(found[0]))
     value = f'"{found[1]}{found[2]}"'
     return Diagnostic("E801", message, place, f"quote it: {value}", fix=(found[0], value))
+
+
+def _with_quotes(line: str, at: Location, message: str, hint: str | None) -> Diagnostic | None:
+    """Return the error of a value with `: ` in it, with quotes to add; None if the value begins with a sign of YAML."""
+    key, _, rest = line.partition(": ")
+    value = rest.split(" #", maxsplit=1)[0].strip()
+    start = line.index(value, len(key) + 1)
+    from orch23.text.secret_patterns import mask_secrets  # noqa: PLC0415 - only for errors
+
+    if start >= at.column - 1 or not value or value[0] in _SIGNS or mask_secrets(line) != line:
+        return None
+    quoted = json.dumps(value, ensure_ascii=False)
+    if not key.lstrip().startswith("- "):
+        place = Location(at.file, at.line, start + 1, len(value))
+        return Diagnostic("E801", message, place, hint, fix=(value, quoted))
+    key = key.lstrip("- ")
+    first = line.index(key)
+    item = line[first : start + len(value)]
+    readings = (f"{key}: {quoted}", json.dumps(item, ensure_ascii=False))
+    place = Location(at.file, at.line, first + 1, len(item))
+    return Diagnostic("E801", message, place, question(readings), fix=(item, *readings), otherwise=hint)
 
 
 def _key_without_colon(lines: Sequence[str], number: int) -> tuple[int, str] | None:

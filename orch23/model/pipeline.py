@@ -386,6 +386,11 @@ class ForeachStage(Struct, frozen=True, omit_defaults=True, tag=True, kw_only=Tr
     plugins: tuple[str, ...] = ()
     moved: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def desc(self) -> str:
+        """Return its description, with the expressions of an item."""
+        return str(self.body.get("desc", ""))
+
 
 class SkippedStage(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """A stage that its `if` switches off, without expressions of an item. It is not in the graph.
@@ -395,6 +400,7 @@ class SkippedStage(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
     name: str
     kind: str
+    desc: str = ""
     condition: str = ""
     # For the hint about an input that only this stage would make (ADR 12).
     writes: tuple[str, ...] = ()

@@ -75,8 +75,8 @@ class Plan(Struct, frozen=True, kw_only=True, dict=True):
         """Return the skipped stages and items, and each foreach with an empty list."""
         families = {one.family for one in self.skipped.values()}
         empty = (one for one in self.pipeline.stages if self.expansions.get(one.name) == ())
-        found = {one.name: SkippedStage(name=one.name, kind=one.kind) for one in empty if one.name not in families}
-        return {**self.skipped, **found}
+        off = (SkippedStage(name=one.name, kind=one.kind, desc=one.desc) for one in empty if one.name not in families)
+        return {**self.skipped, **{one.name: one for one in off}}
 
     @cached_property
     def _group_of(self) -> Mapping[str, str]:

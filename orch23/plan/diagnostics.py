@@ -355,5 +355,6 @@ def _listed(names: Sequence[str]) -> str:
     if not names:
         return "the pipeline has no other stage"
     more = len(names) - _MOST_LISTED
-    listed = quoted_names(names[:_MOST_LISTED]) + (f" and {more:,} more; `orch23 graph` lists all" if more > 0 else "")
+    others = f" and {more:,} more; `orch23 status --all` lists all" if more > 0 else ""
+    listed = f"{quoted_names(names[:_MOST_LISTED])}{others}"
     return f"{'the stages are' if len(names) > 1 else 'there is the stage'} {listed}"

@@ -46,6 +46,7 @@ def stage_document(line: PlanLine) -> dict[str, Json]:
     return {
         "stage": line.stage,
         "kind": line.kind,
+        "desc": line.desc,
         "action": decision.label,
         "why": list(reason_texts(decision)),
         # Not every kind of decision has reasons.

@@ -5,7 +5,7 @@ from decimal import Decimal
 
 from orch23.model.event import waiting_text
 from orch23.model.plan import CallRange, Decision, Edited, Estimate, Expand, Maybe, Restore, Run, Skipped, VerifyOnly
-from orch23.model.text import format_duration, format_money
+from orch23.model.text import format_duration, format_money, one_line
 from orch23.report.diagnostics import visible
 from orch23.report.marks import MAX_IDLE_LINES, Marks, Style, Tone
 from orch23.report.plan_view import PlanLine, PlanView, edit_hint, end_texts, first_names, first_reason, reason_texts
@@ -148,17 +148,21 @@ def plan_text(view: PlanView, style: Style, *, verbose: bool = False) -> str:
     return _joined([head, columns, *lines, *_waiting(view), *_footer(view)])
 
 
-def status_text(view: PlanView, style: Style) -> str:
-    """Return the plan in short: counts, and the stages that are not fresh."""
-    if view.is_up_to_date:
+def status_text(view: PlanView, style: Style, *, verbose: bool = False) -> str:
+    """Return the plan in short: counts, and the stages that are not fresh; with `verbose` all, with descriptions."""
+    if view.is_up_to_date and not verbose:
         return _joined([_up_to_date(view), *_skipped(view, style), *_waiting(view)])
     counts = view.counts()
     head = f"{visible(view.name)}: {pluralize(sum(counts.values()), 'stage')}: {format_counts(counts)}"
-    width, action_width = _width(view.stale), _action_width(view.stale)
-    lines = [
-        text for line in view.stale for text in _line(line, width, style, verbose=False, action_width=action_width)
-    ]
-    return _joined([head, *lines, *_skipped(view, style), *_waiting(view), *_dead(view), *_released(view)])
+    listed = view.lines if verbose else view.stale
+    width, action_width = _width(listed), _action_width(listed)
+    lines = []
+    for line in listed:
+        lines += _line(line, width, style, verbose=False, action_width=action_width)
+        if verbose and (desc := visible(one_line(line.desc))):
+            lines.append(f"     {style.paint(desc, 'quiet')}")
+    skipped = [] if verbose else _skipped(view, style)
+    return _joined([head, *lines, *skipped, *_waiting(view), *_dead(view), *_released(view)])
 
 
 def _waiting(view: PlanView) -> list[str]:

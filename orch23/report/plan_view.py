@@ -95,6 +95,7 @@ class PlanLine(Struct, frozen=True, kw_only=True):
     stage: str
     kind: str
     decision: Decision
+    desc: str = ""
     estimate: Estimate = EMPTY_ESTIMATE
     outputs: tuple[str, ...] = ()
     files: Mapping[str, Json] = field(default_factory=lambda: {"inputs": [], "outputs": []})
@@ -212,6 +213,7 @@ def plan_view(
             stage=name,
             kind=plan.nodes[name].kind,
             decision=decision,
+            desc=plan.nodes[name].desc,
             estimate=(estimates or {}).get(name, EMPTY_ESTIMATE),
             outputs=_would_write(plan.nodes[name], decision),
             files=declared_files(plan.nodes[name]),
@@ -224,7 +226,13 @@ def plan_view(
         for name, decision in decisions.items()
     ]
     lines += [
-        PlanLine(stage=name, kind=one.kind, decision=Skipped(one.condition), place=pipeline.locate("stages", name))
+        PlanLine(
+            stage=name,
+            kind=one.kind,
+            decision=Skipped(one.condition),
+            desc=one.desc,
+            place=pipeline.locate("stages", name),
+        )
         for name, one in ((name, plan.idle[name]) for name in skipped)
     ]
     return PlanView(

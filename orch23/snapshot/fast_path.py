@@ -70,6 +70,8 @@ def answer_from_snapshot(argv: list[str]) -> "int | StaleSnapshot | None":
     """
     command = argv[0] if argv else ""
     has_option = any(argument.startswith("-") for argument in argv)
+    if command in SHOWN:  # the variable of an option, such as ORCH23_PLAN_JSON, is an option
+        has_option = has_option or any(name.startswith(f"{OPTION_PREFIX}{command.upper()}_") for name in os.environ)
     is_known = command == "build" or (command in SHOWN and not has_option)
     if not is_known or COMPLETE in os.environ:
         return None

@@ -31,6 +31,7 @@ READING = [
     ("plan", "--json"),
     ("build", "-n", "--json"),
     ("status", "--json"),
+    ("status", "--all", "--json"),
     ("explain", "copy", "--json"),
     ("graph", "--json"),
     ("vars", "--json"),
@@ -164,6 +165,37 @@ def test_inputs_and_outputs_are_in_the_json_of_graph_plan_and_status(project: Pr
         rows = json.loads(project.run(*argv).out)[key]
         found = {row["stage"]: (row["inputs"], row["outputs"]) for row in rows}
         assert found == wanted | ({"off": ([], [])} if key == "stages" else {})
+
+
+def test_status_lists_all_stages_with_their_descriptions(project: Project) -> None:
+    each = {"foreach": {"from": "y.json"}, "desc": "Copy ${{ item }}.", "outputs": ["o/${{ item }}"], "shell": "true"}
+    stages = {
+        "a": {"desc": "List them.", "outputs": ["y.json"], "shell": "echo '[\"n\"]' > y.json"},
+        "each": {**each, "inputs": ["y.json"], "shell": ["cp", "y.json", "o/${{ item }}"]},
+        "off": {"desc": "Not now.", "if": False, "outputs": ["q"], "shell": "true"},
+        "one": {**each, "foreach": {"in": ["x"]}, "if": "${{ item == 'y' }}", "outputs": ["p/${{ item }}"]},
+        "none": {**each, "foreach": {"in": []}, "outputs": ["r/${{ item }}"]},
+        "never": {**each, "if": False, "outputs": ["s/${{ item }}"]},
+    }
+    project.write({"pipeline.yaml": json.dumps({"version": 1, "stages": stages})})
+    raw = "Copy ${{ item }}."
+    skipped = {"off": "Not now.", "one@x": raw, "none": raw, "never": raw}
+
+    def listed(*more: str) -> dict[str, str]:
+        rows = project.run("status", "--all", "--json", *more).json()["stages"]
+        text = project.run("status", "--all", *more).out
+        assert all(row["stage"] in text and row["desc"] in text for row in rows)
+        assert text.count("\n     Copy") + text.count("\n     List") + text.count("\n     Not") == len(rows)
+        return {row["stage"]: row["desc"] for row in rows}
+
+    assert listed() == {"a": "List them.", "each": raw, **skipped}
+    assert project.build().code == 0
+    assert listed() == {"a": "List them.", "each@n": "Copy n.", **skipped}
+    assert listed("a") == {"a": "List them."}
+    assert project.run("status").out.startswith("pipeline: up to date (2 stages, 4 skipped)\n")
+    # The plan of an edit has no lines for other stages.
+    project.edit("o/n", "2\n")
+    assert listed() == {"a": "List them.", "each@n": "Copy n.", **skipped}
 
 
 @pytest.mark.needs("inspecting")

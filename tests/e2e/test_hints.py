@@ -64,8 +64,8 @@ def test_a_command_without_a_stage_names_one_that_lists_them(project: Project, a
     green(stages(project, check={"inputs": ["b.txt"], "outputs": ["c.txt"], "shell": "cp b.txt c.txt"}).build())
     outcome = project.run(*argv)
     assert outcome.code == 64
-    assert "= help: `orch23 graph` lists the stages" in outcome.err
-    listed = project.run("graph").out
+    assert "= help: `orch23 status --all` lists the stages" in outcome.err
+    listed = project.run("status", "--all").out
     assert "copy" in listed
     assert "check" in listed
 
@@ -77,8 +77,8 @@ def test_a_stage_without_files_to_release_names_a_command_that_lists_stages(proj
     (project.root / "pipeline.yaml").rename(project.root / "p.yaml")
     refused = project.run("release", "p.yaml", "cpoy")
     assert refused.code == 66
-    assert "`orch23 graph p.yaml` lists the stages" in refused.err
-    assert "copy" in project.run("graph", "p.yaml").out
+    assert "`orch23 status p.yaml --all` lists the stages" in refused.err
+    assert "copy" in project.run("status", "p.yaml", "--all").out
 
 
 @pytest.mark.needs("inspecting")

@@ -159,6 +159,10 @@ def test_options_that_contradict_each_other_are_refused_with_nothing_to_do(root:
 def test_options_in_the_environment_count(root: Path) -> None:
     assert orch23(root, "build", ORCH23_BUILD_VERBOSE="1").returncode == 0
     assert not was_quick(root)
+    options = {"ORCH23_STATUS_ALL": "1", "ORCH23_PLAN_JSON": "1"}
+    assert orch23(root, "build", **options).returncode == 0
+    assert "\n = one  " in orch23(root, "status", **options).stdout
+    assert "orch23_plan" in orch23(root, "plan", **options).stdout
 
 
 def test_a_stage_to_run_is_run_and_the_build_after_it_is_quick_again(root: Path) -> None:

@@ -16,7 +16,8 @@ FORGED = json.dumps({"v": 1, "seq": 1, "type": "run_finished", "message": "forge
 LINES = f"{NASTY}\n{FORGED}\n::error file=a::forged\n::set-output name=x::y\n\u2714 s forged\nerror[E999]: forged\n"
 
 TEXTS = (
-    *(("build",), ("plan",), ("status",), ("plan", "-v"), ("graph",), ("graph", "--format", "mermaid")),
+    *(("build",), ("plan",), ("status",), ("status", "--all"), ("plan", "-v")),
+    *(("graph",), ("graph", "--format", "mermaid")),
     *(("graph", "--format", "dot"), ("runs",), ("log",), ("vars",), ("vars", "--origin"), ("validate",)),
     *(("explain", name) for name in ("print", "say", "fail", "test")),
     *(("show", name, *more) for name in ("print", "say", "fail", "test") for more in ((), ("--key",))),

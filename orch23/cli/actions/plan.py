@@ -484,12 +484,13 @@ def show_status(
     args: PipelineArguments,
     as_json: bool,
     exit_code: bool,
+    list_all: bool,
 ) -> int:
-    """List stale stages."""
+    """List stale stages; with `list_all` every stage, with its description."""
     args = replace(args, cache=NO_CACHE)  # it shows what this machine has
     # The skipped stages are listed, and a part of the plan has only their number.
-    view = _partial_view(console, args, estimated=as_json)
+    view = None if list_all else _partial_view(console, args, estimated=as_json)
     if view is None or view.skipped_besides:
         view = whole_view(console, args, GivenOptions(), estimated=as_json, stale_snapshot=console.stale_snapshot)
-    console.write_out(plan_json(view) if as_json else status_text(view, console.out_style))
+    console.write_out(plan_json(view) if as_json else status_text(view, console.out_style, verbose=list_all))
     return plan_exit_code(view, exit_code=exit_code)

@@ -75,6 +75,7 @@ def plan_command() -> None:
 
 @declare_command("status", "plan.show_status")
 @stages_argument
+@option("--all", "list_all", is_flag=True, help="List all stages, with their descriptions.")
 @override_options
 @json_option
 @exit_code_option

@@ -170,7 +170,8 @@ def release_outputs(console: Console, *, args: PipelineArguments) -> None:
         found = {stage: release_files(project.store, lock, failures, stage) for stage in stages}
         unknown = [stage for stage, records in found.items() if not records]
         if unknown:
-            hint = f"`{project.pipeline.command_line('graph')}` lists the stages; a stage has files after it was built"
+            listing = project.pipeline.command_line("status", "--all")
+            hint = f"`{listing}` lists the stages; a stage has files after it was built"
             raise NotFoundError(*(Diagnostic("E823", f"`{one}` has no files to release", hint=hint) for one in unknown))
         # A snapshot does not record owners: with it, the next build would repeat its old output.
         remove_snapshots(str(project.settings.root), project.pipeline.file)

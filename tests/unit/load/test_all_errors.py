@@ -462,3 +462,20 @@ def test_a_plugin_and_an_executor_are_named_literally(head: str, place: Place, w
     more = [("E844", 2, 17)] if "no-b" in head else []
     assert found(text) == [place, *more, ("E850", 4, 29)]
     assert messages(text)[0].startswith(words)
+
+
+@pytest.mark.parametrize("name", ['as: "a b"', "as: [it]", "as: null", "az: it", "As: it", "as: vars"])
+def test_the_name_of_items_that_is_broken_is_one_error(name: str) -> None:
+    text = (
+        f"version: 1\nstages:\n  c:\n    foreach: {{in: [x], {name}}}\n"
+        "    outputs: ['o/${{ it }}']\n    salt: ${{ vars.none }}\n    shell: [cp, a, 'o/${{ it.b }}']\n"
+    )
+    assert [line for _, line, _ in found(text)] == [4, 6]
+
+
+def test_other_broken_keys_of_a_foreach_hide_no_undefined_name() -> None:
+    text = (
+        "version: 1\nstages:\n  c:\n    foreach: {in: 3, as: task}\n"
+        "    outputs: ['o/${{ tsk }}']\n    shell: [cp, a, 'o/${{ task }}']\n"
+    )
+    assert [line for _, line, _ in found(text)] == [4, 5]

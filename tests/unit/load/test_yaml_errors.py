@@ -1,4 +1,4 @@
-"""Tabs that indent lines: all are reported, with the spaces to write."""
+"""Tabs that indent lines, and values that need quotes: what to write is shown."""
 
 import pytest
 
@@ -40,3 +40,41 @@ def test_each_tab_has_the_spaces_that_replace_it(text: str, spaces: list[tuple[i
 def test_a_large_text_has_few_passes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(yaml_errors, "_MOST_TABBED_CHARACTERS", 60)
     assert len(parse_yaml("a:\n" + "\tb: 1\n" * 5, "p.yaml").diagnostics) == 1
+
+
+@pytest.mark.parametrize(
+    ("line", "fix"),
+    [
+        ("desc: a: b", ("a: b", '"a: b"')),
+        ("desc: a:", ("a:", '"a:"')),
+        ("desc:   it's: x  # c", ("it's: x", '"it\'s: x"')),
+        ('shell: say "x": \\d', ('say "x": \\d', '"say \\"x\\": \\\\d"')),
+        ("- a: b: c", ("a: b: c", 'a: "b: c"', '"a: b: c"')),
+        ("- - a: b: c", ("a: b: c", 'a: "b: c"', '"a: b: c"')),
+    ],
+)
+def test_a_value_with_a_colon_has_the_line_with_quotes(line: str, fix: tuple[str, ...]) -> None:
+    (one,) = parse_yaml(f"{line}\n", "p.yaml").diagnostics
+    assert (one.code, one.fix) == ("E801", fix)
+    place = one.location
+    assert place is not None
+    assert line[place.column - 1 : place.column - 1 + place.length] == fix[0]
+    for after in fix[1:]:
+        assert parse_yaml(line.replace(fix[0], after), "p.yaml").diagnostics == ()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'a: "x": y',
+        "a: b\n  c: d",
+        "a: b\n  c: d: e",
+        "a: : b",
+        "password: hunter2hunter2: x",
+        "- password: hunter2hunter2: x",
+        "- : a: b",
+        "a: [x]: y",
+    ],
+)
+def test_a_colon_without_a_value_to_quote_has_no_fix(text: str) -> None:
+    assert [one.fix for one in parse_yaml(f"{text}\n", "p.yaml").diagnostics] in ([None], [])

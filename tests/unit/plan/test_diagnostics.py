@@ -25,7 +25,7 @@ def test_the_stages_are_listed_without_the_one_that_needs_them() -> None:
 def test_few_of_many_stages_are_listed() -> None:
     hint, _ = error("xyzzy", *(f"s{number}" for number in range(14)))
     assert hint is not None
-    assert hint.endswith("`s11` and 2 more; `orch23 graph` lists all")
+    assert hint.endswith("`s11` and 2 more; `orch23 status --all` lists all")
 
 
 def test_a_file_is_replaced_by_the_stage_that_makes_it() -> None:

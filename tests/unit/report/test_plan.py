@@ -149,6 +149,19 @@ def test_status_leaves_out_what_is_fresh() -> None:
     assert reported == "demo: 2 stages: 1 run, 1 fresh\n > b      run      first run\n"
 
 
+def test_the_whole_status_lists_fresh_stages_too_and_the_descriptions() -> None:
+    lines = (
+        PlanLine(stage="a", kind="shell", decision=Fresh(RECORD), desc="Make a.\n  Of one line.\n"),
+        PlanLine(stage="code", kind="shell", decision=Run((Reason("first_run"),)), desc=" \n"),
+    )
+    whole = status_text(PlanView(name="demo", file="p.yaml", lines=lines), PLAIN, verbose=True)
+    assert whole == (
+        "demo: 2 stages: 1 run, 1 fresh\n = a      fresh\n     Make a. Of one line.\n > code   run      first run\n"
+    )
+    idle = status_text(PlanView(name="demo", file="p.yaml", lines=lines[:1]), PLAIN, verbose=True)
+    assert idle == "demo: 1 stage: 1 fresh\n = a      fresh\n     Make a. Of one line.\n"
+
+
 def test_calls_of_all_stages_are_summed_within_the_limit() -> None:
     run: dict[str, Decision] = {"a": Run(()), "code": Run(())}
     both = {"a": Estimate(calls=CallRange(1, 4)), "code": Estimate(calls=CallRange(1, 3))}
