@@ -344,7 +344,7 @@ def _make_folder(path: str) -> None:
 
 
 def _mount(source: str | None, target: str, kind: str | None, flags: int, data: str = "") -> None:
-    words = (word.encode() if word is not None else None for word in (source, target, kind))
+    words = (os.fsencode(word) if word is not None else None for word in (source, target, kind))
     check_result(f"mount {target}", libc.mount(*words, ctypes.c_ulong(flags), data.encode() or None))
 
 
