@@ -333,11 +333,15 @@ def _recover(project: Project) -> tuple[SandboxDirs, Sequence[str]]:
     store = project.store
     store.sweep(whole=project.part is None)
 
-    @cache
+    made, lock = list["SharedTrees"](), threading.Lock()
+
     def shared_trees() -> "SharedTrees":
         from orch23.execute.shared_trees import SharedTrees  # noqa: PLC0415 - for steps with many inputs
 
-        return SharedTrees(store.shared_trees, store.sources, store.key)
+        # Steps that start at once must not get two, each of which would remove the copies of the other.
+        with lock:
+            made[:] = made or [SharedTrees(store.shared_trees, store.sources, store.key)]
+            return made[0]
 
     sandbox_dirs = SandboxDirs(store.sandbox_dirs, store.sources, meter=project.settings.meter, shared=shared_trees)
     store.repaired.extend(sandbox_dirs.sweep())

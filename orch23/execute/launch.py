@@ -143,9 +143,9 @@ def run_launch(launch: Launch, *, timeout_s: float, cancel: Event) -> ProcessOut
     """
     is_confined = launch.confinement is not None or bool(launch.tmpfs)
     seen = Path(INSIDE_PATH) / launch.sandbox_dir.work.name
-    layers = {str(seen / one.path): one.layer for one in launch.sandbox_dir.mounts if one.layer is not None}
+    layered = (str(seen),) if launch.sandbox_dir.is_layered else ()
     root, limits = launch.sandbox_dir.root, launch.limits
-    monitor = ResourceMonitor(root, limits, layers=layers, tmpfs=launch.tmpfs, is_confined=is_confined)
+    monitor = ResourceMonitor(root, limits, layered=layered, tmpfs=launch.tmpfs, is_confined=is_confined)
     outcome = run_process(
         replace(launch, on_start=launch.on_start or (lambda tree: apply_limits(tree.leader, launch.limits))),
         timeout_s=timeout_s,

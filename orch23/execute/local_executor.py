@@ -356,7 +356,7 @@ class LocalExecutor(Struct, kw_only=True, eq=False):
 
 
 def _with_shown_path(sandbox_dir: SandboxDir, data: bytes) -> bytes:
-    return data.replace(str(sandbox_dir.root).encode(), INSIDE_PATH.encode())
+    return data.replace(os.fsencode(sandbox_dir.root), INSIDE_PATH.encode())
 
 
 @contextlib.contextmanager

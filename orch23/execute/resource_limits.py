@@ -6,11 +6,10 @@ import resource
 import stat
 import time
 from array import array
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from itertools import chain
 from pathlib import Path
-from types import MappingProxyType
 
 from orch23.execute.process_tree import read_proc
 from orch23.model.action import DEFAULT_LIMITS, StepLimits
@@ -53,18 +52,18 @@ class ResourceMonitor:
         root: Path,
         limits: StepLimits,
         *,
-        layers: Mapping[str, Path] = MappingProxyType({}),
+        layered: Sequence[str] = (),
         tmpfs: Sequence[str] = (),
         is_confined: bool = False,
     ) -> None:
         """Note the free space, and measure the staged files if the stage sets a limit of them.
 
-        `root` is the sandbox directory, `layers` are folders outside of it with what the step writes to a mount, by the
-        path of the mount. `tmpfs` are the paths where the step has file systems of its own in memory. What a confined
-        step hides counts as all that the file system has lost meanwhile.
+        `root` is the sandbox directory, `layered` are paths where the step sees a folder of it above other files.
+        `tmpfs` are the paths where the step has file systems of its own in memory. What a confined step hides counts as
+        all that the file system has lost meanwhile.
         """
         self._root = root
-        self._layers = layers
+        self._layered = layered
         self._tmpfs = tmpfs
         self._limits = limits
         self._steps = min(_STEP_BYTES, limits.disk // _PARTS), min(_STEP_ENTRIES, limits.files // _PARTS)
@@ -72,7 +71,7 @@ class ResourceMonitor:
         self._was_over_memory = False
         self._is_set = (limits.disk, limits.files) != (DEFAULT_LIMITS.disk, DEFAULT_LIMITS.files)
         self._free_bytes = self._most_free[0] if self._is_set and is_confined else 0
-        staged = [size or 0 for size in self._named_sizes()] if self._is_set else []
+        staged = [size or 0 for size in _named_sizes(self._root)] if self._is_set else []
         self._staged_bytes, self._staged_entries = sum(staged), len(staged)
         self._due_s = 0.0
 
@@ -93,9 +92,6 @@ class ResourceMonitor:
         self._due_s = time.monotonic() + _PAUSE_FACTOR * (time.monotonic() - began)
         return exceeded
 
-    def _named_sizes(self) -> Iterator[int | None]:
-        return chain.from_iterable(map(_named_sizes, (self._root, *self._layers.values())))
-
     def _may_have_grown(self) -> bool:
         free, most_free = _free_space(self._root), self._most_free
         is_due = most_free[0] - free[0] >= self._steps[0] or most_free[1] - free[1] >= self._steps[1]
@@ -109,8 +105,8 @@ class ResourceMonitor:
         size_bytes, entries = size_bytes - self._staged_bytes, entries - self._staged_entries
         try:
             # First those without a name: a file that loses its name meanwhile counts at neither place, not at both.
-            devices = {os.stat(self._root).st_dev, *_devices(processes, self._layers)}
-            for size in chain(_unnamed_sizes(processes, devices), self._named_sizes()):
+            devices = {os.stat(self._root).st_dev, *_devices(processes, self._layered)}
+            for size in chain(_unnamed_sizes(processes, devices), _named_sizes(self._root)):
                 if size is None and (lost_bytes := self._free_bytes - _free_space(self._root)[0]) > limits.disk:
                     what = f"its file system lost {lost_bytes} bytes while it had files that cannot be measured"
                     return f"{what}, which is more than `limits.disk`; others may have taken them"

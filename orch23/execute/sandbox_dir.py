@@ -72,11 +72,9 @@ class FolderMounts(Protocol):
         folder: str,
         paths: Iterable[str],
         inputs: Mapping[str, FileEntry],
-        written: Iterable[str] | None,
+        kind: MountKind,
     ) -> FolderMount | InputsChanged:
         """Return the mount that has exactly these inputs, until `give_back`, or the inputs that changed.
-
-        With None for `written` the step cannot write there. Otherwise it can, and these folders are there, too.
 
         Raises:
             OSError: the disk is full or not writable.
@@ -135,9 +133,7 @@ class SandboxDirs(Struct, eq=False):
         if shared is not None:
             large = shared.large_folders(inputs, more if kind == "read-only" else ())
         copied = sorted(inputs.keys() - {path for paths in large.values() for path in paths})
-        folders = parent_folders(copied, (*more, *large))
-        within = [one for one in folders if one.startswith(tuple(f"{folder}/" for folder in large))]
-        folders = [one for one in folders if one not in within]
+        folders = parent_folders(copied, (*more, *(large if kind == "read-only" else ())))
         skeleton = None
         # Another thread may take the last one in between.
         with contextlib.suppress(IndexError):
@@ -150,7 +146,8 @@ class SandboxDirs(Struct, eq=False):
             set_times(sandbox_dir.work, skeleton.folders)
             for folder, paths in large.items() if not lost else ():
                 assert shared is not None
-                mount = shared.mount(sandbox_dir, folder, paths, inputs, within if kind == "layer" else None)
+                assert kind is not None
+                mount = shared.mount(sandbox_dir, folder, paths, inputs, kind)
                 if isinstance(mount, InputsChanged):
                     return mount
                 sandbox_dir = replace(sandbox_dir, mounts=(*sandbox_dir.mounts, mount))

@@ -55,23 +55,21 @@ MOUNT_KINDS: Final[Mapping[str, tuple[MountKind, ...]]] = {
 }
 """What each tier can mount. The others get copies."""
 
-_LAYER_PARTS = ("upper", "lower", "work")
 # The marks of overlayfs: a file or folder was removed, and a folder was removed before it was made again.
 _REMOVED_DEVICE = 0
 _REPLACED_FOLDER = "user.overlay.opaque"
 
 
 class FolderMount(Struct, frozen=True):
-    """A folder at `path` of a tree that has the files of another folder. Without a `layer` it is read-only."""
+    """A folder at `path` of a tree that has the files of another folder.
+
+    It is read-only, or `lower`, an empty folder, takes part in the layers of the tree: what the step changes in the
+    tree is in `work`, above these files.
+    """
 
     path: str
     files: Path
-    layer: Path | None = None
-
-    @property
-    def parts(self) -> tuple[Path, ...]:
-        """The folders of the layer: what the step has written, where the files are mounted, and one for overlayfs."""
-        return () if self.layer is None else tuple(self.layer / name for name in _LAYER_PARTS)
+    lower: Path | None = None
 
 
 class SandboxDir(Struct, frozen=True):
@@ -89,6 +87,16 @@ class SandboxDir(Struct, frozen=True):
     def work(self) -> Path:
         """The copy of the project that the process works in."""
         return self.root / _WORK
+
+    @property
+    def is_layered(self) -> bool:
+        """Whether `work` is above other files: then it has only what the step changes in them."""
+        return any(one.lower is not None for one in self.mounts)
+
+    @property
+    def layers(self) -> Path:
+        """The folder of the layers, and of what overlayfs needs."""
+        return self.orch23_folder / "layers"
 
     @property
     def home(self) -> Path:
@@ -147,8 +155,8 @@ class _Scan(Struct):
     is_scratch: Callable[[str], bool]
     inputs: Mapping[str, FileEntry]
     meter: FileProgress
-    mounts: Mapping[str, FolderMount]
-    mounted: Sequence[str] = ()  # the inputs below the mount that is being scanned
+    mounted: Sequence[str]  # the inputs below mounts
+    is_layered: bool
     files: set[str] = field(default_factory=set)
     written: dict[str, bool] = field(default_factory=dict)
     violations: list[Diagnostic] = field(default_factory=list)
@@ -163,7 +171,7 @@ class OpenTree(Struct, frozen=True):
     """The tree of a sandbox directory, by its descriptor. All processes of the step must have ended."""
 
     top: int
-    mounts: tuple[FolderMount, ...] = ()
+    sandbox_dir: SandboxDir
 
     def scan(
         self, inputs: Mapping[str, FileEntry], scratch: tuple[str, ...], limits: TreeLimits, meter: FileProgress
@@ -173,7 +181,11 @@ class OpenTree(Struct, frozen=True):
         Bytes are compared, never times: a process can set times, and a write through a shared mapping on tmpfs does
         not change them.
         """
-        scan = _Scan(limits, scratch_matcher(scratch), inputs, meter, {one.path: one for one in self.mounts})
+        # All of them are there, but for those that the step has marked as removed.
+        within = tuple(f"{one.path}/" for one in self.sandbox_dir.mounts)
+        mounted = sorted(path for path in inputs if path.startswith(within)) if within else ()
+        is_layered = self.sandbox_dir.is_layered
+        scan = _Scan(limits, scratch_matcher(scratch), inputs, meter, mounted, is_layered, set(mounted))
         with contextlib.suppress(_LimitReachedError):
             _scan_directory(scan, self.top, "", 1)
         removed = tuple(p for p in sorted(inputs) if p not in scan.files and not scan.is_scratch(p))
@@ -185,13 +197,9 @@ class OpenTree(Struct, frozen=True):
         Raises:
             OSError: the file is not regular, has several names, or is behind a link.
         """
-        top, (*above, name) = self.top, path.split("/")
-        with contextlib.ExitStack() as stack:
-            for mount in self.mounts:
-                if mount.layer is not None and path.startswith(f"{mount.path}/"):
-                    top = stack.enter_context(open_subdirectory(mount.parts[0]))
-                    above = above[mount.path.count("/") + 1 :]
-            return _open_regular(stack.enter_context(open_below(top, above)), name)
+        *above, name = path.split("/")
+        with open_below(self.top, above) as folder:
+            return _open_regular(folder, name)
 
 
 @contextlib.contextmanager
@@ -202,7 +210,7 @@ def open_tree(sandbox_dir: SandboxDir) -> Iterator[OpenTree]:
         OSError: the tree was replaced or removed.
     """
     with closing(_open_top(sandbox_dir)) as top:
-        yield OpenTree(top, sandbox_dir.mounts)
+        yield OpenTree(top, sandbox_dir)
 
 
 _REPLACED = "the working directory of the sandbox was replaced or removed"
@@ -278,9 +286,11 @@ def _scan_directory(scan: _Scan, folder: int, prefix: str, depth: int) -> None:
             scan.report(path, "E614", f"the name {problem}", "choose another name")
             continue
         status = os.stat(name, dir_fd=folder, follow_symlinks=False)
-        if scan.mounted and stat.S_ISCHR(status.st_mode) and status.st_rdev == _REMOVED_DEVICE:
+        if scan.is_layered and stat.S_ISCHR(status.st_mode) and status.st_rdev == _REMOVED_DEVICE:
             _forget_mounted(scan, path)
         elif not stat.S_ISDIR(status.st_mode):
+            # It may be in the place of a folder with inputs.
+            _forget_mounted(scan, path)
             _scan_file(scan, folder, name, path, status)
         elif depth >= scan.limits.depth:
             scan.report(path, "E616", f"nested deeper than {scan.limits.depth} levels", "write flatter directories")
@@ -288,25 +298,9 @@ def _scan_directory(scan: _Scan, folder: int, prefix: str, depth: int) -> None:
             if status.st_mode & stat.S_IRWXU != stat.S_IRWXU:
                 make_accessible(name, folder)
             with open_subdirectory(name, folder) as inner:
-                if scan.mounted and _is_replaced(inner):
+                if scan.is_layered and _is_replaced(inner):
                     _forget_mounted(scan, path)
-                # It is empty below a mount, unless the step has moved that.
                 _scan_directory(scan, inner, f"{path}/", depth + 1)
-            if path in scan.mounts and not scan.mounted:
-                _scan_mount(scan, scan.mounts[path], depth + 1)
-
-
-def _scan_mount(scan: _Scan, mount: FolderMount, depth: int) -> None:
-    """Scan what a step has written to a mount: files, and marks of what was removed. All other inputs are there."""
-    inside = sorted(path for path in scan.inputs if path.startswith(f"{mount.path}/"))
-    scan.files.update(inside)
-    for upper in mount.parts[:1]:
-        with open_subdirectory(upper.parent) as layer:
-            make_accessible(upper.name, layer)
-            with open_subdirectory(upper.name, layer) as folder:
-                scan.mounted = inside
-                _scan_directory(scan, folder, f"{mount.path}/", depth)
-                scan.mounted = ()
 
 
 def _forget_mounted(scan: _Scan, path: str) -> None:

@@ -24,7 +24,7 @@ from orch23.execute.sandbox_dir import (
     parent_folders,
     set_times,
 )
-from orch23.execute.sandbox_tree import FolderMount, SandboxDir
+from orch23.execute.sandbox_tree import FolderMount, MountKind, SandboxDir
 from orch23.model.action import InputsChanged, link_text
 from orch23.model.digest import FileEntry
 from orch23.store.json_text import TRUSTED, StoreKey, checked_line
@@ -66,7 +66,7 @@ class _Copy(Struct, eq=False):
 
     @property
     def files(self) -> Path:
-        return self.root / _FILES
+        return self.root / _FILES / self.manifest.folder
 
     def is_intact(self) -> bool:
         """Return whether no one has changed its files, by their stamps."""
@@ -97,26 +97,20 @@ class SharedTrees:
         folder: str,
         paths: Iterable[str],
         inputs: Mapping[str, FileEntry],
-        written: Iterable[str] | None,
+        kind: MountKind,
     ) -> FolderMount | InputsChanged:
         """Return the mount that has exactly these inputs: see `FolderMounts`."""
         files = self._take(folder, paths, inputs)
-        if isinstance(files, InputsChanged) or written is None:
+        if isinstance(files, InputsChanged) or kind == "read-only":
             return files if isinstance(files, InputsChanged) else FolderMount(folder, files)
-        mount = FolderMount(folder, files, sandbox_dir.orch23_folder / files.parent.name)
+        lower = sandbox_dir.layers / f"lower{len(sandbox_dir.mounts)}"
         try:
-            upper, *others = mount.parts
-            for part in (sandbox_dir.orch23_folder, upper.parent, upper, *others):
+            for part in (sandbox_dir.orch23_folder, sandbox_dir.layers, sandbox_dir.layers / "work", lower):
                 make_subfolder(part, 0o700)
-            # The step sees it in place of the folder.
-            upper.chmod(0o755)
-            inside = parent_folders((), (one[len(folder) + 1 :] for one in written if one.startswith(f"{folder}/")))
-            make_subfolders(upper, inside)
-            set_times(upper, inside)
         except BaseException:
             self.give_back(files)
             raise
-        return mount
+        return FolderMount(folder, files, lower)
 
     def _take(self, folder: str, paths: Iterable[str], inputs: Mapping[str, FileEntry]) -> Path | InputsChanged:
         wanted = {path[len(folder) + 1 :]: _content(path, inputs) for path in paths}
@@ -174,7 +168,7 @@ class SharedTrees:
             self._drop(copy)
         copy = _Copy(self._folder / os.urandom(8).hex(), _Manifest(self._boot, folder))
         make_folder(copy.root, 0o700)
-        make_subfolders(copy.root, (_FILES,))
+        make_subfolders(copy.root, parent_folders((), (f"{_FILES}/{folder}",)))
         copies.append(copy)
         return copy
 

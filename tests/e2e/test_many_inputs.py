@@ -1,10 +1,14 @@
 """A stage with many input files: they are copied once, not for each run, attempt, or verification."""
 
+import contextlib
 import os
+import threading
 from collections.abc import Mapping
+from pathlib import Path
 
 import pytest
 
+from orch23.execute.shared_trees import SharedTrees
 from tests.e2e.pipelines import green, shell
 from tests.project import Project
 from tests.sandbox.users import need
@@ -78,3 +82,30 @@ def test_gc_and_reset_remove_the_copies(project: Project) -> None:
     assert inodes(project)
     assert "the copies of large input folders" in project.run("reset").out
     assert not inodes(project)
+
+
+def test_steps_that_start_at_once_use_the_same_copies(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    need("namespaces")
+    begins, made, both = SharedTrees.__init__, list[SharedTrees](), threading.Barrier(2)
+
+    def begin(self: SharedTrees, *arguments: object) -> None:
+        made.append(self)
+        with contextlib.suppress(threading.BrokenBarrierError):
+            both.wait(1)
+        begins(self, *arguments)  # type: ignore[arg-type]  # as they came
+
+    monkeypatch.setattr(SharedTrees, "__init__", begin)
+    stages = "".join(f"  s{n}: {{inputs: [modules/], outputs: [o{n}], shell: ls modules > o{n}}}\n" for n in range(2))
+    project.write(shell(stages, FILES))
+    green(project.build("-j", "2"))
+    assert len(made) == 1
+
+
+@pytest.mark.parametrize("name", [b"a,b:c\\", b"=x \n", b"\xff"])
+def test_the_project_may_have_any_path(tmp_path: Path, name: bytes) -> None:
+    need("namespaces")
+    project = Project(tmp_path / os.fsdecode(name))
+    layered = "test $(stat -f -c %T .) = overlayfs"
+    project.write(shell(f"  app: {{inputs: [modules/], outputs: [o], shell: '{layered}; ls modules > o'}}\n", FILES))
+    green(project.build())
+    assert project.read("o").startswith("p0\n")

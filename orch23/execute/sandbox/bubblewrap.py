@@ -235,11 +235,12 @@ def _step_mounts(
             below = part.relative_to(launch.sandbox_dir.root)
             yield from ("--bind", f"{root}/{below}", str(seen.root / below))
     for mount in launch.sandbox_dir.mounts:
-        inside = str(seen.work / mount.path)
-        if mount.layer is None:
-            yield from ("--ro-bind", os.path.realpath(mount.files), inside)
+        if mount.lower is None:
+            yield from ("--ro-bind", os.path.realpath(mount.files), str(seen.work / mount.path))
         else:
-            yield from ("--layer", os.path.realpath(mount.files), os.path.realpath(mount.layer), inside)
+            yield from ("--lower", os.path.realpath(mount.files.parent), os.path.realpath(mount.lower))
+    if launch.sandbox_dir.is_layered:
+        yield from ("--layers", f"{root}/work", os.path.realpath(launch.sandbox_dir.layers), str(seen.work))
     if os.path.isdir(launch.sandbox_dir.tools):
         yield from ("--ro-bind", f"{SandboxDir(Path(root), launch.marker).tools}", str(seen.tools))
     for path in (*hidden, "/dev", "/"):

@@ -3,7 +3,8 @@
 It is a separate program, since only a process with one thread can enter a user namespace. Each step has its own
 namespaces and file system. They are created before the step is requested (ADR 35), so the step waits only for the
 mounts of its sandbox directory. The mounts are given as bwrap's options, except that the source of `--file` is a path,
-and that `--layer` names files, a folder for what is written, and where both are mounted.
+that `--lower` mounts files on an empty folder of the machine, and that `--layers` names a folder for what is written,
+the folder with those, and where all are mounted, one above the other.
 """
 
 from __future__ import annotations
@@ -59,8 +60,8 @@ _FAILED = 1
 
 _ARGUMENT_COUNTS = {
     **dict.fromkeys(("--perms", "--size", "--proc", "--dev", "--tmpfs", "--remount-ro"), 1),
-    **dict.fromkeys(("--bind", "--ro-bind", "--ro-bind-try", "--symlink", "--file"), 2),
-    "--layer": 3,
+    **dict.fromkeys(("--bind", "--ro-bind", "--ro-bind-try", "--symlink", "--file", "--lower"), 2),
+    "--layers": 3,
 }
 # Their first argument is a path of the machine.
 _WITH_SOURCE = frozenset(("--bind", "--ro-bind", "--ro-bind-try", "--file"))
@@ -249,11 +250,11 @@ def _apply(option: str, words: Sequence[str], perms: int, size: str) -> None:
     target = f"/new{words[-1]}"
     match option:
         case "--bind" | "--ro-bind" | "--ro-bind-try":
-            source = f"/old{words[0]}"
-            if option != "--ro-bind-try" or os.path.exists(source):
-                _bind(source, target, _NO_SUID | _NO_DEVICES | (0 if option == "--bind" else _READ_ONLY))
-        case "--layer":
-            _mount_layer(f"/old{words[0]}", f"/old{words[1]}", target)
+            _bind_of_machine(option, f"/old{words[0]}", target)
+        case "--lower":
+            _mount(f"/old{words[0]}", f"/old{words[1]}", None, _BIND)
+        case "--layers":
+            _mount_layers(words[0], words[1], target)
         case "--symlink":
             _make_folder(os.path.dirname(target))
             os.symlink(words[0], target)
@@ -272,6 +273,11 @@ def _apply(option: str, words: Sequence[str], perms: int, size: str) -> None:
             raise OSError(message)
 
 
+def _bind_of_machine(option: str, source: str, target: str) -> None:
+    if option != "--ro-bind-try" or os.path.exists(source):
+        _bind(source, target, _NO_SUID | _NO_DEVICES | (0 if option == "--bind" else _READ_ONLY))
+
+
 def _copy_file(source: str, target: str, perms: int) -> None:
     """Copy a file; one that cannot be read any more is left out."""
     try:
@@ -284,12 +290,12 @@ def _copy_file(source: str, target: str, perms: int) -> None:
         file.write(data)
 
 
-def _mount_layer(files: str, layer: str, target: str) -> None:
-    """Mount files with a layer above them, to which all writes go."""
+def _mount_layers(upper: str, layers: str, target: str) -> None:
+    """Mount a folder, which gets all writes, above the files that are mounted in the folder of the layers."""
     # By relative names: a path may have the characters that separate options.
-    os.chdir(layer)
-    _mount(files, "lower", None, _BIND)
-    options = "lowerdir=lower,upperdir=upper,workdir=work,userxattr"
+    os.chdir(f"/old{layers}")
+    lower = ":".join(name for name in sorted(os.listdir()) if name != "work")
+    options = f"lowerdir={lower},upperdir={os.path.relpath(upper, layers)},workdir=work,userxattr"
     _mount("overlay", target, "overlay", _NO_SUID | _NO_DEVICES, options)
     os.chdir("/")
 
@@ -338,7 +344,7 @@ def _make_folder(path: str) -> None:
 
 
 def _mount(source: str | None, target: str, kind: str | None, flags: int, data: str = "") -> None:
-    words = (word.encode() if word is not None else None for word in (source, target, kind))
+    words = (os.fsencode(word) if word is not None else None for word in (source, target, kind))
     check_result(f"mount {target}", libc.mount(*words, ctypes.c_ulong(flags), data.encode() or None))
 
 
