@@ -1,5 +1,6 @@
 """Errors of a text before its YAML is read, and of its syntax: limits, encoding, characters, hints."""
 
+import json
 import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -86,6 +87,8 @@ def text_error(text: str, file: str, caps: TextLimits) -> Diagnostic | None:
 
 _EXPRESSION = re.compile(r"\$\{\{(?:.*?\}\})?")
 _KEY = re.compile(r"[\w-]+")
+_WITH_COLON = re.compile(r" *(?:- )?[\w-]+: ([^\s\"'{\[&*!|>%@#][^#]*\S)")
+_OPEN_QUOTE = re.compile(r" *(?:- )?(?:[\w-]+: )?([\"'])(?:(?!\1).)*")
 
 # Messages of libyaml speak of tokens and nodes, which authors of pipelines do not know. The first entry whose words
 # occur in its message is used.
@@ -135,10 +138,13 @@ def syntax_error(error: "yaml.MarkedYAMLError", text: str, file: str) -> Diagnos
         return Diagnostic("E801", "a value may not start with `*`", opened, QUOTE_PATTERN_HINT)
     if line[where.column - 1 : where.column] == "\t":
         return Diagnostic("E801", TAB_REFUSED, where, "indent with spaces")
+    if (guess := _misread(lines, mark.line, file, problem)) is not None:
+        return guess
     if "quoted" not in context and (expression := _EXPRESSION.search(line)):
         where = Location(file, where.line, expression.start() + 1, len(expression.group()))
         return Diagnostic("E801", "an expression needs quotes here", where, QUOTE_EXPRESSION_HINT)
-    if "mapping values" in problem and (key := _key_without_colon(lines, mark.line)) is not None:
+    is_late = "mapping values" in problem or ("expected ':'" in problem and line)
+    if is_late and (key := _key_without_colon(lines, mark.line)) is not None:
         number, name = key
         where = Location(file, number + 1, lines[number].index(name) + 1, len(name))
         return Diagnostic("E801", "a key without its `:`", where, f"write `{name}:`")
@@ -164,6 +170,29 @@ def _comment_in_value(line: str, opened: Location) -> Diagnostic | None:
     place = Location(opened.file, opened.line, found.start() + 1, len(found[0]))
     value = f'"{found[1]}{found[2]}"'
     return Diagnostic("E801", message, place, f"quote it: {value}", fix=(found[0], value))
+
+
+def _misread(lines: Sequence[str], number: int, file: str, problem: str) -> Diagnostic | None:
+    """Return the error of a quote that is open above a line (from 0), of its indentation, or of a `: ` in its value."""
+    above, line = [at for at in range(number) if lines[at].strip()], "".join(lines[number : number + 1])
+    start = next((at for at in reversed(above) if "'" in lines[at] or '"' in lines[at]), number)
+    quote = _OPEN_QUOTE.fullmatch(lines[start]) if start < number else None
+    if quote is not None and any(_indent(lines[at]) <= _indent(lines[start]) for at in above if at > start):
+        place = Location(file, start + 1, quote.start(1) + 1)
+        return Diagnostic("E801", "a quoted string is not closed", place, f"add the closing {quote[1]} in this line")
+    check, width = "check the indentation", _indent(line)
+    near = {_indent(lines[at]) for at in above} & {width - 1, width + 1} - {0}
+    near = near & {_indent(lines[above[-1]])} if len(near) > 1 else near
+    if width and len(near) == 1 and not any(_indent(lines[at]) == width for at in above):
+        new, place = " " * near.pop(), Location(file, number + 1, 1, width)
+        way, fix = f"indent this line with {len(new)} spaces", (" " * width, new)
+        return Diagnostic("E801", "the indentation differs", place, way, fix=fix, otherwise=check)
+    value = _WITH_COLON.fullmatch(line) if "mapping values" in problem else None
+    if value is None or ": " not in value[1]:
+        return None
+    place, text = Location(file, number + 1, value.start(1) + 1, len(value[1])), json.dumps(value[1])
+    way, fix = f"quote the value: {text}", (value[1], text)
+    return Diagnostic("E801", "a `:` is not allowed here", place, way, fix=fix, otherwise=check)
 
 
 def _key_without_colon(lines: Sequence[str], number: int) -> tuple[int, str] | None:

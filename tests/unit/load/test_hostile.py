@@ -30,7 +30,7 @@ CASES = {
     "deep": (V + "vars: {a: " + "[" * 70 + "]" * 70 + "}\n", "E805", 2, 73),
     # YAML
     "tab as indentation": (V + "stages:\n\ts: 1\n", "E801", 3, 1),
-    "colon in a value": (V + "name: a: b\n", "E801", 2, 8),
+    "colon in a value": (V + "name: a: b\n", "E801", 2, 7),
     "open list": (S + "    shell: [a\n", "E801", 4, 12),
     "open mapping": (S + "    llm: {a: b\n", "E801", 4, 10),
     "open quote": (V + "name: 'a\n", "E801", 2, 7),
