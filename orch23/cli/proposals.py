@@ -127,6 +127,4 @@ def _edited(text: str, one: Diagnostic, after: str) -> str:
     if place is None or fix is None or place.line > len(lines):
         return ""
     new = edited_lines(lines[place.line - 1], place, fix[0], after)
-    if not new and text.count(fix[0]) == 1:
-        return text.replace(fix[0], after)  # an item of a foreach, of which the place has only the expression
     return "\n".join([*lines[: place.line - 1], *new, *lines[place.line :]]) if new else ""

@@ -269,7 +269,9 @@ def _wrapped(error: _Error) -> Iterator[tuple[_Way, Json]]:
     match error.instance:
         case str(file) if name == "`foreach`" and _PLAIN.fullmatch(file):
             yield (f"write {{from: {file}}}", f"{{from: {file}}}"), {"from": file}
-        case [str(), *_] as words if name == "`foreach`" and all(_PLAIN.fullmatch(str(one)) for one in words):
+        case [str(), *_] as words if name == "`foreach`" and all(
+            isinstance(one, str) and _PLAIN.fullmatch(one) for one in words
+        ):
             listed = f"{{in: [{', '.join(words)}]}}"
             yield (f"write {listed}", listed), {"in": words}
         case str(text) if " " in text and name.startswith("item ") and "shell" in error.schema.get("properties", {}):
