@@ -34,7 +34,7 @@ from orch23.execute.local_executor import LocalExecutor
 from orch23.execute.sandbox.tier_selection import SandboxLauncher, best_tier_once, not_allowed_error
 from orch23.execute.sandbox_dir import SandboxDirs
 from orch23.model.action import LANDLOCK_TIER
-from orch23.model.errors import ExitCode, custom_exit_code
+from orch23.model.errors import ExitCode, NotFoundError, UsageError, custom_exit_code
 from orch23.model.event import (
     CallSubmitted,
     Event,
@@ -279,7 +279,10 @@ def _recorded_end(build: Build) -> Iterator[None]:
     except Exception as error:
         code = getattr(error, "exit_code", ExitCode.MACHINE if isinstance(error, OSError) else ExitCode.BUG)
         number = custom_exit_code(code, getattr(error, "diagnostics", ()), build.opened.pipeline.exit_codes)
-        ended = build.ledger.with_totals(RunFinished(status="interrupted", exit_code=number))
+        # A wrong name, which `accept` finds here, interrupts nothing.
+        is_refused = isinstance(error, UsageError | NotFoundError)
+        last = RunFinished(status="failed" if is_refused else "interrupted", exit_code=number)
+        ended = build.ledger.with_totals(last)
         with suppress(OSError):
             build.observer.notice(Event(ended, str(error), level="error"))
         raise

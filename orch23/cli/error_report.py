@@ -203,9 +203,13 @@ def _usage_hint(error: click.ClickException, here: Path, argv: Sequence[str]) ->
         words = f"{question(near)} " if near else ""
     elif isinstance(error, click.NoSuchOption) and context is not None and context.parent is None:
         words = _meant_option(context, error.option_name, argv)
-    elif isinstance(error, click.BadOptionUsage) and context is not None:
-        option = next(one for one in context.command.params if error.option_name in one.opts)
-        words = f"write `{(option.get_help_record(context) or (error.option_name,))[0]}`; "
+    elif isinstance(error, click.NoSuchOption) and error.option_name in ("--stage", "--stages", "--only", "--target"):
+        words = f"stages are arguments: `{command} STAGE`; "
+    elif isinstance(error, click.BadOptionUsage | click.BadParameter) and context is not None:
+        name = getattr(error, "option_name", "")
+        options = (one for one in context.command.params if name in one.opts or one is getattr(error, "param", None))
+        record = next((one.get_help_record(context) for one in options), None)
+        words = f"write `{record[0]}`; " if record else ""
     what = "commands" if isinstance(error, NoSuchCommandError) else "options and arguments"
     return f"{words}`{command} --help` lists {what}"
 

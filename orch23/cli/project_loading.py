@@ -170,7 +170,15 @@ def _proven(
         return tuple(found)
     from orch23.cli.proposals import with_proven_fixes  # noqa: PLC0415 - only for errors
 
-    return with_proven_fixes(found, settings, store, sources)
+    view = store.for_one_moment()
+
+    def check(text: str) -> Sequence[Diagnostic]:
+        notes: list[Diagnostic] = []
+        project = load_project(settings, view, text)
+        check_stages(project, notes)
+        return (*project.loaded.warnings, *notes)
+
+    return with_proven_fixes(found, check, sources)
 
 
 def open_partial(settings: ProjectSettings, stale_snapshot: StaleSnapshot) -> Project | None:

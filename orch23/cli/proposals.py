@@ -3,20 +3,19 @@
 This module is imported only where something is wrong.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from orch23.cli.project_loading import ProjectSettings, check_stages, load_project
 from orch23.load.loaded import InvalidPipelineError
 from orch23.model.diagnostic import Diagnostic, Location, question
 from orch23.model.errors import Orch23Error
 from orch23.report.diagnostics import edited_lines
-from orch23.store.project_store import ProjectStore
 
 # Copies that are tried for one error message, and the bytes of all of them: more would take seconds.
-_MOST_COPIES = 20
+_MOST_COPIES = 12
 _OLD_AND_NEW = 2
 _MOST_BYTES = 500_000
 
@@ -29,19 +28,22 @@ class _Checked(Struct, frozen=True):
 
 
 def with_proven_fixes(
-    diagnostics: Sequence[Diagnostic], settings: ProjectSettings, store: ProjectStore, sources: Mapping[str, str]
+    diagnostics: Sequence[Diagnostic], check: Callable[[str], Sequence[Diagnostic]], sources: Mapping[str, str]
 ) -> tuple[Diagnostic, ...]:
     """Return diagnostics with only those fixes of a pipeline that hold; `sources` begin with the text of its file.
 
-    A hint that asks about other names than those that hold is replaced.
+    `check` loads and plans a text and returns its warnings, or raises its errors. A hint that asks about other names
+    than those that hold is replaced.
     """
     file, text = next(iter(sources.items()))
-    trials = _Trials(text, file, settings, store.for_one_moment())
+    trials = _Trials(text, file, check)
     fixed = [one for one in diagnostics if one.fix and one.location and one.location.file == file]
-    # Many equal mistakes are tried at once.
-    if len(fixed) > 1 and all(len(one.fix or ()) == _OLD_AND_NEW for one in fixed) and trials.hold_together(fixed):
-        return tuple(diagnostics)
-    return tuple(trials.proven(one) if one in fixed else one for one in diagnostics)
+    proven = dict(zip(map(id, fixed), trials.all_proven(fixed, set(map(_key, diagnostics))), strict=True))
+    return tuple(proven.get(id(one), one) for one in diagnostics)
+
+
+def _key(one: Diagnostic) -> object:
+    return one.code, one.message, one.location
 
 
 class _Trials(Struct):
@@ -49,8 +51,7 @@ class _Trials(Struct):
 
     text: str
     file: str
-    settings: ProjectSettings
-    store: ProjectStore
+    check: Callable[[str], Sequence[Diagnostic]]
     _known: dict[str, _Checked] = field(default_factory=dict)
 
     def proven(self, one: Diagnostic) -> Diagnostic:
@@ -66,14 +67,19 @@ class _Trials(Struct):
         other_hint = one.otherwise or rest.strip() or f"`orch23 help {one.code}` explains this error"
         return replace(one, hint=other_hint, fix=None)
 
-    def hold_together(self, fixed: Sequence[Diagnostic]) -> bool:
-        """Return whether the pipeline has no error with all of these fixes."""
+    def all_proven(self, fixed: Sequence[Diagnostic], known: AbstractSet[object]) -> list[Diagnostic]:
+        """Return diagnostics as `proven` does. Many are tried at once, or by halves if an error is not `known`."""
+        if len(fixed) < 2:  # noqa: PLR2004 - nothing to halve
+            return [self.proven(one) for one in fixed]
         text = self.text
         # The last one first: each leaves the places before it as they are.
         for one in sorted(fixed, key=lambda one: one.location or Location("", 0, 0), reverse=True):
-            text = text and _edited(text, one, one.fix[-1] if one.fix else "")
+            text = text and _edited(text, one, one.fix[-1] if one.fix and len(one.fix) == _OLD_AND_NEW else "")
         checked = self._checked(text) if text else None
-        return checked is not None and not checked.found
+        if checked is not None and set(map(_key, checked.found)) <= known - set(map(_key, fixed)):
+            return list(fixed)
+        half = len(fixed) // 2
+        return [*self.all_proven(fixed[:half], known), *self.all_proven(fixed[half:], known)]
 
     def _holds(self, one: Diagnostic, after: str) -> bool:
         text = _edited(self.text, one, after)
@@ -81,8 +87,7 @@ class _Trials(Struct):
         copy = original and self._checked(text)
         if copy is None or original is None or one.location is None:
             return False
-        same = (one.code, one.message, one.location)
-        is_left = any((other.code, other.message, other.location) == same for other in copy.found)
+        is_left = _key(one) in map(_key, copy.found)
         return not (is_left or any(self._caused(copy, original, one.location.line)))
 
     def _checked(self, text: str) -> _Checked | None:
@@ -90,11 +95,8 @@ class _Trials(Struct):
         if text not in self._known:
             if len(self._known) >= _MOST_COPIES or (len(self._known) + 1) * len(text) > _MOST_BYTES:
                 return None
-            notes: list[Diagnostic] = []
             try:
-                project = load_project(self.settings, self.store, text)
-                check_stages(project, notes)
-                self._known[text] = _Checked((*project.loaded.warnings, *notes), is_planned=True)
+                self._known[text] = _Checked(tuple(self.check(text)), is_planned=True)
             except Orch23Error as error:
                 is_planned = not isinstance(error, InvalidPipelineError)
                 self._known[text] = _Checked(error.diagnostics, is_planned=is_planned)

@@ -37,11 +37,18 @@ def unmatched_inputs(
         if not one.unmatched:
             continue
         # A foreach as declared: today it may have no items.
+        after, new = set[str](), {one.stage.name}
+        while new:
+            after, new = after | new, {below for name in new for below in plan.downstream.get(name, ())} - after - new
         writers = writers or WriterIndex({**{stage.name: stage for stage in plan.pipeline.stages}, **plan.nodes})
         for where, pattern in one.unmatched:
             # A file that a stage may make may come later, or not be needed.
             if not writers.writers_of(pattern.pattern):
-                problem = _problem(plan.pipeline, one, where, pattern, workspace)
+                near = _similar(pattern, workspace)
+                # What the stage itself or one after it writes would be a cycle.
+                near = None if near and not after.isdisjoint(writers.writers_of(near)) else near
+                place = plan.pipeline.place_in(one.stage, *where)
+                problem = _problem(one, place, pattern.text, near, _hint(pattern, workspace))
                 found.setdefault((problem.message, str(problem.location)), problem)
     errors = tuple(one for one in found.values() if one.severity is Severity.ERROR)
     return errors, tuple(one for one in found.values() if one.severity is not Severity.ERROR)
@@ -52,17 +59,12 @@ def has_patterns(stage: Stage) -> bool:
     return any(isinstance(one, GlobInput) for one in (*stage.inputs, *stage.verify.inputs))
 
 
-def _problem(
-    pipeline: Pipeline, one: ResolvedStage, where: tuple[str | int, ...], pattern: GlobInput, workspace: Workspace
-) -> Diagnostic:
-    stage = one.stage
-    place = pipeline.place_in(stage, *where)
-    near = _similar(pattern, workspace)
-    if near is not None and is_llm(stage.step) and not one.given:
-        message = f"input `{pattern.text}` of stage `{stage.family}` matches no file, so the prompt would have no input"
-        return Diagnostic("E822", message, place, question((near,)), fix=(pattern.text, near))
-    hint = question((near,)) if near is not None else _hint(pattern, workspace)
-    message = f"input `{pattern.text}` of stage `{stage.family}` matches no file"
+def _problem(one: ResolvedStage, place: Location | None, text: str, near: str | None, otherwise: str) -> Diagnostic:
+    message = f"input `{text}` of stage `{one.stage.family}` matches no file"
+    hint = otherwise if near is None else question((near,))
+    if near is not None and is_llm(one.stage.step) and not one.given:
+        message = f"{message}, so the prompt would have no input"
+        return Diagnostic("E822", message, place, hint, fix=(text, near), otherwise=otherwise)
     return Diagnostic(W_UNMATCHED, message, place, hint, Severity.WARNING)
 
 

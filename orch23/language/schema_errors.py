@@ -59,6 +59,8 @@ _OF_WORDS = frozenset({"needs", "pools", "args"})
 
 # Durations as people write them: `5 minutes`, `5min`.
 _DURATION = re.compile(r"([0-9]{1,9})\s*(s|secs?|seconds?|m|mins?|minutes?|h|hrs?|hours?)", re.IGNORECASE)
+# What people write around amounts: `1h 30m`, `$2`, `2 USD`.
+_SIGNS = re.compile(r"\s|\$|€|usd", re.IGNORECASE)
 
 # Characters. A shorter text is a part of many words.
 _SHORTEST_PART = 4
@@ -135,7 +137,7 @@ def _with_example(found: SchemaError, error: _Error, schema: Mapping[str, Any]) 
 
 def _extended(hint: str | None, found: SchemaError, example: str, error: _Error) -> str | None:
     way, key = hint or "", example.partition(":")[0]
-    is_said = found.code in ("E802", "E810") and not way.startswith("known here")
+    is_said = found.code in ("E802", "E810", "E813") and not way.startswith("known here")
     if example and found.write in ("", QUOTED) and not is_said and f"`{key}: " not in way and way[-1:] != '"':
         way = f"{f'{way}, ' if way else 'write it '}as in `{example}`"
     is_meant = found.key or found.others or found.write[:1] == "["
@@ -216,7 +218,7 @@ def _malformed(error: _Error) -> _Words:
         return code, f"{_name(error)} is empty", form, ""
     message = f"{_name(error)} is {describe_value(error.instance)}, which is malformed"
     short = _DURATION.fullmatch(error.instance.strip()) if code == "E815" else None
-    write = f"{short[1]}{short[2][0].lower()}" if short else ""
+    write = f"{short[1]}{short[2][0].lower()}" if short else _SIGNS.sub("", error.instance) if code == "E815" else ""
     is_right = bool(write) and _OwnValidator(error.schema).is_valid(write)
     return code, message, f"write {write}" if is_right else form, write if is_right else ""
 
@@ -225,13 +227,14 @@ def _unknown(error: _Error, key: str, whole: Json) -> _Words:
     where = _in(error)
     if key in error.schema.get("x-later", ()):
         message = f"this version does not have `{key}`{where} yet"
-        return "E813", message, "remove it; it comes with a later version of orch23", ""
+        way = "write `foreach: {in: [a, b]}` for one stage per value" if key == "matrix" else "remove it"
+        return "E813", message, f"{way}; it comes with a later version of orch23", ""
     known = error.schema.get("properties", {})
     path = list(error.absolute_path)
     if whole is not None and is_secret_key(key):
         way = hint_of_secret(path, error.instance, whole)
         return "E802", f"a secret may not be in a pipeline: `{_short(key)}`{where}", way, ""
-    if whole is not None and (way := hint_of_place(key, path, error.instance, error.schema)):
+    if whole is not None and (way := hint_of_place(key, path, error.instance, error.schema, whole)):
         return "E802", f"unknown key `{_short(key)}`{where}", way, ""
     meant = meant_keys(key, known)
     otherwise = f"known here: {quoted_names(known)}" if known else None
@@ -260,8 +263,24 @@ def _wrong_type(error: _Error, kinds: Sequence[str], whole: Json) -> _Words:
     return "E811", f"{_name(error)} is {found}; it must be {wanted}", hint, write, form
 
 
+def _wrapped(error: _Error) -> Iterator[tuple[_Way, Json]]:
+    """Yield the mapping that a text or a list probably means: of a foreach, or a step of verification."""
+    name = _name(error)
+    match error.instance:
+        case str(file) if name == "`foreach`" and _PLAIN.fullmatch(file):
+            yield (f"write {{from: {file}}}", f"{{from: {file}}}"), {"from": file}
+        case [str(), *_] as words if name == "`foreach`" and all(
+            isinstance(one, str) and _PLAIN.fullmatch(one) for one in words
+        ):
+            listed = f"{{in: [{', '.join(words)}]}}"
+            yield (f"write {listed}", listed), {"in": words}
+        case str(text) if " " in text and name.startswith("item ") and "shell" in error.schema.get("properties", {}):
+            yield (f"write `shell: {text}`", f"shell: {text}"), {"shell": text}
+
+
 def _conversions(error: _Error) -> Iterator[tuple[_Way, Json]]:
     """Yield how to write what a value of another type probably means, with the value that it is then."""
+    yield from _wrapped(error)
     name = _name(error)
     match error.instance:
         case str(text) if text.strip():

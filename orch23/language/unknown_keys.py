@@ -65,16 +65,26 @@ def _providers(value: Mapping[str, Json], whole: Json) -> Iterator[str]:
             yield name
 
 
-def hint_of_place(key: str, path: Sequence[object], value: Mapping[str, Json], schema: Mapping[str, Any]) -> str:
+def hint_of_place(
+    key: str, path: Sequence[object], value: Mapping[str, Json], schema: Mapping[str, Any], whole: Json
+) -> str:
     """Return a hint if a key of `value` belongs to the stage around it, or to its step; else an empty text."""
     known = schema.get("properties", {})
     match path:
+        case []:
+            owners = (one for one in ("stop_conditions", "defaults") if key in _keys(known.get(one, {})))
+            owner, text = next(owners, ""), value[key]
+            is_new = type(text) in (str, int, float) and owner not in value
+            line = f"`{owner}: {{{key}: {text}}}`" if is_new else "it there"
+            return f"`{key}` is a key of `{owner}`: write {line}" if owner else ""
         case ["stages", _] | ["defaults"]:
             return _hint_of_step(key, value, known)
         case ["stages", _, str(owner)] | ["defaults", str(owner)]:
             stage = keys_of(StageDocument)
             meant = [key] if key in stage else meant_keys(key, {*known, *stage})
             if meant and not set(meant) - {*stage}.difference(known):
+                if json_at(whole, *map(str, path[:-1]), meant[0]) is not None:
+                    return f"{_asked(key, meant)} is a key of the stage, which has it: remove it here"
                 return f"{_asked(key, meant)} is a key of the stage: write it next to `{owner}`"
     return ""
 
@@ -82,10 +92,14 @@ def hint_of_place(key: str, path: Sequence[object], value: Mapping[str, Json], s
 def _hint_of_step(key: str, value: Mapping[str, Json], known: Mapping[str, Any]) -> str:
     steps = {kind: _keys(known[kind]) for kind in known if kind in STEP_KINDS}
     here = {kind: keys for kind, keys in steps.items() if kind in value}
+    if not here and any(one in steps for one in _keys_called(key)):
+        return ""  # `command` without a step is meant as `shell`
     exact = next((kind for kind, keys in (here or steps).items() if key in keys), "")
     meant = [key] if exact else meant_keys(key, {*known, *(name for keys in here.values() for name in keys)})
     fitting = (kind for kind, keys in here.items() if meant and not set(meant) - {*keys}.difference(known))
     owner = exact or next(fitting, "")
+    if exact and json_at(value, exact, key) is not None:
+        return f"`{key}` is a key of `{exact}`, which has it: remove it here"
     return f"{_asked(key, meant)} is a key of `{owner}`: write it there" if owner else ""
 
 

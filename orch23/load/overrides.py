@@ -164,7 +164,7 @@ def _read_vars_file(parsed: ParsedText, known: tuple[str, ...]) -> tuple[dict[st
 
 def _undeclared(name: str, known: tuple[str, ...], place: Location | None, source: str) -> Diagnostic:
     declared = f"declared are {quoted_names(known[:_MOST_LISTED])}" if known else "the pipeline declares no vars"
-    hint = did_you_mean(name, known) or declared
+    hint = did_you_mean(name.removeprefix("vars."), known) or declared
     return Diagnostic("E843", f"{source} sets the var `{name}`, which the pipeline does not declare", place, hint)
 
 

@@ -20,7 +20,7 @@ from orch23.model.patterns import lazy_pattern
 _BLOCKS = ("|", ">")
 _MAPPING = lazy_pattern(r"\s*:\s*(\{[^{}]*\})")
 _EXPRESSION = lazy_pattern(r"\$\{\{(?:(?!\$\{\{|\}\}).)*+\}\}")
-_BRACES = lazy_pattern(r"(?<![${])\{\{-?\s*(\w+)[^{}\n]{0,200}\}\}")
+_BRACES = lazy_pattern(r"(?<![${])\{\{-?\s*(\w+)[^{}\n]{0,200}\}\}|\$\{ ?(vars)(\.\w+) ?\}")
 _ITEM = "item"
 _MOST_WARNINGS = 10
 
@@ -113,12 +113,11 @@ def _warnings(parsed: ParsedText) -> Iterator[Diagnostic]:
         names = {"vars", *_item_names(stages, path)}
         for found in _BRACES.finditer(value):
             is_in_expression = value.count("${{", 0, found.start()) > value.count("}}", 0, found.start())
-            if found[1] in names and not is_in_expression:
+            if (found[1] or found[2]) in names and not is_in_expression:
+                meant = f"${found[0]}" if found[1] else f"${{{{ vars{found[3]} }}}}"
                 message = f"`{found[0]}` is not an expression, so it is used as it is written"
                 place = parsed.location_of("/".join(map(str, path)))
-                yield Diagnostic(
-                    "W805", message, place, f"write `${found[0]}`", Severity.WARNING, fix=(found[0], f"${found[0]}")
-                )
+                yield Diagnostic("W805", message, place, f"write `{meant}`", Severity.WARNING, fix=(found[0], meant))
                 break
 
 

@@ -88,6 +88,7 @@ def text_error(text: str, file: str, caps: TextLimits) -> Diagnostic | None:
 _EXPRESSION = re.compile(r"\$\{\{(?:.*?\}\})?")
 _KEY = re.compile(r"[\w-]+")
 _SIGNS = "\"'[]{}&*!|>%@`"
+_OPEN_QUOTE = re.compile(r" *(?:- )?(?:[\w-]+: )?([\"'])(?:(?!\1).)*")
 
 # Messages of libyaml speak of tokens and nodes, which authors of pipelines do not know. The first entry whose words
 # occur in its message is used.
@@ -137,17 +138,19 @@ def syntax_error(error: "yaml.MarkedYAMLError", text: str, file: str) -> Diagnos
         return Diagnostic("E801", "a value may not start with `*`", opened, QUOTE_PATTERN_HINT)
     if line[where.column - 1 : where.column] == "\t":
         return Diagnostic("E801", TAB_REFUSED, where, "indent with spaces")
+    if (guess := _misread(lines, mark.line, file)) is not None:
+        return guess
     if "quoted" not in context and (expression := _EXPRESSION.search(line)):
         where = Location(file, where.line, expression.start() + 1, len(expression.group()))
         return Diagnostic("E801", "an expression needs quotes here", where, QUOTE_EXPRESSION_HINT)
-    if "mapping values" in problem and (key := _key_without_colon(lines, mark.line)) is not None:
+    is_late = "mapping values" in problem or ("expected ':'" in problem and line)
+    if is_late and (key := _key_without_colon(lines, mark.line)) is not None:
         number, name = key
         where = Location(file, number + 1, lines[number].index(name) + 1, len(name))
         return Diagnostic("E801", "a key without its `:`", where, f"write `{name}:`")
-    if "mapping values" in problem and (quoted := _with_quotes(line, where, message, hint)) is not None:
-        return quoted
-    if opened is None or ("flow" not in context and ("quoted" not in context or "escape" in problem)):
-        return Diagnostic("E801", message, where, hint)
+    quoted = _with_quotes(line, where, message, hint) if "mapping values" in problem else None
+    if quoted or opened is None or ("flow" not in context and ("quoted" not in context or "escape" in problem)):
+        return quoted or Diagnostic("E801", message, where, hint)
     # A later line, or the end of this one, says nothing; the sign that is not closed does.
     is_at_end = opened.line < where.line or not line[where.column - 1 :].strip()
     related = () if is_at_end or "flow" not in context else (Related("opened here", opened),)
@@ -189,6 +192,24 @@ def _with_quotes(line: str, at: Location, message: str, hint: str | None) -> Dia
     readings = (f"{key}: {quoted}", json.dumps(item, ensure_ascii=False))
     place = Location(at.file, at.line, first + 1, len(item))
     return Diagnostic("E801", message, place, question(readings), fix=(item, *readings), otherwise=hint)
+
+
+def _misread(lines: Sequence[str], number: int, file: str) -> Diagnostic | None:
+    """Return the error of a quote that is open above a line (from 0), or of its indentation."""
+    above, line = [at for at in range(number) if lines[at].strip()], "".join(lines[number : number + 1])
+    start = next((at for at in reversed(above) if "'" in lines[at] or '"' in lines[at]), number)
+    quote = _OPEN_QUOTE.fullmatch(lines[start]) if start < number else None
+    if quote is not None and any(_indent(lines[at]) <= _indent(lines[start]) for at in above if at > start):
+        place = Location(file, start + 1, quote.start(1) + 1)
+        return Diagnostic("E801", "a quoted string is not closed", place, f"add the closing {quote[1]} in this line")
+    check, width = "check the indentation", _indent(line)
+    near = {_indent(lines[at]) for at in above} & {width - 1, width + 1} - {0}
+    near = near & {_indent(lines[above[-1]])} if len(near) > 1 else near
+    if width and len(near) == 1 and not any(_indent(lines[at]) == width for at in above):
+        new, place = " " * near.pop(), Location(file, number + 1, 1, width)
+        way, fix = f"indent this line with {len(new)} spaces", (" " * width, new)
+        return Diagnostic("E801", "the indentation differs", place, way, fix=fix, otherwise=check)
+    return None
 
 
 def _key_without_colon(lines: Sequence[str], number: int) -> tuple[int, str] | None:

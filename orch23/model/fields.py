@@ -86,7 +86,8 @@ class Problems(Struct, eq=False):
         if (why := path_fault(value)) is not None:
             meant = value.replace("\\", "/") if "\\" in value else normpath(value)
             near = meant if meant[1:2] != ":" and path_fault(meant) is None else ""
-            hint = f"write `{near}`" if near else _FROM_ROOT
+            a_text = "write this text into a file, and here its path" if "\n" in value else _FROM_ROOT
+            hint = f"write `{near}`" if near else a_text
             self.found.append(Problem(self._at(key), "E850", f"the path `{value}` {why}", hint, near=near))
             return None
         path = normalize_path(value)

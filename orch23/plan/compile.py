@@ -372,6 +372,10 @@ def _write_conflicts(pipeline: Pipeline, nodes: Mapping[str, Node], writers: Wri
 
 def _ways_out(pipeline: Pipeline, one: Node, other: Node, path: str) -> str:
     items = "make both items of one `foreach` with `order: sequential`"
+    if isinstance(other, Stage) and other.item is not None and family_of(one.name) == family_of(other.name):
+        folder, _, name = path.rpartition("/")
+        new = f"{folder}/" * bool(folder) + f"${{{{ {other.item.name} }}}}-{name}"
+        return f"write the item into the name, as in `{new}`, also where the step writes it; or `order: sequential`"
     chain = f", or {items}" if "@" in one.name or "@" in other.name else ""
     if any(path not in getattr(node, "outputs", ()) for node in (one, other)):
         for node in (other, one):

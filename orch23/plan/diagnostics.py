@@ -216,6 +216,11 @@ def _missing_text(
     if (words := _words(path, is_there)) is not None:
         hint = f"did you mean {' and '.join(f'`{word}`' for word in words)}? Write each as an entry of its own"
         return message, hint, (path, ", ".join(words)), None
+    if any(one.name == path != stage.name for one in pipeline.stages):
+        is_stage = f"`{path}` is a stage; `inputs` are files"
+        made = next(iter(getattr(next(one for one in pipeline.stages if one.name == path), "outputs", ())), None)
+        hint = f"{is_stage}: write one that it makes, or `needs: [{path}]` for the order only"
+        return (message, hint, (path, made), is_stage) if made else (message, is_stage, None, None)
     if (joined := _joined_output(pipeline, path)) is not None:
         return message, joined, None, None
     # Not what the stage makes itself: as its input, that would be a cycle.
@@ -330,7 +335,8 @@ def unknown_target_error(plan: Plan, name: str, known: Sequence[str]) -> Diagnos
     if maker:
         hint = f"`{name}` is an output of the stage `{maker}`: name that stage"
         return Diagnostic("E823", message, hint=hint, fix=(name, maker))
-    return Diagnostic("E823", message, hint=_listed([one.name for one in plan.pipeline.stages]))
+    items = [one for one in known if "@" in name and family_of(one) == family_of(name) and "@" in one]
+    return Diagnostic("E823", message, hint=_listed(items or [one.name for one in plan.pipeline.stages]))
 
 
 def check_items(plan: Plan, decisions: Mapping[str, Decision], names: Iterable[str], last: Collection[str]) -> None:

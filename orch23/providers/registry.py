@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
-from orch23.model.diagnostic import Diagnostic, fix_of_hint
+from orch23.model.diagnostic import Diagnostic, fix_of_hint, question
 from orch23.model.digest import Json
 from orch23.model.errors import ConfigurationError, ConsentError, InvalidInputError
 from orch23.model.llm import OnTruncated
@@ -271,6 +271,10 @@ def truncation_policy(step: "LLMStep") -> OnTruncated:
     return step.on_truncated or adapter_for(step).on_truncated
 
 
+_VENDORS = {"claude": "anthropic", "chatgpt": "openai", "gpt": "openai", "google": "vertex", "gemini": "vertex"}
+_SERVERS = {"ollama": "http://127.0.0.1:11434/v1", "vllm": "http://127.0.0.1:8000/v1"}
+
+
 def _installed() -> list[str]:
     return [name for name in sorted(ADAPTERS) if not _is_missing(name)]
 
@@ -279,10 +283,13 @@ def _unknown(name: str, plugins: tuple[str, ...]) -> Diagnostic:
     if _is_missing(name):
         missing: Diagnostic = _features().missing_feature(_features().PROVIDERS[name])
         return missing
-    known = sorted((*_installed(), *_of_plugins(plugins)))
+    known, word = sorted((*_installed(), *_of_plugins(plugins))), name.lower()
     hint, every = nearest_hint(name, known), f"use one of: {', '.join(known)}"
-    message = f"there is no provider `{name}`"
-    return Diagnostic("E405", message, hint=hint, fix=fix_of_hint(name, hint), otherwise=every)
+    if word in _SERVERS:
+        hint = f"write `provider: openai` with `base_url: {_SERVERS[word]}`, the address of that server"
+    elif word in _VENDORS:
+        hint = question((_VENDORS[word],))
+    return Diagnostic("E405", f"there is no provider `{name}`", hint=hint, fix=fix_of_hint(name, hint), otherwise=every)
 
 
 def _unsupported(name: str, provider: str) -> Diagnostic:

@@ -26,7 +26,8 @@ _MAX_TEXT = 1_600
 # Texts that need no quotes in YAML, also in a list; and texts that need no escapes between quotes.
 _NAME = r"[\w./+-][\w./@+*?-]*(?:#[\w./-]+)?"
 _SCALAR = rf"(?:\"(?:[^\"\\]|\\.)*\"|{_NAME})"
-_PLAIN = re.compile(rf" +|(?:\w+: )?(?:{_SCALAR}(?:, {_NAME})*|\[{_SCALAR}(?:, {_NAME})*\])")
+_VALUE = rf"(?:\w+: )?(?:{_SCALAR}(?:, {_NAME})*|\[{_SCALAR}(?:, {_NAME})*\])"
+_PLAIN = re.compile(rf" +|{_VALUE}|\{{{_VALUE}\}}|\$\{{\{{ [\w.]+ \}}\}}|shell: [\w./][\w./ +=<>&|$-]*")
 _QUOTABLE = re.compile(r"[^'\"\\]*")
 _TONES: Mapping[Severity, Tone] = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.NOTE: "note"}
 

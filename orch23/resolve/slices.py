@@ -191,7 +191,7 @@ def _list_item(value: Sequence[Json], step: str, seen: str) -> Json:
         return value[place]
     _refuse(
         f"nothing is at `{seen}`: the list has {len(value)} items",
-        "count from 0, or name an item by a field: `[id=T1]`",
+        f"leave `{seen}` out for the whole list; or count from 0, or name an item by a field: `[id=T1]`",
     )
 
 

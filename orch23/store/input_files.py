@@ -123,6 +123,8 @@ class AuthorFiles(Struct, frozen=True):
         if data is None:
             problem = "does not exist, or is not a regular file"
             hint = "paths are relative to the root of the project; the path must not be a link or a directory"
+            if " " in path:
+                hint = f"write this text into a file, such as `prompts/text.md`, and here its path; {hint}"
         elif len(data) > MAX_AUTHOR_FILE_BYTES:
             problem = f"is larger than {MAX_AUTHOR_FILE_BYTES:,} bytes"
             hint = "split the file, or pass large data as an input of the stage"

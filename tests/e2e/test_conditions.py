@@ -134,7 +134,7 @@ def test_conditions_that_hold_and_that_do_not(project: Project, condition: str, 
         ("'${{ vars.name }}'", "compare it with something"),
         ("'${{ vars.nothing }}'", "must be `true` or `false`"),
         ("1", "must be `true` or `false`"),
-        ("'${{ vars.nane }}'", "did you mean `name`?"),
+        ("'${{ vars.nane }}'", "`vars` has `name`, `nothing`"),  # `name` is a text: it would be refused too
     ],
 )
 def test_what_is_neither_true_nor_false_is_refused(project: Project, condition: str, words: str) -> None:

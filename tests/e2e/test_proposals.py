@@ -116,6 +116,16 @@ HOLD = [
     ("timeout: 90s", "timeout: 90 seconds", ["timeout: 90s"]),
     ("network: false", "network: 'false'", ["network: false"]),
     ("pools: {net: 2}", "executor: locl\npools: {net: 2}", ["executor: local"]),
+    ("timeout: 90s", "timeout: 1h 30m", ["timeout: 1h30m"]),
+    ("pools: {net: 2}", "pools: {net: 2}\nstop_conditions: {max_cost_usd: $2}", ["stop_conditions: {max_cost_usd: 2}"]),
+    ("{from: items.json, as: item}", "items.json", ["foreach: {from: items.json}"]),
+    ("{from: items.json, as: item}", "[a, b]", ["foreach: {in: [a, b]}"]),
+    ("- shell: test -f out/draft.md", "- test -f out/draft.md", ["- shell: test -f out/draft.md"]),
+    ("network: false\n    shell:", "command:", ["shell:"]),
+    ("inputs: [out/draft.md]", "inputs: [draft]", ["inputs: [out/draft.md]"]),
+    ("desc: Write the draft.", "desc: Note: write it", ['desc: "Note: write it"']),
+    ("  check:\n", " check:\n", ["  check:"]),
+    ("    network: false\n", "     network: false\n", ["    network: false"]),
 ]
 # Nothing near is meant, or the near text would not load, not plan, or do something else.
 REFUSED = [
@@ -194,13 +204,74 @@ def test_another_mistake_does_not_hide_that_a_proposal_makes_a_cycle(project: Pr
     assert "there is the stage `check`" in shown.err
 
 
+# What is changed, and the way out that a command shows; no corrected line would hold, or more than one is edited.
+WAYS = [
+    (("validate",), "pools: {net: 2}", "max_cost_usd: 2", "write `stop_conditions: {max_cost_usd: 2}`"),
+    (("validate",), "  check:\n", "  check\n", "write `check:`"),
+    (("validate",), "    shell: test -f", '    shell: "test -f', 'add the closing " in this line'),
+    (("validate",), "      returns: text", "      returns: text\n      retry: 2", "which has it: remove it here"),
+    (("validate",), "    retry: {max: 1, when: [verify_failed]}", "    model: m1", "which has it: remove it here"),
+    (("validate",), DRAFT, "    inputs: [check]\n    outputs: [out", "`check` is a stage; `inputs` are files"),
+    (("validate",), "{from: items.json, as: item}", "{from: items.json#/a}", "leave `/a` out for the whole list"),
+    (("validate",), '["each/${{ item }}.txt"]', "[each/a.txt]", "as in `each/${{ item }}-a.txt`"),
+    (
+        ("validate",),
+        "    foreach: {from: items.json, as: item}",
+        "    matrix: {a: [b]}",
+        "write `foreach: {in: [a, b]}`",
+    ),
+    (("validate",), "provider: scripted", "provider: ollama", "`base_url: http://127.0.0.1:11434/v1`"),
+    (("validate",), "prompt: prompts/draft.md.j2", "prompt: Write it.", "write this text into a file"),
+    (
+        ("validate",),
+        "prompt: prompts/draft.md.j2",
+        "prompt: |\n        Write\n        it.",
+        "write this text into a file",
+    ),
+    (("validate",), "timeout: 90s", "desc: ${vars.limit}", "+   desc: ${{ vars.limit }}"),
+    (("build", "--stage", "check"), "", "", "stages are arguments: `orch23 build STAGE`"),
+    (("affected", "main"), "", "", "write `--since REV`"),
+    (("build", "--jobs", "two"), "", "", "write `-j, --jobs N`"),
+    (("build", "each@c"), "", "", "the stages are `each@a`, `each@b`"),
+    (("plan", "--set", "vars.limit=3"), "", "", "did you mean `limit`?"),
+]
+
+
+@pytest.mark.parametrize(("argv", "old", "new", "way"), WAYS)
+def test_a_mistake_has_a_way_out(project: Project, argv: tuple[str, ...], old: str, new: str, way: str) -> None:
+    refused = written(project, old, new).run(*argv)
+    assert refused.code or "warning[W805]" in refused.err
+    assert way in refused.err
+
+
+def test_a_wrong_name_for_accept_interrupts_nothing(project: Project) -> None:
+    refused = written(project).run("accept", "nope")
+    assert "no stage is named `nope`" in refused.err
+    assert "interrupted" not in refused.out + refused.err
+
+
+@pytest.mark.parametrize("ending", ["tx", "tex"])
+def test_a_pattern_that_the_stage_itself_would_match_is_not_proposed(project: Project, ending: str) -> None:
+    each = f'inputs: [specs/app.md, "each/*.{ending}"]\n    outputs: ["each'
+    written(project, 'inputs: [specs/app.md]\n    outputs: ["each', each)
+    shown = project.write({"each/a.txt": "x"}).run("validate").err
+    assert "warning[W822]" in shown
+    assert "did you mean" not in shown
+
+
 @pytest.mark.slow
 def test_many_mistakes_are_tried_only_so_often(project: Project) -> None:
     stages = "".join(f"  s{n}x: {{need: [draft], shell: 'true'}}\n" for n in range(60))
     shown = project.write({**FILES, "pipeline.yaml": PIPELINE + stages}).run("validate")
     assert shown.err.count("did you mean `needs`?") == 50, "all are tried at once"
     shown = project.write({"pipeline.yaml": PIPELINE + stages + "  bad: {frob: 1}\n"}).run("validate")
-    assert 10 < shown.err.count("did you mean `needs`?") < 20
+    assert shown.err.count("did you mean `needs`?") == 50, "also beside an error without a proposal"
+    one = PIPELINE + stages + "  bad: {need: [draft], needs: [draft], shell: x}\n"
+    shown = project.write({"pipeline.yaml": one}).run("validate")
+    assert shown.err.count("did you mean `needs`?") == 50, "by halves, beside one that fails"
+    mixed = "".join(f"  s{n}x: {{need: [draft], {'needs: [draft], ' * (n % 2)}shell: 'true'}}\n" for n in range(60))
+    shown = project.write({"pipeline.yaml": PIPELINE + mixed}).run("validate")
+    assert shown.err.count("did you mean `needs`?") < 12, "each is tried, but only so many copies"
 
 
 @pytest.mark.slow

@@ -52,7 +52,7 @@ def test_the_variable_of_the_provider_is_named(path, value, whole, word) -> None
     ],
 )
 def test_a_key_of_the_stage_in_a_step(path, value, key, hint) -> None:
-    assert hint_of_place(key, path, value, LLM) == hint
+    assert hint_of_place(key, path, value, LLM, None) == hint
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_a_key_of_the_stage_in_a_step(path, value, key, hint) -> None:
     ],
 )
 def test_a_key_of_a_step_at_the_stage(value, key, hint) -> None:
-    assert hint_of_place(key, ["stages", "a"], value, STAGE) == hint
+    assert hint_of_place(key, ["stages", "a"], value, STAGE, None) == hint
 
 
 @pytest.mark.parametrize("key", ["api_key", "apikey", "API-KEY", "OPENAI_API_KEY", "key", "auth_token", "password"])

@@ -158,7 +158,7 @@ HOSTILE = [
         ("a: [\n", "a value is expected here"),
         ("a: [b c: d]\nx\n", "a key without its `:`"),
         ("- a\nb: c\n", "a list item is expected here"),
-        ("a:\n  - b\n c\n", "a key is expected here"),
+        ("a:\n  - b\n c\n", "the indentation differs"),
         ("%YAML 9.9\n---\na\n", "this is not YAML"),
         ("a: [b, c\nd: e\n", "the list started with `[` is not closed"),
         ("*x : 1\n", "aliases"),
