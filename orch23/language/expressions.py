@@ -235,7 +235,8 @@ def _as_text(value: Json, source: str) -> str:
     if isinstance(value, bool | int | float):
         return json.dumps(value)
     kind = "null" if value is None else "a mapping" if isinstance(value, Mapping) else "a list"
-    hint = "make it the whole value, or turn it into text (`| join(' ')`, `| tojson`, `| default('')`)"
+    way = "default('', true)" if value is None else "tojson" if isinstance(value, Mapping) else "join(' ')"
+    hint = f"make it the whole value, or turn it into text: `${{{{ {source.strip()} | {way} }}}}`"
     message = f"`{source.strip()}` is {kind}; a longer text can only contain strings, numbers and booleans"
     raise EvaluationError(message, hint)
 

@@ -116,7 +116,7 @@ class SharedCacheDocument(Document):
             ...,
         ],
         Meta(min_length=1),  # removing the last key must not switch the requirement off
-        form("list a key, or remove `signed_by` to accept any result"),
+        form("remove `signed_by` to accept any result, or list a key"),
     ] = Key("['ed25519:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8= ci']", default=()).doc("""
         Public keys. A result counts only if it has a signature of one of them. Default: any result.""")
 

@@ -173,7 +173,9 @@ def _is_of_another_type(error: _Error) -> bool:
         return False
     if error.validator == "additionalProperties":
         return _unquoted(error) is not None
-    return error.validator == "type" or (error.validator in ("const", "enum") and not isinstance(error.instance, str))
+    if error.validator == "const":
+        return not isinstance(error.instance, str) or not nearest_names(error.instance, [str(error.validator_value)])
+    return error.validator == "type" or (error.validator == "enum" and not isinstance(error.instance, str))
 
 
 def _described(error: _Error, extra_keys: ExtraKeys, whole: Json) -> Iterator[SchemaError]:
@@ -336,6 +338,8 @@ def _not_allowed(error: _Error, allowed: Sequence[Json]) -> _Words:
     value = error.instance
     texts = [option for option in allowed if isinstance(option, str)]
     near = nearest_names(value, sorted(texts)) if isinstance(value, str) else []
+    if isinstance(value, bool):
+        near = [one for one in texts if BOOLEANS.get(one) == str(value).lower()]
     # A word for a group of them: `fail` for `verify_failed` and `acceptance_failed`.
     if not near and isinstance(value, str) and len(value) >= _SHORTEST_PART:
         near = [one for one in texts if value.lower() in one.lower()]

@@ -210,6 +210,10 @@ def _read_foreach(name: str, body: Mapping[str, Json], context: LoadContext) -> 
     rest = {key: value for key, value in body.items() if key not in ("foreach", "promote")}
     foreach, group, is_sound = _read_header(at, body, context)
     unknown = context.render(rest, at, item=foreach.name)
+    if json_at(body, "foreach", "as") not in (None, foreach.name):  # it is refused, so the name is not known
+        foreach = replace(foreach, values=())
+        own = tuple(one for one in unknown.errors if not one.name or one.name.startswith("vars."))
+        unknown = replace(unknown, errors=own)
     on_failure = cast("Mapping[str, Json]", unknown.tree).get("on_failure")
     conflict = on_failure_conflict(group_label(foreach, group), on_failure, at)
     failed = [

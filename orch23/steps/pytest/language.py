@@ -46,7 +46,8 @@ class PytestDocument(Document):
         Every test must be collected, and must fail. Use it for new tests, before their code exists.""")
 
 
-Pytest: TypeAlias = PytestDocument | Annotated[tuple[Word, ...], Meta(description="Arguments only.")]
+_ARGUMENTS = Meta(description="Arguments only.", extra_json_schema={"x-example": "pytest: [-x, tests]"})
+Pytest: TypeAlias = PytestDocument | Annotated[tuple[Word, ...], _ARGUMENTS]
 
 
 def read_pytest(value: Pytest, at: Problems) -> PytestStep:

@@ -10,7 +10,13 @@ from orch23.steps.shell.spec import ShellStep
 
 Shell: TypeAlias = (
     Annotated[str, Meta(min_length=1, description="A text for bash.")]
-    | Annotated[ProgramArguments, Meta(description="One program and its arguments, without a shell.")]
+    | Annotated[
+        ProgramArguments,
+        Meta(
+            description="One program and its arguments, without a shell.",
+            extra_json_schema={"x-example": "shell: [python, -m, build]"},
+        ),
+    ]
 )
 
 

@@ -210,7 +210,7 @@ def test_a_wrong_type_after_rendering_is_found_in_the_limits_too():
     [
         ("{ttl: 10m}", "E812", "`ttl` is the string `10m`; allowed are `5m`, `1h`"),
         ("{tll: 5m}", "E802", "unknown key `tll` in `llm.cache` of stage `s`"),
-        ("on", "E812", "`cache` is the string `on`; allowed is `off`"),
+        ("on", "E811", "`cache` is the string `on`; it must be `off` or a mapping"),
     ],
 )
 def test_a_mapping_that_may_also_be_a_word_is_reported_by_its_keys(cache, code, message):
