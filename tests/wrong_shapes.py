@@ -160,7 +160,7 @@ def _line(one: Diagnostic) -> str:
     where = "" if place is None else f" {place.line}:{place.column}"
     hint = (one.hint or "")[:_MOST_OF_HINT]
     fix = "" if one.fix is None else f" | {one.fix[0]} -> {one.fix[1]}"
-    # The value is that of the shape.
+    # The value has the shape.
     message = re.sub(
         r" is (?:the string |an? |)(?:`[^`]*`|list|mapping|empty string|empty \(null\));", " ...;", one.message
     )

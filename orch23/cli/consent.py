@@ -56,7 +56,7 @@ class Consent(Struct):
     def cache_settings(
         self, declared: DeclaredCache, environ: Mapping[str, str], options: "CacheOptions"
     ) -> "tuple[CacheSettings, Grant | None]":
-        """Return the settings of the shared cache, and the grant that the user has not given for that of the pipeline.
+        """Return the settings of the shared cache, and a grant for it that the user has not given.
 
         Raises:
             ConfigurationError: the cache is named wrongly.

@@ -149,7 +149,7 @@ def open_project(settings: ProjectSettings, stale_snapshot: StaleSnapshot | None
 
 
 def load_project(settings: ProjectSettings, store: ProjectStore, text: str | None = None) -> Project:
-    """Return the project on a store with its pipeline loaded, with a text in place of that of its file if given.
+    """Return the project on a store with its pipeline loaded, with another text than its file has, if one is given.
 
     Raises:
         InvalidPipelineError: the pipeline has errors; with all of them.

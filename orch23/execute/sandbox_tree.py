@@ -312,7 +312,7 @@ def _forget_mounted(scan: _Scan, path: str) -> None:
 
 
 def _is_replaced(folder: int) -> bool:
-    """Return whether a folder of a layer hides that of the mounted files."""
+    """Return whether a folder of a layer hides the mounted folder of the same path."""
     try:
         return os.getxattr(folder, _REPLACED_FOLDER) == b"y"
     except OSError:

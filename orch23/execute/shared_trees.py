@@ -49,7 +49,7 @@ _Contents: TypeAlias = dict[str, str]
 
 
 class _Manifest(Struct, frozen=True):
-    """What a copy holds: `folder` is that of the project, `stamps` are those of its own files and folders."""
+    """What a copy holds: `folder` is its path in the project, `stamps` are of the copy's own files and folders."""
 
     boot: str
     folder: str

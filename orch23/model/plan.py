@@ -202,7 +202,7 @@ Resample: TypeAlias = Mapping[str, tuple[str, ...] | None]
 
 
 def resample_of(stages: Resample, name: str) -> tuple[str, ...] | None:
-    """Return what was requested so far for a stage, by its own name or that of its foreach; None: no call again."""
+    """Return what was requested so far for a stage, by its own name or the name of its foreach; None: no call again."""
     return stages.get(name, stages.get(family_of(name)))
 
 

@@ -22,7 +22,7 @@ _BUSY = 75
 
 @contextmanager
 def started(project: Project, *argv: str, **environ: str) -> "Iterator[subprocess.Popen[bytes]]":
-    """Start a command in a process of its own, whose command line is that of the program; kill it afterwards."""
+    """Start a command in a process of its own, which has the command line of the program; kill it afterwards."""
     environ |= {"PATH": os.environ["PATH"], "HOME": str(project.home), "PYTHONPATH": _REPOSITORY}
     environ["ORCH23_ALLOW_UNSANDBOXED"] = "1"
     program = Path(f"{project.root}-bin/orch23")

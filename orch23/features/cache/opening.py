@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from orch23.cli.build_parts import BuildRequest  # a plan does not load it
 
 NamedCache: TypeAlias = tuple[CacheSettings, Grant | None]
-"""The settings of a cache, and the grant that the user has not given for that of the pipeline."""
+"""The settings of a cache, and a grant for it that the user has not given."""
 
 
 class HeldEvents:

@@ -90,7 +90,7 @@ class _Shell(Struct, frozen=True):
         if REPORTER_MODULE in argv:
             at = argv.index(REPORTER_MODULE)
             argv = (*argv[: at - 1], *argv[at + 1 :])
-        # What is written in the tree is no result, so nothing of it is stored.
+        # What is written in the tree does not count as a result, so nothing of it is stored.
         action = replace(self.step.action, argv=argv or (PYTHON,), reports=False, timeout_s=math.inf, scratch=("*",))
         numbers: list[int] = []
 

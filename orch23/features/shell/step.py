@@ -1,4 +1,4 @@
-"""Find what a step ran with: the action of a failed attempt as it was kept, or that of the last result."""
+"""Find what a step ran with: the action of a failed attempt as it was kept, or the action of the last result."""
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -56,7 +56,7 @@ def find_step(project: Project, name: str, attempt: int | None) -> FoundStep:
         hint = f"name an item: {join_first(items, 5)}" if items else "it is skipped, or has no items yet"
         raise NotFoundError(Diagnostic("E664", f"`{name}` itself runs no step", hint=hint))
     withheld, never = "", NotFoundError(Diagnostic("E664", f"`{name}` has not run here yet", hint=again))
-    # A folder of the store that no build made would be taken for that of another user.
+    # A folder of the store that no build made would be taken for the store of another user.
     if not opened.store.folder.is_dir():
         raise never
     for run, message, end in stage_ends(project.store.logs, project.pipeline.file, name):

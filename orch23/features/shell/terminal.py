@@ -18,7 +18,7 @@ _LOOK_EACH_MS = 100
 _REST_WITHIN_S = 5.0
 
 # The sandbox starts a process with its own stdin, stdout and stderr, in a session without a terminal. This program, in
-# the sandbox, takes the streams of the shell in their place; job control needs the terminal as that of its session.
+# the sandbox, takes the streams of the shell in their place; job control needs it as the terminal of the session.
 TAKE_STREAMS: Final = """\
 import fcntl, os, signal, sys, termios
 given, argv = [int(one) for one in sys.argv[1:4]], sys.argv[4:]

@@ -204,7 +204,7 @@ def test_without_a_sandbox_only_as_a_build_is_allowed(built: Project) -> None:
     assert (refused.returncode, "error[E484]" in refused.stderr) == (78, True)
     allowed = shell(built, "off", "--allow-unsandboxed", "-c", "exit 8")
     assert (allowed.returncode, "without a sandbox, what you write elsewhere stays" in allowed.stderr) == (8, True)
-    assert "sandbox none, with network" in allowed.stderr, "it has that of the machine"
+    assert "sandbox none, with network" in allowed.stderr, "it has the network of the machine"
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
@@ -375,7 +375,7 @@ def test_logs_allow_no_more_than_the_pipeline(built: Project) -> None:
 
 
 def test_in_a_clone_a_build_comes_first(built: Project) -> None:
-    """The folder of a store that no build has made would be taken for that of another user."""
+    """The folder of a store that no build has made would be taken for the store of another user."""
     clone = built.copy(built.root.parent / "clone")
     shutil.rmtree(clone.root / ".orch23")
     for name in ("green", "red"):
