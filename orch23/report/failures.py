@@ -67,9 +67,9 @@ def next_step(
 ) -> str:
     """Return what to do after a stage failed, in one line.
 
-    `command` returns the command line of a command of orch23. `start` is the command of pytest without the
-    test, or empty; None if files that the stage got are in the store alone, so that no command finds them. `is_whole` is whether the
-    whole output is shown.
+    `command` returns the command line of a command of orch23. `start` is the command of pytest without the test, or
+    empty; None if files that the stage got are in the store alone, so that no command finds them. `is_whole` is whether
+    the whole output is shown.
     """
     if ended.paths:
         discard = command("build", "--overwrite-edited")
