@@ -153,6 +153,25 @@ def test_the_files_are_copied_once_and_then_followed(world: World) -> None:
 
 
 @pytest.mark.parametrize("tier", MOUNTERS)
+def test_a_program_of_the_folder_is_found(tier: str, tmp_path: Path) -> None:
+    need(tier)
+    world = World(tmp_path, tier)
+    try:
+        program = b"#!/bin/sh\necho run\n"
+        world.source.files["big/tool"] = program
+        inputs = {path: FileEntry(digest_bytes(data)) for path, data in world.source.files.items()}
+        inputs["big/tool"] = FileEntry(digest_bytes(program), executable=True)
+        for writable in ((), None):
+            assert world.said("", argv=("big/tool",), inputs=inputs, writable=writable) == "run\n"
+            missing = world.run("", argv=("big/no-tool",), inputs=inputs, writable=writable)
+            assert isinstance(missing, Completed)
+            assert missing.result.exit_code == 127
+            assert missing.result.output.text.endswith("big/no-tool: not found\n")
+    finally:
+        world.executor.close()
+
+
+@pytest.mark.parametrize("tier", MOUNTERS)
 def test_a_read_only_tree_has_the_folder_and_refuses_writes(tier: str, tmp_path: Path) -> None:
     need(tier)
     world = World(tmp_path, tier)

@@ -31,9 +31,13 @@ from orch23.model.patterns import lazy_pattern
 from orch23.store.safe_files import closing
 
 
-def _check_program(name: str, path: str, cwd: Path) -> None:
+def _check_program(launch: Launch) -> None:
+    """Check that a shell would find a program that can be executed, unless it is below a mount."""
+    name, path, tree = launch.argv[0], launch.env.get("PATH", ""), launch.sandbox_dir
     folders = [""] if "/" in name else [folder for folder in path.split(os.pathsep) if folder]
-    candidates = [cwd / folder / name for folder in folders]
+    candidates = [Path(os.path.normpath(launch.cwd / folder / name)) for folder in folders]
+    if any(one.is_relative_to(tree.work / mount.path) for one in candidates for mount in tree.mounts):
+        return
     found = [candidate for candidate in candidates if os.path.lexists(candidate)]
     if not found:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name)
@@ -83,7 +87,7 @@ class BubblewrapLauncher(Struct, frozen=True):
         inside = seen.work / launch.cwd.relative_to(launch.sandbox_dir.work)
         prefixes = _prefixes(launch, self.closed)
         hidden = visible_paths.closed_in_system(self.closed)
-        _check_program(launch.argv[0], launch.env.get("PATH", ""), launch.cwd)
+        _check_program(launch)
         sockets = seccomp.AllowedSockets.SHARED if launch.network else seccomp.AllowedSockets.OWN
         settings, filter_program = _settings(launch), seccomp.build_filter(sockets, machine())
         with contextlib.ExitStack() as stack:
