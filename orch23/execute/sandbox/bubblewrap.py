@@ -31,12 +31,11 @@ from orch23.model.patterns import lazy_pattern
 from orch23.store.safe_files import closing
 
 
-def _check_program(launch: Launch) -> None:
-    """Check that a shell would find a program that can be executed, unless it is below a mount."""
-    name, path, tree = launch.argv[0], launch.env.get("PATH", ""), launch.sandbox_dir
+def _check_program(name: str, path: str, cwd: Path, mounted: Sequence[Path] = ()) -> None:
+    """Check that a shell would find a program that can be executed, unless it is in a mounted folder."""
     folders = [""] if "/" in name else [folder for folder in path.split(os.pathsep) if folder]
-    candidates = [Path(os.path.normpath(launch.cwd / folder / name)) for folder in folders]
-    if any(one.is_relative_to(tree.work / mount.path) for one in candidates for mount in tree.mounts):
+    candidates = [Path(os.path.normpath(cwd / folder / name)) for folder in folders]
+    if any(candidate.is_relative_to(folder) for candidate in candidates for folder in mounted):
         return
     found = [candidate for candidate in candidates if os.path.lexists(candidate)]
     if not found:
@@ -87,7 +86,8 @@ class BubblewrapLauncher(Struct, frozen=True):
         inside = seen.work / launch.cwd.relative_to(launch.sandbox_dir.work)
         prefixes = _prefixes(launch, self.closed)
         hidden = visible_paths.closed_in_system(self.closed)
-        _check_program(launch)
+        mounted = [launch.sandbox_dir.work / mount.path for mount in launch.sandbox_dir.mounts]
+        _check_program(launch.argv[0], launch.env.get("PATH", ""), launch.cwd, mounted)
         sockets = seccomp.AllowedSockets.SHARED if launch.network else seccomp.AllowedSockets.OWN
         settings, filter_program = _settings(launch), seccomp.build_filter(sockets, machine())
         with contextlib.ExitStack() as stack:
