@@ -45,7 +45,7 @@ def builds_as_here(tmp_path: Path, remote: Callable[[Project], Outcome]) -> None
     assert here.build().code == 0
     done = remote(there)
     assert done.code == 0, done.err
-    assert there.ran() == here.ran() == ["code", "copy", "test"]
+    assert there.ran() == here.ran() == ["code", "test", "copy"]
     assert lock_of(there) == lock_of(here)
     assert {p: b for p, b in there.files().items() if p != "report.json"} == {
         p: b for p, b in here.files().items() if p != "report.json"
