@@ -181,10 +181,10 @@ class SharedTrees:
         new = [path for path, content in wanted.items() if manifest.contents.get(path) != content]
         for path in gone:
             os.unlink(copy.files / path)
-        folders = parent_folders(wanted)
-        for folder in sorted(set(parent_folders(gone)).difference(folders), reverse=True):
+        folders, before = parent_folders(wanted), parent_folders(manifest.contents)
+        for folder in sorted(set(before).difference(folders), reverse=True):
             os.rmdir(copy.files / folder)
-        make_subfolders(copy.files, [folder for folder in folders if folder not in manifest.stamps])
+        make_subfolders(copy.files, sorted(set(folders).difference(before)))
         prefix = f"{manifest.folder}/"
         if lost := copy_inputs(self._sources, {prefix + path: copy.files / path for path in new}, inputs):
             return lost

@@ -152,6 +152,14 @@ def test_the_files_are_copied_once_and_then_followed(world: World) -> None:
     assert len(world.trees()) == 1
 
 
+def test_a_file_becomes_a_folder_and_a_folder_a_file(world: World) -> None:
+    world.said("true")
+    del world.source.files["big/a/f1"], world.source.files["big/deep/er/x"]
+    world.source.files |= {"big/a/f1/in": b"in\n", "big/deep": b"deep\n"}
+    assert world.said("cat big/a/f1/in big/deep") == "in\ndeep\n"
+    assert sorted(world.source.copied) == ["big/a/f1/in", "big/deep", "src/main"]
+
+
 @pytest.mark.parametrize("tier", MOUNTERS)
 def test_a_program_of_the_folder_is_found(tier: str, tmp_path: Path) -> None:
     need(tier)
