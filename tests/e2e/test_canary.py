@@ -155,7 +155,8 @@ def test_a_canary_sits_nowhere_but_in_the_spec_that_holds_it(tmp_path: Path, mon
 
     assert nests(project.root) == {"specs/app.md"}
     assert "PATH=" in project.read("prints.txt"), "the step did print its environment"
-    assert any("[redacted ANTHROPIC_API_KEY]" in path.read_text() for path in (project.root / "transcripts").iterdir())
+    transcripts = (project.root / "transcripts").glob("*.json")
+    assert any("[redacted ANTHROPIC_API_KEY]" in path.read_text() for path in transcripts)
     sent = Path(f"{project.root}-sent.log").read_bytes()
     assert b"[redacted OTHER_TOKEN]" in sent, "the second attempt was shown its previous answer"
     assert holds(sent) == []
