@@ -37,7 +37,7 @@ class Row:
 
 @dataclass
 class Terminal:
-    """A terminal. If it is resized, one that `reflows` breaks its lines anew, another one cuts its rows."""
+    """A terminal. After a change of its size, one that `reflows` breaks its lines again; another one cuts its rows."""
 
     columns: int
     lines: int

@@ -290,7 +290,8 @@ def _scan_directory(scan: _Scan, folder: int, prefix: str, depth: int) -> None:
             _forget_mounted(scan, path)
         elif not stat.S_ISDIR(status.st_mode):
             # It may be in the place of a folder with inputs.
-            _forget_mounted(scan, path)
+            if scan.mounted:
+                _forget_mounted(scan, path)
             _scan_file(scan, folder, name, path, status)
         elif depth >= scan.limits.depth:
             scan.report(path, "E616", f"nested deeper than {scan.limits.depth} levels", "write flatter directories")
