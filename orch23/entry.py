@@ -97,7 +97,7 @@ def main(argv: list[str]) -> int:
     import gc  # noqa: PLC0415 - the fast path does not need it
 
     gc.set_threshold(_GC_THRESHOLD)
-    _import_msgspec()
+    _import_libraries("msgspec", "pathlib", *["subprocess"] * (argv[:1] == ["build"]))
     from orch23.cli.main import main as run_command  # noqa: PLC0415 - heavy
 
     _running.append(True)
@@ -138,20 +138,48 @@ def _refuse_system(system: str) -> int:
     return _UNSUPPORTED
 
 
-def _import_msgspec() -> None:
-    """Import msgspec without typing_extensions, which takes as long to load as msgspec itself.
+_UNUSED = {
+    "msgspec": ("platform", "msgspec.inspect", "msgspec._json_schema", "msgspec.toml", "msgspec.yaml"),
+    "pathlib": ("urllib.parse",),
+    "subprocess": ("locale", "selectors"),
+}
+"""Libraries, and what they import for functions that few commands call: a third of the time that they take."""
 
-    It would be imported if it is installed. msgspec takes only names from it that `typing` has since Python 3.11.
+
+class _Later(type(sys)):  # type: ignore[misc]  # the class of modules
+    """A module that is imported when one of its functions is called."""
+
+    __name__: str
+
+    def system(self) -> str:
+        """Return what `platform.system` returns, which `uuid` calls when it is imported."""
+        return os.uname().sysname
+
+    def __getattr__(self, name: str) -> object:
+        """Return a function that imports the module and calls its function; later the module's own value."""
+        from importlib import import_module  # noqa: PLC0415 - few commands need it
+
+        if sys.modules.get(self.__name__) is not self:
+            return getattr(import_module(self.__name__), name)
+        return lambda *given, **named: getattr(import_module(self.__name__), name)(*given, **named)  # noqa: PLW0108
+
+
+def _import_libraries(*libraries: str) -> None:
+    """Import libraries without some of their imports.
+
+    typing_extensions takes as long to load as msgspec, which takes from it only what `typing` has since Python 3.11.
     """
-    if "typing_extensions" in sys.modules:
-        return
-    sys.modules["typing_extensions"] = None  # type: ignore[assignment]  # an import of it fails
-    try:
-        import msgspec  # noqa: F401, PLC0415 - heavy
-    except ImportError:  # of a version that requires typing_extensions: the command line imports both
-        pass
-    finally:
-        del sys.modules["typing_extensions"]
+    for library in libraries:
+        replaced = {"typing_extensions": None, **{name: _Later(name) for name in _UNUSED[library]}}
+        replaced = {name: one for name, one in replaced.items() if name not in sys.modules}
+        sys.modules.update(replaced)  # type: ignore[arg-type]  # an import of None fails
+        try:
+            __import__(library)
+        except ImportError:  # of a msgspec that requires typing_extensions: the command line imports both
+            pass
+        finally:
+            for name in replaced:
+                sys.modules.pop(name, None)
 
 
 def _version() -> int:

@@ -6,7 +6,6 @@ Rules 2, 3, 5 and 7 of the staleness rules are here, with the bases of ADR 19. N
 
 from collections import ChainMap
 from collections.abc import Collection, Iterable, Mapping, MutableMapping
-from copy import copy
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -86,7 +85,7 @@ class ProjectState(Struct, dict=True):
     def _copy(self) -> "ProjectState":
         # Indexes are built before the copy, so that both states share them. Each would build its own otherwise.
         _ = self.locked, self.former, self.ownership, self.declared
-        one = copy(self)
+        one: ProjectState = ProjectState.__copy__(self)  # type: ignore[attr-defined]  # `copy` loads two modules
         vars(one).update(vars(self))
         return one
 

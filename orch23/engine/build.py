@@ -1,8 +1,8 @@
 """The build loop: start ready stages in threads and commit their results in one thread."""
 
 import math
-import queue
 import threading
+from _queue import Empty, SimpleQueue
 from collections.abc import Callable, Mapping
 from functools import cached_property, partial
 from typing import TYPE_CHECKING
@@ -105,7 +105,7 @@ class Build(Struct, kw_only=True, dict=True):
     approval: Callable[[DecidedStage], DecidedStage] | None = None
     _ready: dict[str, tuple[ResolvedStage, Run | VerifyOnly]] = field(default_factory=dict)
     _running: set[str] = field(default_factory=set)
-    _messages: "queue.SimpleQueue[_Finished | _Looked | _LookedUp | _Stop]" = field(default_factory=queue.SimpleQueue)
+    _messages: "SimpleQueue[_Finished | _Looked | _LookedUp | _Stop]" = field(default_factory=SimpleQueue)
     _stopped: RunStop | None = None
     _threads: WorkerThreads = field(default_factory=WorkerThreads)
     _is_prepared: bool = False
@@ -218,7 +218,7 @@ class Build(Struct, kw_only=True, dict=True):
                 waits_s = delay_s
             try:
                 message = self._messages.get(timeout=None if waits_s == math.inf else max(0.0, waits_s))
-            except queue.Empty:
+            except Empty:
                 if self._deferred is not None and not self._is_busy:
                     self._deferred.look(self._threads, lambda ready: self._messages.put(_Looked(ready)))
                 elif until <= self.clock():
@@ -280,7 +280,7 @@ class Build(Struct, kw_only=True, dict=True):
         while (self._running or self._is_looking) and (left := until - self.clock()) > 0:
             try:
                 message = self._messages.get(timeout=left)
-            except queue.Empty:
+            except Empty:
                 return
             if isinstance(message, _Looked) and self._deferred is not None:
                 self._deferred.is_looking = False

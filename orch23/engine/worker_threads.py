@@ -4,8 +4,8 @@ A stage that waits for a pool does not block others: a later one with free place
 """
 
 import math
-import queue
 import threading
+from _queue import SimpleQueue
 from collections import deque
 from collections.abc import Callable, Mapping
 
@@ -134,8 +134,8 @@ _IDLE = "orch23-idle"
 class WorkerThreads(Struct):
     """Threads for stages. Only the loop thread calls this: it knows when work is finished."""
 
-    _work: "queue.SimpleQueue[tuple[str, Callable[[], Callable[[], None]]] | None]" = field(
-        default_factory=queue.SimpleQueue
+    _work: "SimpleQueue[tuple[str, Callable[[], Callable[[], None]]] | None]" = field(
+        default_factory=SimpleQueue
     )
     _idle: int = 0
     _count: int = 0

@@ -3,9 +3,9 @@
 import contextlib
 import fcntl
 import os
-import queue
 import threading
 import time
+from _queue import SimpleQueue
 from collections.abc import Callable, Collection, Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path
@@ -28,7 +28,7 @@ class BackgroundCleaner:
 
     def __init__(self) -> None:
         """Start no thread yet: the first piece of work does."""
-        self._work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._work: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._problem: BaseException | None = None

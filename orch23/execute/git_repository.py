@@ -2,7 +2,6 @@
 
 import os
 import threading
-import weakref
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from functools import cached_property
@@ -40,7 +39,7 @@ class GitRepository:
         self._converted: dict[Path, frozenset[bytes]] = {}
         self.was_used = False
         self._process: subprocess.Popen[bytes] | None = None
-        self._end: weakref.finalize[..., GitRepository] | None = None
+        self._end: Callable[[], object] | None = None
         self._lock = threading.Lock()
 
     def committed(self, paths: Collection[str]) -> Mapping[str, str]:
@@ -140,6 +139,8 @@ class GitRepository:
             self._process = self._end = None
 
     def _read(self, name: str) -> bytes | None:
+        import weakref  # noqa: PLC0415 - few builds need git
+
         from orch23.execute.git_revision import read_object, start_cat_file, stop_cat_file  # noqa: PLC0415 - likewise
 
         git = self._command()

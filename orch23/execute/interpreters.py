@@ -1,7 +1,6 @@
 """Find the Python interpreter of a project and its version, from files, without starting it."""
 
 import contextlib
-import hashlib
 import os
 import re
 import sys
@@ -127,6 +126,8 @@ def sha256_of(path: Path) -> str:
     Raises:
         OSError: it cannot be read.
     """
+    import hashlib  # noqa: PLC0415 - takes long to load, and few builds need it
+
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 

@@ -5,7 +5,6 @@ import os
 import resource
 import stat
 import time
-from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from itertools import chain
@@ -201,7 +200,7 @@ def _sizes_on_their_way(path: str, devices: AbstractSet[int], seen: set[tuple[in
         count = int((file.read().partition(b"scm_fds:")[2].split() or [b"0"])[0])
     sizes: list[int | None] = []
     for is_counted, data in _first_message(path) if count else ():
-        for number in array("i", data[: len(data) // 4 * 4]):
+        for number in memoryview(data[: len(data) // 4 * 4]).cast("i"):
             with closing(number):
                 sizes += _sizes_at(f"/proc/{os.getpid()}/fd/{number}", devices, seen)
             count -= is_counted

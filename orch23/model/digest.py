@@ -1,6 +1,5 @@
 """Digests of bytes, files and JSON values; the canonical form of JSON."""
 
-import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -9,6 +8,12 @@ import msgspec
 from msgspec import Struct
 
 from orch23.model.patterns import lazy_pattern
+from orch23.snapshot.signatures import sha256, sha256_hex
+
+try:  # `hashlib` loads OpenSSL
+    from _sha1 import sha1  # type: ignore[import-not-found,unused-ignore]
+except ImportError:
+    from hashlib import sha1
 
 if TYPE_CHECKING:
     Json: TypeAlias = bool | int | float | str | Sequence["Json"] | Mapping[str, "Json"] | None
@@ -54,7 +59,7 @@ def is_script(data: bytes) -> bool:
 
 def digest_bytes(data: bytes) -> Digest:
     """Return the digest of some bytes."""
-    return Digest(hashlib.sha256(data).hexdigest(), len(data))
+    return Digest(sha256_hex(data), len(data))
 
 
 def canonical_json(value: Json) -> bytes:
@@ -69,7 +74,7 @@ def canonical_json(value: Json) -> bytes:
 
 def digest_json(value: Json) -> str:
     """Return the sha256, in hex, of a value's canonical JSON."""
-    return hashlib.sha256(canonical_json(value)).hexdigest()
+    return sha256_hex(canonical_json(value))
 
 
 def is_identical(one: Json | Struct, other: Json | Struct) -> bool:
@@ -83,8 +88,8 @@ def is_identical(one: Json | Struct, other: Json | Struct) -> bool:
 def git_blob_id(data: bytes, like: str = "") -> str:
     """Return the id that git gives to some bytes: SHA-1, or SHA-256 in a repository whose ids are as long as `like`."""
     # git fixes the algorithm; Pythons that are built for FIPS refuse SHA-1 that is used for security.
-    hasher = hashlib.sha256() if len(like) == _SHA256_DIGITS else hashlib.sha1(usedforsecurity=False)
-    hasher.update(b"blob %d\0" % len(data))
+    head = b"blob %d\0" % len(data)
+    hasher = sha256(head) if len(like) == _SHA256_DIGITS else sha1(head, usedforsecurity=False)
     hasher.update(data)
     return hasher.hexdigest()
 

@@ -7,7 +7,6 @@ distinguished, because many file systems do not.
 """
 
 import re
-import unicodedata
 from collections.abc import Iterable
 from contextlib import suppress
 from functools import lru_cache
@@ -196,6 +195,8 @@ def fold_names(path: str) -> tuple[str, ...]:
 
 def _fold(name: str) -> str:
     if not name.isascii():
+        import unicodedata  # noqa: PLC0415 - few names need it
+
         # Some file systems ignore characters that are not visible.
         visible = (c for c in IGNORABLE_CHARACTERS.sub("", name) if unicodedata.category(c) != "Cf")
         name = unicodedata.normalize("NFC", unicodedata.normalize("NFC", "".join(visible)).casefold())
@@ -281,7 +282,11 @@ _OF_DATA = frozenset({"json", "yaml", "yml", "toml", "ini", "cfg", "conf", "txt"
 
 def secret_file_reason(path: str) -> str | None:
     """Return which name of a path is usual for files with secrets, or None. Case is not distinguished."""
-    names = [unicodedata.normalize("NFC", name).casefold() for name in path.rstrip("/").split("/")]
+    if not path.isascii():
+        import unicodedata  # noqa: PLC0415 - few names need it
+
+        path = unicodedata.normalize("NFC", path)
+    names = path.rstrip("/").casefold().split("/")
     folder = next((name for name in names[:-1] if name in _FOLDERS), None)
     if folder is not None:
         return f"`{folder}/` holds secrets"

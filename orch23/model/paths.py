@@ -7,7 +7,6 @@ literally. No wildcard matches a file that orch23 writes for itself.
 """
 
 import re
-import unicodedata
 from collections.abc import Callable, Iterable
 from functools import lru_cache
 
@@ -202,6 +201,8 @@ def unsafe_reason(path: str) -> str | None:
 
     Such paths are refused, never cleaned up (safety.md, Paths).
     """
+    import unicodedata  # noqa: PLC0415 - for names that a model chose
+
     names = path.split("/")
     rules = (
         (not path, "is empty"),

@@ -2,7 +2,6 @@
 
 import json
 import re
-import unicodedata
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Literal, TypeAlias
@@ -189,6 +188,10 @@ def _window(line: str, start: int, end: int) -> tuple[str, str, str]:
 def _columns(text: str) -> int:
     # Wide characters take two columns of a terminal, combining ones none: the carets must stay under their
     # characters.
+    if text.isascii():
+        return len(text)
+    import unicodedata  # noqa: PLC0415 - few texts need it
+
     widths = {"W": 2, "F": 2}
     return sum(0 if unicodedata.combining(c) else widths.get(unicodedata.east_asian_width(c), 1) for c in text)
 

@@ -9,7 +9,6 @@ text before it as it was. Keys, fingerprints and `render` steps have one for eac
 (ADR 37). There every head has the digest of its text. In a prompt that is sent only files have one (ADR 40).
 """
 
-import hashlib
 import json
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -22,6 +21,7 @@ from msgspec.structs import replace
 
 from orch23.model.media import Media, media_of
 from orch23.resolve.template_limits import refuse_undefined
+from orch23.snapshot.signatures import sha256_hex
 
 if TYPE_CHECKING:
     from orch23.resolve.prompt_inputs import PromptInput
@@ -203,4 +203,4 @@ def _delimiter(heads: list[str], texts: list[str]) -> str:
 
 
 def _sha256(text: str) -> str:
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+    return sha256_hex(text.encode("utf-8", "surrogatepass"))

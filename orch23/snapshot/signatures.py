@@ -2,13 +2,17 @@
 
 import os
 
-try:  # `hashlib` would load OpenSSL, which takes longer than everything here
-    from _sha2 import sha256  # type: ignore[import-not-found,unused-ignore] # since Python 3.12
+try:
+    from _sha2 import sha256 as _sha256  # type: ignore[import-not-found,unused-ignore] # since Python 3.12
 except ImportError:
-    from _sha256 import sha256  # type: ignore[import-not-found,unused-ignore]
+    try:
+        from _sha256 import sha256 as _sha256  # type: ignore[import-not-found,unused-ignore]
+    except ImportError:  # some systems build Python without it
+        from hashlib import sha256 as _sha256
 
 TYPE_CHECKING = False  # `typing` and `collections.abc` take longer to load than 1,000 files to `lstat`
 if TYPE_CHECKING:
+    import hashlib
     from collections.abc import Iterable
 
 # A younger file may change again and keep its times: FAT has steps of two seconds, and a server has another clock.
@@ -78,9 +82,25 @@ def entries_signature(entries: "Iterable[os.DirEntry[str]]") -> str:
     return ENTRIES + sha256_hex("/".join(lines).encode(errors="surrogateescape"))
 
 
+_slow_bytes_left = [1 << 20]
+
+
+def sha256(data: bytes = b"", *, size: int = 0) -> "hashlib._Hash":
+    """Return a SHA-256 hasher of some bytes, or of none, for about `size` bytes.
+
+    OpenSSL hashes five times as fast, and takes as long to load as Python's own code takes for the first megabyte.
+    """
+    _slow_bytes_left[0] -= size or len(data)
+    if _slow_bytes_left[0] >= 0:
+        return _sha256(data)  # type: ignore[no-any-return,unused-ignore]
+    import hashlib  # noqa: PLC0415 - see above
+
+    return hashlib.sha256(data)
+
+
 def sha256_hex(data: bytes) -> str:
     """Return the SHA-256 of bytes in hex."""
-    return str(sha256(data).hexdigest())
+    return sha256(data).hexdigest()
 
 
 def _kind(entry: "os.DirEntry[str]") -> str:

@@ -6,7 +6,7 @@ import sys
 import time
 from _blake2 import blake2b
 
-from orch23.snapshot.signatures import ENTRIES, is_racy, is_racy_signature, lstat_or_none, signature
+from orch23.snapshot.signatures import ENTRIES, is_racy, is_racy_signature, lstat_or_none, sha256, signature
 
 TYPE_CHECKING = False  # `typing` and `collections.abc` take longer to load than 1,000 files to `lstat`
 if TYPE_CHECKING:
@@ -398,8 +398,6 @@ def _is_file(path: str) -> bool:
 
 def _unchanged_ctime(path: str, then: FileState) -> int | None:
     """Return the change time of a file with the same content, 0 if it is too young to trust; None for another file."""
-    import hashlib  # noqa: PLC0415 - takes as long to load as everything here; mostly no file has to be hashed
-
     began = time.time_ns()
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
@@ -410,7 +408,7 @@ def _unchanged_ctime(path: str, then: FileState) -> int | None:
         program = bool(before.st_mode & stat.S_IXUSR)
         if not stat.S_ISREG(before.st_mode) or before.st_size != then.size or program != then.executable:
             return None
-        hasher = hashlib.sha256()
+        hasher = sha256(size=then.size)
         while block := os.read(descriptor, _BLOCK):
             hasher.update(block)
         after = os.fstat(descriptor)

@@ -1,13 +1,13 @@
 """Store bytes by their SHA-256, and verify them when they are read."""
 
 import contextlib
-import hashlib
 import os
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from orch23.model.digest import Digest, digest_bytes
 from orch23.model.errors import MissingBytesError
+from orch23.snapshot.signatures import sha256, sha256_hex
 from orch23.store.file_copy import CHUNK_BYTES, FileProgress, copy_and_hash, hash_file, no_progress
 from orch23.store.safe_files import (
     PRIVATE_FOLDER_MODE,
@@ -76,7 +76,7 @@ class DiskContentStore:
         """Store the bytes of all chunks together and return their digest. Nothing is stored if the iteration raises."""
 
         def write(target: int) -> tuple[str, int]:
-            hasher, size_bytes = hashlib.sha256(), 0
+            hasher, size_bytes = sha256(size=CHUNK_BYTES), 0
             for chunk in chunks:
                 hasher.update(chunk)
                 write_all(target, chunk)
@@ -105,14 +105,14 @@ class DiskContentStore:
             MissingBytesError: they are missing or damaged. Damaged bytes count as missing until they are put again.
         """
         data = read_and_close(self._open(digest))
-        self._verify(digest, hashlib.sha256(data).hexdigest())
+        self._verify(digest, sha256_hex(data))
         self.read_digests.add(digest)
         return data
 
     def get_chunks(self, digest: Digest) -> Iterator[bytes]:
         """Yield the bytes of a digest in chunks. They are verified after the last one. Raises what `get` raises."""
         with closing(self._open(digest)) as source:
-            hasher = hashlib.sha256()
+            hasher = sha256(size=digest.size_bytes)
             while chunk := os.read(source, CHUNK_BYTES):
                 hasher.update(chunk)
                 yield chunk

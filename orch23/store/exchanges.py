@@ -1,7 +1,6 @@
 """Store requests to models and their responses: in the store, and in transcripts to commit."""
 
 import contextlib
-import hashlib
 import re
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -19,6 +18,7 @@ from orch23.model.paths import ORIGINALS_FOLDER
 from orch23.model.patterns import lazy_pattern
 from orch23.model.pipeline import family_of
 from orch23.model.text import escape_hidden
+from orch23.snapshot.signatures import sha256_hex
 from orch23.store.json_text import indented_json, with_sum, without_sum
 from orch23.store.safe_files import (
     PRIVATE_FILE_MODE,
@@ -383,7 +383,7 @@ def parse_exchange(data: bytes, read_text: Callable[[str], bytes | None] | None 
 
 def accepted_edit_fingerprint(stage: str, files: Mapping[str, str | None]) -> str:
     """Return the fingerprint of an edit that the user accepted: it has no request to compute one from."""
-    return hashlib.sha256(digest_json({"accepted": dict(files), "stage": stage}).encode()).hexdigest()
+    return sha256_hex(digest_json({"accepted": dict(files), "stage": stage}).encode())
 
 
 def _checked(name: str) -> str:

@@ -6,11 +6,11 @@ the source, so the digest is right even if the source changes meanwhile. Memory 
 
 import errno
 import fcntl
-import hashlib
 import os
 from collections.abc import Callable, Iterator
 from typing import Literal, Protocol, TypeAlias
 
+from orch23.snapshot.signatures import sha256, sha256_hex
 from orch23.store.safe_files import write_all
 
 FileActivity: TypeAlias = Literal["hashing", "copying", "checking"]
@@ -59,7 +59,7 @@ def hash_file(source: int, advance: AdvanceProgress) -> tuple[str, int]:
         data = os.pread(source, size + 1, 0)
         if len(data) == size:
             advance(size)
-            return hashlib.sha256(data).hexdigest(), size
+            return sha256_hex(data), size
     return _hash_pieces(source, size, lambda at, view: os.preadv(source, [view], at), advance)
 
 
@@ -81,11 +81,11 @@ def _hash_pieces(
     source: int, size: int, read: Callable[[int, memoryview], int], advance: AdvanceProgress
 ) -> tuple[str, int]:
     """Return the SHA-256 and the size of a file. `read` reads a piece of it at an offset, and returns its size."""
-    hasher = hashlib.sha256()
+    hasher = sha256(size=size)
     view = memoryview(bytearray(min(size + 1, CHUNK_BYTES)))
     at = 0
     for start, end in _extents(source):
-        at = _hash_hole(hasher, at, start, advance)
+        at = _hash_hole(hasher.update, at, start, advance)
         while end is None or at < end:
             found = read(at, view if end is None else view[: end - at])
             if found == 0:
@@ -105,7 +105,7 @@ def _copy_small(source: int, target: int, size: int, advance: AdvanceProgress) -
         data += b"".join(iter(lambda: os.read(source, CHUNK_BYTES), b""))
     write_all(target, data)
     advance(len(data))
-    return hashlib.sha256(data).hexdigest(), len(data)
+    return sha256_hex(data), len(data)
 
 
 def _copy_piece(source: int, target: int, at: int, view: memoryview) -> int:
@@ -124,11 +124,11 @@ def _copy_piece(source: int, target: int, at: int, view: memoryview) -> int:
     return size
 
 
-def _hash_hole(hasher: "hashlib._Hash", at: int, end: int, advance: AdvanceProgress) -> int:
+def _hash_hole(update: Callable[[memoryview], object], at: int, end: int, advance: AdvanceProgress) -> int:
     """Hash the zeros of a hole, and return where it ends."""
     while at < end:
         size = min(CHUNK_BYTES, end - at)
-        hasher.update(_ZEROS[:size])
+        update(_ZEROS[:size])
         advance(size)
         at += size
     return at

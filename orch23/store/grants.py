@@ -1,6 +1,5 @@
 """Store the grants of a project in the user's state directory, which no clone can write."""
 
-import hashlib
 import os
 import stat
 from collections.abc import Iterable, Mapping
@@ -13,6 +12,7 @@ from msgspec.structs import asdict
 from orch23.model.digest import canonical_json
 from orch23.model.parsing import from_struct, parse_stored, to_struct
 from orch23.model.step import Grant
+from orch23.snapshot.signatures import sha256_hex
 from orch23.store.safe_files import PRIVATE_FILE_MODE, read_own, try_unlink, write_atomic
 
 _MAX_BYTES = 1 << 20
@@ -90,4 +90,4 @@ def grants_of(root: Path, environ: Mapping[str, str]) -> Grants:
     # With a state directory inside of the project, a clone could bring its own grants.
     if state is None or (state / "orch23").resolve().is_relative_to(project):
         return Grants(None)
-    return Grants(state / "orch23" / "grants" / f"{hashlib.sha256(os.fsencode(project)).hexdigest()[:32]}.json")
+    return Grants(state / "orch23" / "grants" / f"{sha256_hex(os.fsencode(project))[:32]}.json")

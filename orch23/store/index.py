@@ -9,16 +9,17 @@ any error of SQLite gets an IndexFaultError, and reads the files that the index 
 """
 
 import contextlib
-import hashlib
 import os
 import stat
 import struct
 import threading
 import zlib
+from _blake2 import blake2b
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from orch23.snapshot.signatures import sha256_hex
 from orch23.store.json_text import TRUSTED, StoreKey
 from orch23.store.safe_files import PRIVATE_FOLDER_MODE, make_folder, open_own, try_unlink
 
@@ -46,7 +47,7 @@ def index_folder(store: Path) -> Path:
     # In some containers there is no HOME, and the user is not in the passwd file.
     if not base.startswith("/"):
         return store
-    return Path(base) / "orch23" / "indexes" / hashlib.sha256(os.fsencode(store.resolve())).hexdigest()[:32]
+    return Path(base) / "orch23" / "indexes" / sha256_hex(os.fsencode(store.resolve()))[:32]
 
 
 def file_system_type(path: Path, mounts: str = _MOUNTS) -> str:
@@ -277,7 +278,7 @@ class StoreIndex:
         written after it.
         """
         place = f"{table} {count} {number}\n".encode()
-        value = hashlib.blake2b(place, digest_size=_SUM_BYTES, key=self._store_key.sealing)
+        value = blake2b(place, digest_size=_SUM_BYTES, key=self._store_key.sealing)
         for part in body:
             value.update(part)
         return value.digest()

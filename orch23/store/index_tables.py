@@ -1,14 +1,15 @@
 """Rows and tables of the index: file hashes by path, compiled pipelines and plans."""
 
-import hashlib
 import stat
 import struct
+from _blake2 import blake2b
 from collections.abc import Iterable, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
 from orch23.model.digest import Digest, FileEntry
+from orch23.snapshot.signatures import sha256
 from orch23.store.index import IndexFaultError, StoreIndex
 from orch23.store.safe_files import FileStamp, walk_tree
 
@@ -66,10 +67,10 @@ class EarlierHashes:
 
 def file_row(path: str) -> bytes:
     """Return the key of a file's row: a digest, since a path may be a secret."""
-    return hashlib.blake2b(path.encode("utf-8", "surrogateescape"), digest_size=_ROW_BYTES).digest()
+    return blake2b(path.encode("utf-8", "surrogateescape"), digest_size=_ROW_BYTES).digest()
 
 
-_DIGEST_BYTES = hashlib.sha256().digest_size
+_DIGEST_BYTES = 32
 _MAX_ROWS = 64
 _PROGRAM = Path(__file__).parent.parent
 
@@ -122,7 +123,7 @@ class CompiledTable:
         walked = (walk_tree(_PROGRAM / one, is_skipped=is_skipped, ignored=ignored) for one in self._folders)
         statuses = ((entry.path, entry.stat()) for entries in walked for _, entry in entries if not entry.is_dir())
         stamps = [(path, status.st_mtime_ns, status.st_size) for path, status in statuses]
-        return hashlib.sha256(repr(sorted(stamps)).encode("utf-8", "surrogateescape")).digest()
+        return sha256(repr(sorted(stamps)).encode("utf-8", "surrogateescape")).digest()
 
     def _digest(self, made_of: bytes) -> bytes:
-        return hashlib.sha256(self._version + made_of).digest()
+        return sha256(self._version + made_of).digest()

@@ -1,7 +1,7 @@
 """Write JSON: indented, or lines with a checksum and a MAC by the key that is registered for the store (ADR 60)."""
 
-import hashlib
 import json
+from _blake2 import blake2b
 from collections.abc import Callable
 from functools import cached_property
 from typing import Any, Final, NamedTuple
@@ -10,6 +10,7 @@ from msgspec.json import format as format_json
 
 from orch23.model.digest import Json, canonical_json, digest_json, json_builtin
 from orch23.model.parsing import JsonObject, parse_stored, to_struct
+from orch23.snapshot.signatures import sha256_hex
 
 
 def indented_json(value: Json, *, sort_keys: bool = False) -> str:
@@ -55,7 +56,7 @@ def add_checksum(inner: bytes, mac: bytes = b"") -> bytes:
     The line has the MAC too, if there is one: 32 hex digits, which its checksum covers.
     """
     body = b"".join((_HEAD, inner, _MAC, mac, b'"')) if mac else _HEAD + inner
-    return b"".join((body, _MIDDLE, hashlib.sha256(inner + mac).hexdigest().encode(), _TAIL))
+    return b"".join((body, _MIDDLE, sha256_hex(inner + mac).encode(), _TAIL))
 
 
 def checked_line(data: bytes) -> tuple[bytes, bytes]:
@@ -161,4 +162,4 @@ TRUSTED = StoreKey()
 
 def mac_of(inner: bytes, key: bytes) -> bytes:
     """Return the MAC of a line in hex; without a key it is empty."""
-    return hashlib.blake2b(inner, digest_size=_MAC_DIGITS // 2, key=key).hexdigest().encode() if key else b""
+    return blake2b(inner, digest_size=_MAC_DIGITS // 2, key=key).hexdigest().encode() if key else b""

@@ -1,7 +1,6 @@
 """Find, read and write lock files: records of results as text that git can merge."""
 
 import contextlib
-import hashlib
 import json
 import os
 import re
@@ -23,6 +22,7 @@ from orch23.model.paths import IGNORED_NAMES, LOCK_MARK, LOGS_FOLDER
 from orch23.model.patterns import lazy_pattern
 from orch23.model.pipeline import DEFAULT_SCRATCH
 from orch23.model.record import LockFile, Record
+from orch23.snapshot.signatures import sha256
 from orch23.store.json_text import with_sum, without_sum
 from orch23.store.record_format import record_from_json, record_to_json
 from orch23.store.safe_files import read_file, read_regular, replace_file, walk_tree
@@ -335,7 +335,7 @@ def write_lock_records(
         at = end
     pieces.append(old[at:])
     file = None if is_same else replace_file(root, path, pieces, 0o644)
-    hasher = hashlib.sha256()
+    hasher = sha256(size=len(text) + len(before))
     for piece in pieces:
         hasher.update(piece)
     return LockWrite(hasher.hexdigest() if before == read else "", file)

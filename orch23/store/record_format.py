@@ -1,6 +1,6 @@
 """The format of records: as JSON in the store and in lock files, as lines of a file, and as rows of the index."""
 
-import hashlib
+from _blake2 import blake2b
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Any, Self, TypeAlias
 
@@ -10,6 +10,7 @@ from msgspec.structs import asdict
 from orch23.model.digest import Digest, FileEntry, Json, canonical_json
 from orch23.model.parsing import JsonObject, NaturalNumber, from_struct, parse_stored, to_struct
 from orch23.model.record import Base, Record, core_of, identity_of
+from orch23.snapshot.signatures import sha256_hex
 from orch23.store.json_text import TRUSTED, StoreKey, checked_line
 
 EntryText: TypeAlias = Annotated[str, Meta(pattern=r"\A[0-9a-f]{64}:(?:0|[1-9][0-9]{0,15})(?:\+x)?\Z")]
@@ -154,7 +155,7 @@ class RecordFile(Struct):
     def _parse_line(self, line: bytes, store_key: StoreKey) -> RecordEntry:
         inner, mac = checked_line(line)
         found, is_proven = to_struct(parse_stored(inner), _Line), store_key.proves(inner, mac)
-        digest = found.again or hashlib.sha256(canonical_json(found.record)).hexdigest()
+        digest = found.again or sha256_hex(canonical_json(found.record))
         known = self.entries.get(digest)
         if known is not None and known.is_proven and not is_proven:
             message = "was not written by a build of yours, unlike the record that it moves"
@@ -208,7 +209,7 @@ def lookup_keys(record: Record) -> Iterator[tuple[str, str]]:
 def index_row(kind: str, value: str) -> bytes:
     """Return the key of the row of a lookup."""
     # A digest, since a name or a path may be a secret (ADR 31).
-    return hashlib.blake2b(f"{kind}\0{value}".encode("utf-8", "surrogatepass"), digest_size=_ROW_BYTES).digest()
+    return blake2b(f"{kind}\0{value}".encode("utf-8", "surrogatepass"), digest_size=_ROW_BYTES).digest()
 
 
 def index_value(entries: Iterable[RecordEntry]) -> bytes:

@@ -1,7 +1,6 @@
 """Store the records of results: one file per stage key, checksummed lines, newest last."""
 
 import contextlib
-import hashlib
 import os
 import threading
 from collections.abc import Iterable, Iterator, Mapping
@@ -13,6 +12,7 @@ from msgspec import Struct
 
 from orch23.model.digest import FileEntry, canonical_json
 from orch23.model.record import Record
+from orch23.snapshot.signatures import sha256_hex
 from orch23.store.index import IndexFaultError, StoreIndex
 from orch23.store.json_text import TRUSTED, StoreKey
 from orch23.store.record_format import (
@@ -100,7 +100,7 @@ class Records:
                 files = sorted((one.name, one.stat(follow_symlinks=False).st_mtime_ns) for one in groups)
         except (FileNotFoundError, NotADirectoryError):
             files = []
-        return f"{text} {hashlib.sha256(repr(files).encode('utf-8', 'surrogateescape')).hexdigest()}"
+        return f"{text} {sha256_hex(repr(files).encode('utf-8', 'surrogateescape'))}"
 
     def is_indexed(self) -> bool:
         """Return whether the index matches the records on the disk."""
@@ -155,7 +155,7 @@ class Records:
             read = record_from_json(msgspec.json.decode(body))
             # The caller's object, so that it is not in memory twice.
             same = record if read == record else read
-            entry = RecordEntry(same, hashlib.sha256(body).hexdigest(), self._number + 1)
+            entry = RecordEntry(same, sha256_hex(body), self._number + 1)
             known = file.entries.get(entry.digest)
             if known is not None and not known.is_proven:  # a claim that was verified
                 known = None

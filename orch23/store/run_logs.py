@@ -1,7 +1,6 @@
 """Write and read the logs of runs: the journal of events, and the files of each attempt."""
 
 import contextlib
-import hashlib
 import itertools
 import os
 import threading
@@ -31,6 +30,7 @@ from orch23.model.parsing import JsonObject, NaturalNumber, parse_stored, to_str
 from orch23.model.paths import LOGS_FOLDER, is_run_file
 from orch23.model.patterns import lazy_pattern
 from orch23.model.text import escape_hidden
+from orch23.snapshot.signatures import sha256_hex
 from orch23.store.json_text import compact_json
 from orch23.store.safe_files import (
     PRIVATE_FILE_MODE,
@@ -404,7 +404,7 @@ def line_without_checksum(event: Event, number: int, moment: str) -> str:
 
 
 def _line_sum(inner: bytes) -> bytes:
-    return hashlib.sha256(inner).hexdigest()[:_SUM_DIGITS].encode("ascii")
+    return sha256_hex(inner)[:_SUM_DIGITS].encode("ascii")
 
 
 _UNFIT = lazy_pattern(r"[^A-Za-z0-9._@-]")

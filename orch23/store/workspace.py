@@ -6,7 +6,6 @@ import stat
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from copy import copy
 from itertools import islice
 from pathlib import Path
 from typing import TypeAlias
@@ -108,8 +107,13 @@ class Workspace:
 
         It is for a command that writes nothing, or for one decision: both describe a moment.
         """
-        one = copy(self)
+        one = self._copy()
         one._looks = _Looks()  # noqa: SLF001 - of the same class
+        return one
+
+    def _copy(self) -> "Workspace":
+        one = object.__new__(type(self))
+        vars(one).update(vars(self))
         return one
 
     def tracked(self, reads: set[str]) -> "Workspace":
@@ -118,7 +122,7 @@ class Workspace:
         Files are added by path, folders that are listed by their absolute path.
         """
         # A parameter and not a global variable: threads would record a read for another stage (ADR 31).
-        one = copy(self) if self._looks is not None else self.for_one_moment()
+        one = self._copy() if self._looks is not None else self.for_one_moment()
         one._reads = reads  # noqa: SLF001 - of the same class
         return one
 
