@@ -161,7 +161,7 @@ class _Later(type(sys)):  # type: ignore[misc]  # the class of modules
 
         if sys.modules.get(self.__name__) is not self:
             return getattr(import_module(self.__name__), name)
-        return lambda *given, **named: getattr(import_module(self.__name__), name)(*given, **named)  # noqa: PLW0108
+        return lambda *given: getattr(import_module(self.__name__), name)(*given)  # noqa: PLW0108 - not found before
 
 
 def _import_libraries(*libraries: str) -> None:

@@ -128,10 +128,10 @@ def project(tmp_path: Path) -> Project:
 def steps_reach_outside(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the steps of builds in this process go without a sandbox: for stories in which they note that they ran."""
     from orch23.cli import build_run  # noqa: PLC0415  a test of one folder must not load the whole tool
-    from orch23.execute.sandbox.tier_selection import TierChoice  # noqa: PLC0415  likewise
+    from orch23.execute.launch import TierChoice  # noqa: PLC0415  likewise
 
     monkeypatch.setenv("ORCH23_ALLOW_UNSANDBOXED", "1")  # also for a build in a process of its own
-    monkeypatch.setattr(build_run, "best_tier_once", lambda: TierChoice(None))
+    monkeypatch.setattr(build_run, "_best_tier", lambda: TierChoice(None))
 
 
 @pytest.fixture(scope="module")

@@ -30,10 +30,9 @@ from orch23.engine.build import Build, BuildOptions
 from orch23.engine.foreseen_failures import certain_failures
 from orch23.engine.preflight import CallPreflight, SandboxPreflight
 from orch23.engine.result_writer import ResultWriter
-from orch23.execute.launch import weak_sandbox_error
+from orch23.execute.launch import SandboxLauncher, no_sandbox_error, not_allowed_error, weak_sandbox_error
 from orch23.execute.local_executor import LocalExecutor
 from orch23.execute.program_runner import LocalProgramRunner
-from orch23.execute.sandbox.tier_selection import SandboxLauncher, no_sandbox_error, not_allowed_error
 from orch23.execute.sandbox_dir import SandboxDirs
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.event import BATCH_MARK, Event, Observer, Warned

@@ -29,9 +29,8 @@ from orch23.engine.build import Build
 from orch23.engine.idle_build import spec_hash
 from orch23.engine.preflight import may_call_program, may_have_process, may_use_sandbox
 from orch23.engine.worker_threads import executor_of
-from orch23.execute.launch import PlainLauncher
+from orch23.execute.launch import PlainLauncher, SandboxLauncher, TierChoice, not_allowed_error
 from orch23.execute.local_executor import LocalExecutor
-from orch23.execute.sandbox.tier_selection import SandboxLauncher, best_tier_once, not_allowed_error
 from orch23.execute.sandbox_dir import SandboxDirs
 from orch23.model.action import LANDLOCK_TIER
 from orch23.model.errors import ExitCode, NotFoundError, UsageError, custom_exit_code
@@ -167,6 +166,12 @@ def run_build(
         return result.exit_number
 
 
+def _best_tier() -> TierChoice:
+    from orch23.execute.sandbox.tier_selection import best_tier_once  # noqa: PLC0415 - for steps with a sandbox
+
+    return best_tier_once()
+
+
 @contextmanager
 def prepared_build(project: Project, request: BuildRequest, screen: Observer) -> Iterator[Build]:
     """Hold the build lock, recover what a crash left, and give a build that is ready to run.
@@ -187,7 +192,7 @@ def prepared_build(project: Project, request: BuildRequest, screen: Observer) ->
         # The last build was found before the lock was taken: another one may have run since.
         if project.last_build is not None:
             project.last_build.check_current(store)
-        sandbox = SandboxLauncher(best_tier_once, closed=hidden_paths(project), allowed=request.allow_unsandboxed)
+        sandbox = SandboxLauncher(_best_tier, closed=hidden_paths(project), allowed=request.allow_unsandboxed)
         name_of = partial(executor_of, pipeline=pipeline, usual=usual_executor(pipeline, request.executor))
         needs_sandbox = partial(_needs_sandbox, name_of)
         # The self-test of the sandbox starts processes: it runs in parallel with the steps below.

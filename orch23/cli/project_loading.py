@@ -12,8 +12,7 @@ from msgspec.structs import replace
 
 from orch23.cli.author_data import check_schema_file
 from orch23.cli.parameters import EXECUTORS
-from orch23.cli.partial_build import LastBuild, partial_build, stages_before
-from orch23.decide.earlier_build import EarlierBuild
+from orch23.cli.partial_build import LastBuild, partial_build, since_snapshot
 from orch23.decide.machine_facts import FactFinder
 from orch23.decide.open_pipeline import (
     NOTHING_ASKED,
@@ -51,6 +50,7 @@ from orch23.store.project_store import ProjectStore, open_store
 from orch23.store.promotion import RefusePath
 
 if TYPE_CHECKING:
+    from orch23.decide.earlier_build import EarlierBuild
     from orch23.load.overrides import ModelOverride
     from orch23.steps.llm.spec import LLMStep
 
@@ -106,7 +106,7 @@ class Project(Struct, frozen=True, kw_only=True):
     git: GitRepository
     last_build: LastBuild | None = None
     part: Part | None = None
-    earlier: EarlierBuild | None = None
+    earlier: "EarlierBuild | None" = None
 
     @property
     def pipeline(self) -> Pipeline:
@@ -143,7 +143,11 @@ def open_project(settings: ProjectSettings, stale_snapshot: StaleSnapshot | None
     except InvalidPipelineError as error:
         proven = _proven(error.diagnostics, settings, store, error.sources)
         raise InvalidPipelineError(*proven, sources=error.sources, parsed=error.parsed) from None
-    if stale_snapshot is None or (earlier := stages_before(stale_snapshot, store, project.pipeline)) is None:
+    if stale_snapshot is None:
+        return project
+    from orch23.decide.earlier_build import earlier_build  # noqa: PLC0415 - an edit of few stages does not get here
+
+    if (earlier := earlier_build(since_snapshot(stale_snapshot), store, project.pipeline)) is None:
         return project
     return replace(project, last_build=LastBuild(stale_snapshot, earlier.index), earlier=earlier)
 

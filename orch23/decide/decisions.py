@@ -14,7 +14,6 @@ from orch23.decide.base_selection import (
     texts_of_user,
     unshown_files,
 )
-from orch23.decide.earlier_build import EarlierBuild
 from orch23.decide.freshness import Candidate, DecisionFacts, decide
 from orch23.decide.ownership import SCRIPT_MAKERS, is_proven, may_write_outputs_of
 from orch23.decide.project_state import ProjectState, written_paths
@@ -44,6 +43,7 @@ from orch23.resolve.slices import YamlReader
 from orch23.steps.registry import is_llm
 
 if TYPE_CHECKING:
+    from orch23.decide.earlier_build import EarlierBuild
     from orch23.decide.shared_results import SharedResults
 
 FactsOf: TypeAlias = Callable[[Stage], Facts]
@@ -70,7 +70,7 @@ class StageDecider(Struct):
     resample: Resample = {}
     overwrite_edited: bool = False
     failed_before: Mapping[str, str] = field(default_factory=dict)
-    earlier: EarlierBuild | None = None
+    earlier: "EarlierBuild | None" = None
     stale_chains: dict[str, bool] = field(default_factory=dict)
     walked_chains: dict[str, dict[str, Record]] = field(default_factory=dict)
     _edited_chains: dict[str, tuple[str, ...]] = field(default_factory=dict)

@@ -12,7 +12,6 @@ from msgspec.structs import replace
 
 from orch23.checks.registry import available_checks
 from orch23.decide.decisions import FactsOf, StageDecider
-from orch23.decide.earlier_build import EarlierBuild
 from orch23.decide.list_expansion import (
     FormerItems,
     first_plan,
@@ -50,6 +49,7 @@ from orch23.store.project_store import ProjectStore
 from orch23.store.safe_files import read_regular
 
 if TYPE_CHECKING:
+    from orch23.decide.earlier_build import EarlierBuild
     from orch23.decide.shared_results import SharedResults
     from orch23.steps.llm.spec import LLMStep
 
@@ -207,7 +207,7 @@ class OpeningOptions(Struct, frozen=True, kw_only=True):
     claims: OtherPipelines | None = None
     trusts_lock: bool = False
     part: Plan | None = None
-    earlier: EarlierBuild | None = None
+    earlier: "EarlierBuild | None" = None
     shared: "SharedResults | None" = None
 
 
@@ -280,7 +280,7 @@ def _resample(plan: Plan, before: Resample, forced: Collection[str], own: Collec
 
 
 def check_plan(
-    pipeline: Pipeline, store: ProjectStore, tools: PlanningTools, earlier: EarlierBuild | None = None
+    pipeline: Pipeline, store: ProjectStore, tools: PlanningTools, earlier: "EarlierBuild | None" = None
 ) -> Plan:
     """Return the plan of a pipeline before the lists that stages make are read, or raise all of its errors at once.
 

@@ -134,9 +134,7 @@ _IDLE = "orch23-idle"
 class WorkerThreads(Struct):
     """Threads for stages. Only the loop thread calls this: it knows when work is finished."""
 
-    _work: "SimpleQueue[tuple[str, Callable[[], Callable[[], None]]] | None]" = field(
-        default_factory=SimpleQueue
-    )
+    _work: "SimpleQueue[tuple[str, Callable[[], Callable[[], None]]] | None]" = field(default_factory=SimpleQueue)
     _idle: int = 0
     _count: int = 0
 

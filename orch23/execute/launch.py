@@ -2,12 +2,12 @@
 
 import re
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
-from threading import Event
-from typing import Final, Protocol
+from threading import Event, Lock, Thread
+from typing import Any, Final, Protocol
 
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from orch23.execute.interpreters import SYSTEM_PATH
@@ -193,3 +193,93 @@ class PlainLauncher(Struct, frozen=True):
 
 
 NO_SANDBOX: Final = PlainLauncher()
+
+
+ALLOW_OPTION: Final = "--allow-unsandboxed"
+"""The one option that lets a step run without a sandbox."""
+
+NAMESPACES_HINT: Final = (
+    "install bubblewrap 0.8 or newer (`apt-get install bubblewrap`, `dnf install bubblewrap`), or allow user "
+    "namespaces (Ubuntu: `sysctl kernel.apparmor_restrict_unprivileged_userns=0`; containers: another seccomp profile)"
+)
+"""What helps where neither orch23's own program nor bubblewrap can create namespaces."""
+
+
+class TierChoice(Struct, frozen=True):
+    """The best tier that works here, or None, and the reason why each better one does not."""
+
+    launcher: Any  # a launcher of `sandbox`, or None
+    failed: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def tier(self) -> str:
+        """The name of the tier."""
+        return self.launcher.tier if self.launcher is not None else "none"
+
+    @property
+    def why(self) -> str:
+        """Why no better tier was chosen; empty for the best."""
+        return "; ".join(f"{name}: {reason}" for name, reason in self.failed)
+
+
+class SandboxLauncher(Struct, eq=False):
+    """A launcher that chooses its tier at the first use, or in the background.
+
+    Without a working tier it starts nothing, unless `allowed` lets steps run without a sandbox. `closed` are the user's
+    home and the project, which an interpreter's prefix must not make readable.
+    """
+
+    choose: Callable[[], TierChoice]
+    closed: tuple[Path, ...] = ()
+    allowed: bool = False
+    _lock: Lock = field(default_factory=Lock)
+    _choice: TierChoice | None = None
+
+    @property
+    def choice(self) -> TierChoice:
+        """The choice; the first use waits for the self-test."""
+        with self._lock:
+            if self._choice is None:
+                self._choice = self.choose()
+            return self._choice
+
+    @property
+    def tier(self) -> str:
+        """The name of the tier."""
+        return self.choice.tier
+
+    def choose_in_background(self) -> None:
+        """Choose in a thread. A process that ends earlier waits for it, so that the self-test leaves no folder."""
+        thread = Thread(target=self._choose_ahead, name="orch23-sandbox", daemon=True)
+        thread.start()
+        import atexit  # noqa: PLC0415 - few builds get here
+
+        atexit.register(thread.join)
+
+    def _choose_ahead(self) -> None:
+        # The next use of the choice tries again, and reports the error.
+        with suppress(Exception):
+            _ = self.choice
+
+    def prepare(self, launch: Launch) -> AbstractContextManager[Launch]:
+        """Return the launch with its sandbox.
+
+        Raises:
+            LaunchRefusedError: no tier works on this machine, and steps without a sandbox are not allowed.
+        """
+        if self.choice.launcher is not None:
+            launcher: Launcher = replace(self.choice.launcher, closed=self.closed)
+            return launcher.prepare(launch)
+        return PlainLauncher(None if self.allowed else no_sandbox_error(self.choice)).prepare(launch)
+
+
+def no_sandbox_error(choice: TierChoice) -> Diagnostic:
+    """Return the error that no tier works on this machine."""
+    hint = f"{NAMESPACES_HINT}; {ALLOW_OPTION} runs steps without one, as this user: see `orch23 doctor`"
+    return Diagnostic("E483", f"no sandbox works on this machine ({choice.why})", hint=hint)
+
+
+def not_allowed_error() -> Diagnostic:
+    """Return the error that a stage says `sandbox: off` without the user's permission."""
+    hint = f"check what it runs, then build with {ALLOW_OPTION}; or remove `sandbox: off`"
+    return Diagnostic("E484", "it says `sandbox: off`, which has to be allowed", hint=hint)

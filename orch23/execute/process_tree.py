@@ -19,8 +19,7 @@ from pathlib import Path
 
 from msgspec import Struct, field
 
-from orch23.execute.supervisor_child import libc
-from orch23.store.safe_files import closing
+from orch23.store.safe_files import c_library, closing
 
 _PR_SET_DUMPABLE = 4
 _PR_SET_CHILD_SUBREAPER = 36
@@ -87,7 +86,7 @@ class ProcessTree(Struct):
 
 def become_subreaper() -> bool:
     """Let orphans of our children become our children; return whether the kernel can do that."""
-    return bool(libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0)
+    return bool(c_library().prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0)
 
 
 def deny_memory_access() -> bool:
@@ -96,7 +95,7 @@ def deny_memory_access() -> bool:
     Otherwise a step of the same user could read API keys from /proc/PID/environ. Programs that a child executes are
     readable again. Against a step that runs as root only a sandbox helps.
     """
-    return bool(libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0) == 0)
+    return bool(c_library().prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0) == 0)
 
 
 @contextlib.contextmanager

@@ -8,11 +8,11 @@ import sys
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 from msgspec import Struct
 
 from orch23.execute import process_tree
-from orch23.execute.supervisor_child import END_REQUEST, IsolationError, Message, receive_message, send_message
 from orch23.store.safe_files import closing
 
 _MAIN = "import sys; sys.path.append(sys.argv[1]); from {program} import main; main()"
@@ -34,8 +34,8 @@ class Confinement(Struct, frozen=True, kw_only=True):
     """
 
     program: str
-    setup: Message = ()
-    request: Message = ()
+    setup: tuple[Any, ...] = ()
+    request: tuple[Any, ...] = ()
     descriptors: tuple[int, ...] = ()
     limits: tuple[tuple[int, tuple[int, int]], ...] = ()
 
@@ -71,7 +71,7 @@ class LeaderExit(Struct, frozen=True):
 class Supervisor:
     """A supervisor process, which runs one step at a time."""
 
-    def __init__(self, program: str, setup: Message) -> None:
+    def __init__(self, program: str, setup: tuple[Any, ...]) -> None:
         """Start it, without environment, in a session of its own, so that a terminal sends it no signals.
 
         Raises:
@@ -79,6 +79,9 @@ class Supervisor:
         """
         import socket  # noqa: PLC0415 - steps without a sandbox have no supervisor
 
+        from orch23.execute import supervisor_child  # noqa: PLC0415 - likewise
+
+        self._protocol = supervisor_child
         self._control, far = socket.socketpair()
         self._control.settimeout(_REPLY_WITHIN_S)
         with far:
@@ -93,7 +96,7 @@ class Supervisor:
             )
         self.purpose, self.pid = (program, setup), self.process.pid
         with contextlib.suppress(OSError):  # it ended: `start` reports that
-            send_message(self._control, setup)
+            self._protocol.send_message(self._control, setup)
 
     def start(self, process: ProcessSpec, streams: tuple[int, int], file_bytes: int) -> int:
         """Start a step and return the pid of its first process, which only `end` reaps.
@@ -116,10 +119,12 @@ class Supervisor:
         )
         with closing(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)) as null:
             stdin = null if process.stdin == subprocess.DEVNULL else process.stdin
-            send_message(self._control, request, (stdin, *streams, *process.pass_fds, *confinement.descriptors))
+            self._protocol.send_message(
+                self._control, request, (stdin, *streams, *process.pass_fds, *confinement.descriptors)
+            )
         pid, error, why = self._receive()
         if why:
-            raise IsolationError(why)
+            raise self._protocol.IsolationError(why)
         if error:
             raise OSError(error, os.strerror(error), process.argv[0])
         return int(pid)
@@ -127,7 +132,7 @@ class Supervisor:
     def end(self, tree: process_tree.ProcessTree) -> LeaderExit:
         """Kill all processes of the step and wait for their end. `tree` is needed if the supervisor was killed."""
         try:
-            send_message(self._control, END_REQUEST)
+            self._protocol.send_message(self._control, self._protocol.END_REQUEST)
             status, survivors = self._receive()
         except OSError:
             # The supervisor was killed or stopped: before Linux 6.12 Landlock does not keep a step from that.
@@ -148,8 +153,8 @@ class Supervisor:
             self.process.kill()
             self.process.wait()
 
-    def _receive(self) -> Message:
-        reply = receive_message(self._control)
+    def _receive(self) -> tuple[Any, ...]:
+        reply = self._protocol.receive_message(self._control)
         if reply is None:
             raise ConnectionResetError
         return reply[0]

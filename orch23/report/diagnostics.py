@@ -26,8 +26,8 @@ _MAX_TEXT = 1_600
 _NAME = r"[\w./+-][\w./@+*?-]*(?:#[\w./-]+)?"
 _SCALAR = rf"(?:\"(?:[^\"\\]|\\.)*\"|{_NAME})"
 _VALUE = rf"(?:\w+: )?(?:{_SCALAR}(?:, {_NAME})*|\[{_SCALAR}(?:, {_NAME})*\])"
-_PLAIN = re.compile(rf" +|{_VALUE}|\{{{_VALUE}\}}|\$\{{\{{ [\w.]+ \}}\}}|shell: [\w./][\w./ +=<>&|$-]*")
-_QUOTABLE = re.compile(r"[^'\"\\]*")
+_PLAIN = lazy_pattern(rf" +|{_VALUE}|\{{{_VALUE}\}}|\$\{{\{{ [\w.]+ \}}\}}|shell: [\w./][\w./ +=<>&|$-]*")
+_QUOTABLE = lazy_pattern(r"[^'\"\\]*")
 _TONES: Mapping[Severity, Tone] = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.NOTE: "note"}
 
 

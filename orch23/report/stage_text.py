@@ -16,7 +16,6 @@ from orch23.model.text import format_duration, join_first, parse_amount, shorten
 from orch23.report.diagnostics import render_diagnostics, visible, visible_line
 from orch23.report.formats import ReadSource
 from orch23.report.marks import Marks, Style, Tone
-from orch23.report.plan_view import first_names
 from orch23.report.values import list_within, money_text, pluralize, truncate
 from orch23.resolve.commands import typed_command
 
@@ -375,6 +374,10 @@ def _withheld(pipeline: Pipeline, ends: Sequence[FinishedStage], style: Style) -
             stage = end.name.partition("@")[0]
             # A foreach with `promote: together` is a group without a name: the name of the foreach is shown.
             groups[named.get(stage) or stage].append(end)
+    if not groups:
+        return []
+    from orch23.report.plan_view import first_names  # noqa: PLC0415 - few builds withhold files
+
     mark, tone = status_sign(StageStatus.WITHHELD, style.marks)
     build, show = _command(pipeline, "build"), _command(pipeline, "show", "STAGE", "--withheld")
 

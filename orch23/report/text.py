@@ -47,7 +47,6 @@ from orch23.model.text import format_duration, format_money, parse_amount
 from orch23.report.diagnostics import visible
 from orch23.report.formats import Format, View
 from orch23.report.marks import MAX_IDLE_LINES, MAX_ITEM_LINES, Tone
-from orch23.report.plan_view import event_reason_text, restored_because
 from orch23.report.stage_text import failure_text, first_cause, has_unknown_price, never_ran, not_run_lines, stage_line
 from orch23.report.values import format_counts, money_text, pluralize
 
@@ -196,9 +195,12 @@ class TextScreen(Struct, Sink, kw_only=True):
                 self._finished(FinishedStage(event.role, event.message, event.data))
 
     def _decided(self, stage: str, decided: StageDecided) -> None:
-        if decided.decision == Restore.label:
+        why = ""
+        if self.view.verbose or decided.decision == Restore.label:
+            from orch23.report.plan_view import event_reason_text, restored_because  # noqa: PLC0415 - few lines show why
+
             self._restore_reasons[stage] = restored_because(decided.reasons)
-        why = ", ".join(map(event_reason_text, decided.reasons)) if self.view.verbose else ""
+            why = ", ".join(map(event_reason_text, decided.reasons)) if self.view.verbose else ""
         self._attempt(stage, f"{decided.decision}: {why}".rstrip(": "))
 
     def _start(self, run: RunStarted) -> None:

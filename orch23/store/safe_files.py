@@ -169,7 +169,7 @@ def sync_folder(folder: Path) -> None:
 
 
 @cache
-def _libc() -> "ctypes.CDLL":
+def c_library() -> "ctypes.CDLL":
     """Return the C library. Each `CDLL` has classes of its own, which only the garbage collector removes."""
     import ctypes  # noqa: PLC0415 - as below
 
@@ -181,7 +181,7 @@ def sync_filesystem(path: Path) -> None:
     import ctypes  # noqa: PLC0415 - takes 5 ms, and is needed only by a build that wrote something
 
     with closing(os.open(path, os.O_RDONLY | os.O_CLOEXEC)) as descriptor:
-        syncfs = getattr(_libc(), "syncfs", None)
+        syncfs = getattr(c_library(), "syncfs", None)
         if syncfs is None:  # pragma: no cover - a libc without it: not Linux
             os.sync()
         elif syncfs(descriptor) != 0:

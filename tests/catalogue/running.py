@@ -8,8 +8,8 @@ from typing import Any
 from unittest.mock import patch
 
 from orch23.execute import process_tree
+from orch23.execute.launch import TierChoice
 from orch23.execute.sandbox.bubblewrap import BubblewrapLauncher
-from orch23.execute.sandbox.tier_selection import TierChoice
 from orch23.execute.sandbox_dir import SandboxDirs
 from orch23.execute.sandbox_tree import SandboxDir, TreeLimits, open_tree
 from orch23.model.digest import FileEntry
@@ -120,7 +120,7 @@ def step_that_takes_too_much(project: Project) -> set[str]:
 def machine_without_a_sandbox(project: Project) -> set[str]:
     """Build where neither bubblewrap nor Landlock is there."""
     with patch(
-        "orch23.cli.build_run.best_tier_once", return_value=TierChoice(None, (("bubblewrap", "it is not installed"),))
+        "orch23.cli.build_run._best_tier", return_value=TierChoice(None, (("bubblewrap", "it is not installed"),))
     ):
         return built(project, {"outputs": ["a"], "shell": "echo a > a"})
 
@@ -137,7 +137,7 @@ def sandbox_that_does_not_come_about(project: Project) -> set[str]:
     broken = project.root / "bwrap"
     project.write({"bwrap": "#!/bin/sh\necho 'bwrap: No space left on device' >&2\nexit 1\n"})
     broken.chmod(0o755)
-    with patch("orch23.cli.build_run.best_tier_once", return_value=TierChoice(BubblewrapLauncher(broken))):
+    with patch("orch23.cli.build_run._best_tier", return_value=TierChoice(BubblewrapLauncher(broken))):
         return built(project, {"outputs": ["a"], "shell": "echo a > a"})
 
 

@@ -13,7 +13,7 @@ import traceback
 
 from orch23.cli import build_run
 from orch23.cli import main as cli
-from orch23.execute.sandbox.tier_selection import TierChoice
+from orch23.execute.launch import TierChoice
 
 MODES = ("count", "kill", "half", "fail_once", "fail_on", "power")
 PRELOADED = (
@@ -41,7 +41,7 @@ def serve() -> None:
     shim = ctypes.CDLL(os.environ["LD_PRELOAD"])
     os.environ.clear()
     os.environ["ORCH23_ALLOW_UNSANDBOXED"] = "1"
-    setattr(build_run, "best_tier_once", lambda: TierChoice(None))  # noqa: B010 - not exported; steps note outside of their sandbox that they ran
+    setattr(build_run, "_best_tier", lambda: TierChoice(None))  # noqa: B010 - not exported; steps note outside of their sandbox that they ran
     for line in sys.stdin:
         asked = json.loads(line)
         reading, writing = os.pipe()  # a pipe is no file: what is printed always arrives

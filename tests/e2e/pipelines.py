@@ -23,8 +23,8 @@ REACHING_OUTSIDE = """
 import os
 os.environ["ORCH23_TRUST"] = "1"
 from orch23.cli import build_run
-from orch23.execute.sandbox.tier_selection import TierChoice
-build_run.best_tier_once = lambda: TierChoice(None)
+from orch23.execute.launch import TierChoice
+build_run._best_tier = lambda: TierChoice(None)
 """
 """What a build in a process of its own runs first, if its steps are to reach outside: a machine without a sandbox."""
 

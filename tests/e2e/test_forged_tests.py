@@ -5,7 +5,7 @@ import json
 import pytest
 
 from orch23.cli import build_run
-from orch23.execute.sandbox.tier_selection import TierChoice
+from orch23.execute.launch import TierChoice
 from tests.e2e.pipelines import green
 from tests.project import Outcome, Project, files_answer, scripted
 from tests.sandbox.probe import launcher
@@ -22,7 +22,7 @@ def tier(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str
     name: str = request.param
     need(name)
     confined = launcher(name)
-    monkeypatch.setattr(build_run, "best_tier_once", lambda: TierChoice(None if name == "none" else confined))  # type: ignore[arg-type]
+    monkeypatch.setattr(build_run, "_best_tier", lambda: TierChoice(None if name == "none" else confined))
     monkeypatch.setenv("ORCH23_ALLOW_UNSANDBOXED", "1")
     return name
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from orch23.execute.launch import TierChoice
 from orch23.execute.sandbox.bubblewrap import BubblewrapLauncher, NamespacesLauncher
 from orch23.execute.sandbox.landlock import LandlockLauncher
-from orch23.execute.sandbox.tier_selection import TierChoice
 from tests.project import Project, scripted
 from tests.sandbox.probe import launcher
 from tests.sandbox.users import need
@@ -115,13 +115,13 @@ def place_(project: Project, script: str, outside: Path) -> None:
 
 def choose(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if name == "none":
-        monkeypatch.setattr("orch23.cli.build_run.best_tier_once", lambda: NONE)
+        monkeypatch.setattr("orch23.cli.build_run._best_tier", lambda: NONE)
         return
     need(name)
     chosen = launcher(name)
     assert isinstance(chosen, BubblewrapLauncher | NamespacesLauncher | LandlockLauncher)
     choice = TierChoice(chosen)
-    monkeypatch.setattr("orch23.cli.build_run.best_tier_once", lambda: choice)
+    monkeypatch.setattr("orch23.cli.build_run._best_tier", lambda: choice)
 
 
 @pytest.mark.stride(7)

@@ -155,8 +155,8 @@ def test_typing_extensions_can_be_imported_later(tmp_path: Path, requires: bool)
     (tmp_path / "typing_extensions.py").write_text("")
     if requires:
         (tmp_path / "msgspec.py").write_text("import typing_extensions\n")
-    code = "import sys; from orch23 import entry; entry._import_libraries('msgspec'); print('typing_extensions' in sys.modules)"
-    code += "; import msgspec, typing_extensions"
+    code = "import sys; from orch23 import entry; entry._import_libraries('msgspec')"
+    code += "; print('typing_extensions' in sys.modules); import msgspec, typing_extensions"
     environ = os.environ | {"PYTHONPATH": os.pathsep.join((str(tmp_path), str(ROOT)))}
     done = subprocess.run([sys.executable, "-c", code], env=environ, capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"

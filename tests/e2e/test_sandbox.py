@@ -16,13 +16,14 @@ from unittest.mock import patch
 
 import pytest
 
+from orch23.execute.launch import TierChoice
 from orch23.execute.sandbox.bubblewrap import BubblewrapLauncher, NamespacesLauncher
 from orch23.execute.sandbox.landlock import LandlockLauncher
-from orch23.execute.sandbox.tier_selection import TierChoice, best_tier_once
+from orch23.execute.sandbox.tier_selection import best_tier_once
 from tests.project import Project, scripted
 from tests.sandbox.users import need
 
-SELF_TEST = "orch23.cli.build_run.best_tier_once"
+SELF_TEST = "orch23.cli.build_run._best_tier"
 NONE = TierChoice(None, (("bubblewrap", "it is not installed"), ("Landlock", "the kernel has none")))
 ALLOWED = "--allow-unsandboxed"
 

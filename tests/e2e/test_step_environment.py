@@ -10,9 +10,9 @@ from unittest.mock import patch
 
 import pytest
 
+from orch23.execute.launch import TierChoice
 from orch23.execute.sandbox.bubblewrap import BubblewrapLauncher, NamespacesLauncher
 from orch23.execute.sandbox.landlock import LandlockLauncher
-from orch23.execute.sandbox.tier_selection import TierChoice
 from tests.project import Project
 from tests.sandbox.users import need
 
@@ -43,7 +43,7 @@ def looked(project: Project, tier: str, script: str, **stage: str) -> str:
     more = "".join(f"    {key}: {value}\n" for key, value in stage.items())
     text = "".join(f"      {line}\n" for line in script.splitlines())
     project.write({"pipeline.yaml": f"{HEAD}    inputs: [src/]\n    outputs: [out]\n{more}    shell: |\n{text}"})
-    with patch("orch23.cli.build_run.best_tier_once", return_value=chosen(tier)):
+    with patch("orch23.cli.build_run._best_tier", return_value=chosen(tier)):
         done = project.build(*(["--allow-unsandboxed"] if tier == NONE else []))
     assert done.code == 0, done.err
     return project.read("out")
@@ -99,7 +99,7 @@ def test_a_verification_has_variables_for_caches_and_cannot_write(sources: Proje
     if tier == NONE:
         steps = steps.replace("! touch new 2> /dev/null; ", "")
     sources.write({"pipeline.yaml": f"{HEAD}    outputs: [out]\n    shell: touch out\n    verify: {steps}\n"})
-    with patch("orch23.cli.build_run.best_tier_once", return_value=chosen(tier)):
+    with patch("orch23.cli.build_run._best_tier", return_value=chosen(tier)):
         done = sources.build(*(["--allow-unsandboxed"] if tier == NONE else []), "--verbose")
     assert "exited with 3" in done.err, done.err
     printed = (

@@ -113,7 +113,7 @@ _FIRST_MOMENTS_S = 0.03
 _REPORTED_BUILDER = """
 import os, subprocess, sys
 from pathlib import Path
-from orch23.execute import supervisor, supervisor_child
+from orch23.execute import supervisor_child
 from orch23.model.action import Action
 from tests.sandbox.probe import Memory, executor
 class Told(subprocess.Popen):
@@ -122,11 +122,12 @@ class Told(subprocess.Popen):
         if sys.argv[1] in words[0]:
             os.write(1, b"started")
 subprocess.Popen = Told
+send_message = supervisor_child.send_message
 def send(control, message, descriptors=()):
-    supervisor_child.send_message(control, message, descriptors)
+    send_message(control, message, descriptors)
     if descriptors:
         os.write(1, b"started")
-supervisor.send_message = send
+supervisor_child.send_message = send
 with executor(sys.argv[3], Memory({}), Path(sys.argv[2]), ()) as running:
     running.run(Action(argv=("sleep", sys.argv[1]), inputs={}))
 """

@@ -19,9 +19,10 @@ from orch23.cli.parameters import PipelineArguments
 from orch23.cli.project_loading import Project
 from orch23.cli.shared_setup import SharedSetup
 from orch23.execute.interpreters import find_interpreter, interpreter_facts
+from orch23.execute.launch import NAMESPACES_HINT, TierChoice
 from orch23.execute.sandbox.bubblewrap import BubblewrapLauncher, NamespacesLauncher
 from orch23.execute.sandbox.landlock import LandlockLauncher
-from orch23.execute.sandbox.tier_selection import NAMESPACES_HINT, TierChoice, best_tier_once
+from orch23.execute.sandbox.tier_selection import best_tier_once
 from orch23.language.llm_steps import fallbacks_of, llm_steps_of
 from orch23.language.stages import render_foreach
 from orch23.model.diagnostic import Diagnostic

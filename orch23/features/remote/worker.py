@@ -12,9 +12,9 @@ from msgspec.structs import replace
 from orch23 import __version__
 from orch23.execute.cleanup import temporary_folder
 from orch23.execute.interpreters import SYSTEM_PATH, matching_interpreter, tool_digest
-from orch23.execute.launch import PlainLauncher
+from orch23.execute.launch import PlainLauncher, SandboxLauncher
 from orch23.execute.local_executor import LocalExecutor
-from orch23.execute.sandbox.tier_selection import SandboxLauncher, best_tier_once
+from orch23.execute.sandbox.tier_selection import best_tier_once
 from orch23.execute.sandbox_dir import SandboxDirs
 from orch23.features.cache.registry import open_shared_cache
 from orch23.features.remote.engine import MAX_INLINE_BYTES, Reply, parse_digest

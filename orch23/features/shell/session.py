@@ -17,9 +17,9 @@ from orch23.cli.parameters import PipelineArguments
 from orch23.cli.project_loading import Project, hidden_paths
 from orch23.engine.worker_threads import executor_of
 from orch23.execute.cleanup import temporary_folder
-from orch23.execute.launch import Launch, Launcher, PlainLauncher
+from orch23.execute.launch import Launch, Launcher, PlainLauncher, SandboxLauncher, not_allowed_error
 from orch23.execute.local_executor import LocalExecutor
-from orch23.execute.sandbox.tier_selection import SandboxLauncher, best_tier_once, not_allowed_error
+from orch23.execute.sandbox.tier_selection import best_tier_once
 from orch23.execute.sandbox.visible_paths import SYSTEM_FOLDERS
 from orch23.execute.sandbox_dir import SandboxDirs
 from orch23.features.shell.step import FoundStep, find_step

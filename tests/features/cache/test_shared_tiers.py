@@ -8,9 +8,9 @@ from unittest.mock import patch
 
 import pytest
 
+from orch23.execute.launch import TierChoice
 from orch23.execute.sandbox.bubblewrap import NamespacesLauncher
 from orch23.execute.sandbox.landlock import LandlockLauncher
-from orch23.execute.sandbox.tier_selection import TierChoice
 from orch23.features.cache import claims
 from orch23.features.cache.claims import TIERS, tier_of
 from orch23.model.digest import canonical_json
@@ -32,7 +32,7 @@ def machine(tier: str) -> Iterator[None]:
     launchers = {"A": NamespacesLauncher(), "B": LandlockLauncher(), "none": None}
     choice = TierChoice(launchers[tier])
     with (
-        patch("orch23.cli.build_run.best_tier_once", return_value=choice),
+        patch("orch23.cli.build_run._best_tier", return_value=choice),
         patch("orch23.features.cache.opening.best_tier_once", return_value=choice),
     ):
         yield

@@ -11,9 +11,9 @@ from threading import Event
 from typing import Any
 
 from orch23.execute.interpreters import matching_interpreter
-from orch23.execute.launch import PlainLauncher
+from orch23.execute.launch import PlainLauncher, SandboxLauncher, not_allowed_error
 from orch23.execute.local_executor import LocalExecutor
-from orch23.execute.sandbox.tier_selection import SandboxLauncher, best_tier_once, not_allowed_error
+from orch23.execute.sandbox.tier_selection import best_tier_once
 from orch23.execute.sandbox_dir import SandboxDirs
 from orch23.features.cache.disk import DiskCache
 from orch23.features.cache.registry import open_shared_cache

@@ -303,7 +303,7 @@ def test_a_worker_without_permission_runs_nothing_without_a_sandbox(tmp_path: Pa
 
 
 def test_a_weaker_sandbox_than_the_action_needs_runs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from orch23.execute.sandbox.tier_selection import SandboxLauncher  # noqa: PLC0415
+    from orch23.execute.launch import SandboxLauncher  # noqa: PLC0415
 
     monkeypatch.setattr(SandboxLauncher, "tier", "landlock")
     with fake_rig(tmp_path) as rig:

@@ -14,11 +14,11 @@ import pytest
 from msgspec.structs import replace
 
 from orch23.execute import process_tree, supervisor
-from orch23.execute.launch import Launch, LaunchRefusedError, PlainLauncher
+from orch23.execute.launch import Launch, LaunchRefusedError, PlainLauncher, SandboxLauncher, TierChoice
 from orch23.execute.process import run_process
 from orch23.execute.sandbox import bubblewrap, landlock, tier_selection
 from orch23.execute.sandbox.landlock import LandlockLauncher, confinement
-from orch23.execute.sandbox.tier_selection import SandboxLauncher, TierChoice, best_tier, tier_fault
+from orch23.execute.sandbox.tier_selection import best_tier, tier_fault
 from orch23.execute.supervisor import ProcessSpec
 from orch23.execute.supervisor_child import IsolationError
 from tests.sandbox.probe import launcher
@@ -193,7 +193,7 @@ def test_the_self_test_runs_once_and_other_callers_wait() -> None:
 ENDS_EARLIER = """
 import atexit, threading, time
 from orch23.entry import exit_process
-from orch23.execute.sandbox.tier_selection import SandboxLauncher, TierChoice
+from orch23.execute.launch import SandboxLauncher, TierChoice
 
 ending = threading.Event()
 
