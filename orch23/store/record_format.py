@@ -202,8 +202,14 @@ def lookup_keys(record: Record) -> Iterator[tuple[str, str]]:
     yield "core", core_of(record.manifest, record.key)
     yield "identity", identity_of(record.manifest)
     yield "stage", record.stage
-    for path in record.outputs:
+    for path, entry in record.outputs.items():
         yield "path", path
+        yield "file", file_lookup(path, entry)
+
+
+def file_lookup(path: str, entry: FileEntry) -> str:
+    """Return the value of the lookup of records with this file as an output."""
+    return f"{entry} {path}"
 
 
 def index_row(kind: str, value: str) -> bytes:
@@ -212,6 +218,6 @@ def index_row(kind: str, value: str) -> bytes:
     return blake2b(f"{kind}\0{value}".encode("utf-8", "surrogatepass"), digest_size=_ROW_BYTES).digest()
 
 
-def index_value(entries: Iterable[RecordEntry]) -> bytes:
+def index_value(keys: Iterable[str]) -> bytes:
     """Return the value of the row of a lookup: the stage keys of what it finds, one a line."""
-    return "\n".join(dict.fromkeys(one.record.key for one in entries)).encode()
+    return "\n".join(dict.fromkeys(keys)).encode()

@@ -18,6 +18,7 @@ from orch23.store.json_text import TRUSTED, StoreKey
 from orch23.store.record_format import (
     RecordEntry,
     RecordFile,
+    file_lookup,
     index_row,
     index_value,
     lookup_keys,
@@ -46,7 +47,7 @@ GENERATION_FILE = "generation"
 """The file beside the records with a random text, replaced by each process that changes records."""
 RECORDS_TABLE = "records"
 """The table of the index for records: from a digest of kind and value to the keys of their files, one a line."""
-_STATE = b"state"
+_STATE = b"state 2"
 _SPARE_LINES = 16
 _TOKEN_BYTES = 16
 _APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -86,7 +87,7 @@ class Records:
         self._damaged: list[str] = []
         self._has_changed = False
         self._is_indexed = False
-        self._changed: set[tuple[str, str]] = set()
+        self._changed: dict[tuple[str, str], list[str]] = {}
         self.damaged: list[str] = []
 
     def generation(self) -> str:
@@ -133,7 +134,7 @@ class Records:
 
     def having(self, path: str, entry: FileEntry) -> tuple[Record, ...]:
         """Return the records whose output of this path has this entry, newest first, with retained failures."""
-        return tuple(record for record in self._newest("path", path) if record.outputs[path] == entry)
+        return self._newest("file", file_lookup(path, entry))
 
     def put(self, record: Record) -> None:
         """Store a record durably as the newest. A record that is stored already is moved, which need not be durable."""
@@ -172,12 +173,9 @@ class Records:
                 self._forget_index()
                 raise
             lookups = tuple(lookup_keys(entry.record))
-            for kind, value in lookups:
-                self._find(kind, value)
+            # The other records of a lookup are not read for its row: there may be many of a stage.
+            self._changed.update((one, self._keys(*one)) for one in lookups if one not in self._changed)
             self._enter(entry, lookups)
-            # Without an index, all rows are written.
-            if self._found is not None:
-                self._changed.update(lookups)
 
     def use(self, record: Record) -> None:
         """Note that a record was used, in the time of its file. A failure is ignored: only `gc` reads the time."""
@@ -244,10 +242,11 @@ class Records:
             self._has_changed = False
             self._is_indexed = True
             names = [(kind, value) for kind, there in self._index.items() for value in there]
-            if is_partial:
-                names = [(kind, value) for kind, value in self._changed if kind != "key"]
-                self._changed.clear()
-            rows.update((index_row(kind, value), index_value(self._index[kind][value])) for kind, value in names)
+            # Without an index, all rows are written.
+            before, self._changed = self._changed, {}
+            for kind, value in [one for one in before if one[0] != "key"] if is_partial else names:
+                keys = [entry.record.key for entry in self._index[kind][value]]
+                rows[index_row(kind, value)] = index_value([*before.get((kind, value), ()), *keys])
             return (None, rows) if is_partial else (rows, {})
 
     def _results(self, kind: str, value: str) -> tuple[Record, ...]:
@@ -273,7 +272,7 @@ class Records:
     def _forget_index(self) -> None:
         self._read_files = None
         self._index.clear()
-        self._found = None
+        self._found, self._changed = None, {}
         # The disk may hold records that are not in the index.
         self._source = None
         self._number = 0
@@ -313,23 +312,31 @@ class Records:
 
     def _find(self, kind: str, value: str) -> None:
         """Read the files with the records of a lookup, if there is an index."""
-        if self._found is None or (kind, value) in self._found or self._source is None:
+        if self._found is None or (kind, value) in self._found:
             return
-        try:
-            found = (
-                value if kind == "key" else (self._source.get(RECORDS_TABLE, index_row(kind, value)) or b"").decode()
-            )
-        except IndexFaultError:
-            self._forget_index()
-            self._load()
+        keys = self._keys(kind, value)
+        files = self._load()
+        if self._found is None:
             return
         self._found.add((kind, value))
-        files = self._load()
-        for key in (key for key in found.split("\n") if key and key not in files):
+        for key in (key for key in keys if key not in files):
             data = read_regular(self._path(key))
             if data is not None:
                 for entry in self._read_file(key, data, files).entries.values():
                     self._enter(entry, lookup_keys(entry.record), in_order=True)
+
+    def _keys(self, kind: str, value: str) -> list[str]:
+        """Return the stage keys of a lookup in the index. Without an index, or if it is damaged, there are none."""
+        if self._found is None or self._source is None:
+            return []
+        if kind == "key":
+            return [value]
+        try:
+            return (self._source.get(RECORDS_TABLE, index_row(kind, value)) or b"").decode().split()
+        except IndexFaultError:
+            self._forget_index()
+            self._load()
+            return []
 
     def _enter(self, entry: RecordEntry, lookups: Iterable[tuple[str, str]], *, in_order: bool = False) -> None:
         """Add a record to its lookups: as the newest, or by its number."""

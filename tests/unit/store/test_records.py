@@ -338,6 +338,24 @@ def test_any_history_reads_the_same_with_an_index_and_without(steps: list[tuple[
                 assert records.by_core(core_of(one.manifest)) == whole.by_core(core_of(one.manifest))
                 assert records.owners(next(iter(one.outputs))) == whole.owners(next(iter(one.outputs)))
                 assert records.labelled(one.stage) == whole.labelled(one.stage)
+                ((path, file),) = one.outputs.items()
+                assert records.having(path, file) == whole.having(path, file)
+
+
+def test_an_edit_of_a_stage_with_many_results_reads_none_of_the_others(tmp_path: Path) -> None:
+    whole = Records(tmp_path / "records")
+    for number in range(20):
+        whole.put(record(f"v{number}"))
+    index = indexed(tmp_path / "records")
+    some, one, new = Records(tmp_path / "records", index), record("v7"), record("new")
+    assert some.having("a.py", entry("v7")) == (one,)
+    some.put(new)
+    assert reads(some) == {one.key, new.key}
+    index.write({}, {RECORDS_TABLE: some.pending_index_rows()[1]})
+    again = Records(tmp_path / "records", index)
+    assert again.is_indexed()
+    assert again.owners("a.py") == again.labelled("code") == Records(tmp_path / "records").owners("a.py")
+    assert len(again.owners("a.py")) == 21
 
 
 @pytest.mark.parametrize("change", ["a record is removed", "the records are removed", "the state is removed"])
