@@ -4,8 +4,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-from orch23.cli.doctor_finding import DoctorFinding, caught
-from orch23.cli.shared_setup import CACHE_OPTION, WRITE_OPTION, SharedSetup
+from orch23.cli.doctor_finding import CACHE_OPTION, WRITE_OPTION, DoctorFinding, SharedSetup, caught
 from orch23.execute.credential_helper import credential_helper
 from orch23.features.cache.bounds import guarded
 from orch23.features.cache.client_certificate import client_certificate

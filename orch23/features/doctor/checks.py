@@ -13,11 +13,10 @@ from orch23 import __version__
 from orch23.cli.consent import Consent, trust_command_line
 from orch23.cli.console import Console
 from orch23.cli.discovery import required_pipeline
-from orch23.cli.doctor_finding import VENDOR_KEYS, DoctorFinding, vendor_finding
+from orch23.cli.doctor_finding import VENDOR_KEYS, DoctorFinding, SharedSetup, vendor_finding
 from orch23.cli.opening import found_project, open_for_command, project_root
 from orch23.cli.parameters import PipelineArguments
 from orch23.cli.project_loading import Project
-from orch23.cli.shared_setup import SharedSetup
 from orch23.execute.interpreters import find_interpreter, interpreter_facts
 from orch23.execute.launch import NAMESPACES_HINT, TierChoice
 from orch23.execute.sandbox.bubblewrap import BubblewrapLauncher, NamespacesLauncher

@@ -4,9 +4,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-from orch23.cli.doctor_finding import DoctorFinding, caught
+from orch23.cli.doctor_finding import DoctorFinding, SharedSetup, caught
 from orch23.cli.opening import cache_address
-from orch23.cli.shared_setup import SharedSetup
 from orch23.features.cache.doctor import certificate_findings, helper_findings
 from orch23.features.cache.server_login import cache_opener
 from orch23.features.remote.engine import EngineFault
