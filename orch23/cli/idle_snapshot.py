@@ -275,7 +275,9 @@ class IdleSnapshotWriter(Struct, kw_only=True):
         if any(path.resolve() not in read for path in named):
             return False
         installed, edited = _program(self.project.pipeline.plugins)
-        if self.console.was_parsed and self.console.stale_snapshot is not None:
+        if (last := self.project.last_build) is not None:  # its snapshot has them: only what it lacks is added
+            edited = sorted({*edited}.difference(last.stale_snapshot.snapshot.paths))
+        elif self.console.was_parsed and self.console.stale_snapshot is not None:
             # The modules that parsed the command line in an earlier build are not loaded.
             earlier = self.console.stale_snapshot.snapshot
             installed += [path for path in map(Path, earlier.outside) if path.is_relative_to(_PACKAGE)]
@@ -354,5 +356,6 @@ def _program(plugins: tuple[str, ...]) -> tuple[list[Path], list[str]]:
         if name.partition(".")[0] in tops and (file := getattr(module, "__file__", None))
     }
     # An installer replaces files, which changes their folder: one `lstat` instead of one for each module.
-    installed = {file for file in modules if any(file.startswith(f"{folder}/") for folder in libraries)}
+    prefixes = tuple(f"{folder}/" for folder in libraries)
+    installed = {file for file in modules if file.startswith(prefixes)}
     return [*libraries, *sorted({Path(file).parent for file in installed})], sorted(modules - installed)

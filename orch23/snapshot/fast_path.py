@@ -196,11 +196,8 @@ def snapshot_path(identity: str) -> str:
 
 def environment_digests(environ: "Mapping[str, str]") -> dict[str, str]:
     """Return the variables that must not change, as digests: a value may be a secret."""
-    return {
-        name: sha256_hex(text.encode("utf-8", "surrogateescape"))
-        for name, text in environ.items()
-        if name in ENVIRONMENT_NAMES or name.startswith(OPTION_PREFIX)
-    }
+    names = [name for name in environ if name in ENVIRONMENT_NAMES or name.startswith(OPTION_PREFIX)]
+    return {name: sha256_hex(environ[name].encode("utf-8", "surrogateescape")) for name in names}
 
 
 def color_by_environment(environ: "Mapping[str, str]", *, terminal: bool) -> bool:

@@ -98,7 +98,7 @@ class Records:
         text = (read_regular(self.folder.parent / GENERATION_FILE, 2 * _TOKEN_BYTES) or b"").decode("ascii", "replace")
         try:
             with os.scandir(self.folder) as groups:
-                files = sorted((one.name, one.stat(follow_symlinks=False).st_mtime_ns) for one in groups)
+                files = sorted([(one.name, one.stat(follow_symlinks=False).st_mtime_ns) for one in groups])
         except (FileNotFoundError, NotADirectoryError):
             files = []
         return f"{text} {sha256_hex(repr(files).encode('utf-8', 'surrogateescape'))}"

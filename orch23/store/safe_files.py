@@ -98,10 +98,10 @@ def is_temp(name: str) -> bool:
 
 def sweep_temps(folder: Path) -> None:
     """Delete the temporary files that killed processes left in a folder. The caller holds the build lock."""
-    with contextlib.suppress(FileNotFoundError), os.scandir(folder) as entries:
-        for entry in entries:
-            if is_temp(entry.name):
-                try_unlink(entry.path)
+    with contextlib.suppress(FileNotFoundError):
+        for name in [one for one in os.listdir(folder) if one.startswith(TEMP_PREFIX)]:  # no call for each other file
+            if is_temp(name):
+                try_unlink(f"{folder}/{name}")
 
 
 def sweep_temps_below(root: Path, names: Sequence[str]) -> None:
