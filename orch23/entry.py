@@ -159,9 +159,10 @@ class _Later(type(sys)):  # type: ignore[misc]  # the class of modules
         """Return a function that imports the module and calls its function; later the module's own value."""
         from importlib import import_module  # noqa: PLC0415 - few commands need it
 
-        if sys.modules.get(self.__name__) is not self:
-            return getattr(import_module(self.__name__), name)
-        return lambda *given: getattr(import_module(self.__name__), name)(*given)  # noqa: PLW0108 - not found before
+        def call(*given: object, **named: object) -> object:
+            return getattr(import_module(self.__name__), name)(*given, **named)
+
+        return call if sys.modules.get(self.__name__) is self else getattr(import_module(self.__name__), name)
 
 
 def _import_libraries(*libraries: str) -> None:

@@ -160,3 +160,32 @@ def test_typing_extensions_can_be_imported_later(tmp_path: Path, requires: bool)
     environ = os.environ | {"PYTHONPATH": os.pathsep.join((str(tmp_path), str(ROOT)))}
     done = subprocess.run([sys.executable, "-c", code], env=environ, capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"
+
+
+LIBRARIES = """
+import sys
+from orch23 import entry
+entry._import_libraries("msgspec", "pathlib", "subprocess")
+late = {"platform", "msgspec.inspect", "urllib.parse", "locale", "selectors"}
+assert not late & set(sys.modules)
+import msgspec, pathlib, subprocess, uuid
+print(msgspec.json.schema_components([int], ref_template="#/{name}")[0])
+print(isinstance(msgspec.inspect.type_info(int), msgspec.inspect.IntType), msgspec.toml.decode("a = 1"))
+print(pathlib.Path("/a b").as_uri(), uuid._LINUX)
+done = subprocess.run(["sh", "-c", "cat; echo b >&2"], input="a", text=True, capture_output=True)
+print(done.stdout, done.stderr)
+import locale, platform, selectors, urllib.parse
+print(platform.system(), urllib.parse.quote("a b"), locale.getpreferredencoding() != "", selectors.EVENT_READ)
+assert late <= set(sys.modules)
+"""
+
+
+def test_libraries_without_some_of_their_imports_do_what_they_do_with_them() -> None:
+    done = subprocess.run([sys.executable, "-c", LIBRARIES], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.stdout.split("\n"), done.stderr) == (
+        [
+            *("({'type': 'integer'},)", "True {'a': 1}", "file:///a%20b True", "a b", ""),
+            *("Linux a%20b True 1", ""),
+        ],
+        "",
+    )
