@@ -12,10 +12,9 @@ from msgspec import Struct
 from orch23.cli.parameters import EXECUTORS
 from orch23.cli.project_loading import usual_executor
 from orch23.decide.dry_run import Preview
-from orch23.decide.machine_facts import has_process
+from orch23.decide.machine_facts import executors_of, has_process
 from orch23.engine.preflight import may_have_process
 from orch23.engine.worker_threads import executor_of, resources_of
-from orch23.execute.registry import executors_of
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ConfigurationError
 from orch23.model.features import ADDRESSES, load_feature

@@ -7,7 +7,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from orch23.checks.registry import available_checks
-from orch23.execute.registry import executors_of, missing_executor
+from orch23.decide.machine_facts import executors_of, missing_executor
 from orch23.model.diagnostic import Diagnostic, did_you_mean, fix_of_hint
 from orch23.model.paths import match, match_any
 from orch23.model.pipeline import LOCAL_EXECUTOR, CheckStep, ForeachStage, Pipeline, Stage, written_path

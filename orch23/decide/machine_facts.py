@@ -1,7 +1,9 @@
-"""Find the facts of this machine that stage keys contain: interpreters, tools, checks, plugins."""
+"""Find the facts of this machine that stage keys contain: interpreters, tools, checks, plugins. The registry of executors."""
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import cache
 from pathlib import Path
+from typing import Final, TypeAlias
 
 from msgspec import Struct, field
 
@@ -16,12 +18,12 @@ from orch23.execute.interpreters import (
     interpreter_files,
     tool_digest,
 )
-from orch23.execute.registry import executors_of
 from orch23.model.action import Interpreter
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ConfigurationError
 from orch23.model.pipeline import LOCAL_EXECUTOR, CheckStep, CommandsStep, Stage
-from orch23.model.plugins import plugin_folders
+from orch23.model.plugins import LazyMapping, Registry, plugin_folders
+from orch23.model.ports import Executor, Surroundings
 from orch23.model.record import Facts
 from orch23.model.step import ProcessStep, Step
 from orch23.providers.registry import adapter_for, endpoint_of, parameters_of, plugin_of
@@ -134,3 +136,24 @@ def has_process(stage: Stage) -> bool:
     return stage.step.starts_processes or any(
         isinstance(step, ProcessStep | CommandsStep) for step in stage.verify.steps
     )
+
+
+EXECUTOR_GROUP: Final = "orch23.executors"
+MakeExecutor: TypeAlias = Callable[[Surroundings], Executor]
+
+
+@cache
+def executors_of(plugins: tuple[str, ...]) -> Registry[MakeExecutor]:
+    """Return the functions that create executors, by name; the local one is not among them."""
+    from orch23.model.features import EXECUTORS, load_feature  # noqa: PLC0415 - few builds run elsewhere
+
+    own: LazyMapping[MakeExecutor] = LazyMapping(EXECUTORS, lambda name: load_feature(EXECUTORS[name]))
+    fault = "it must be a function of `Surroundings`, but is {!r}"
+    return Registry(own, EXECUTOR_GROUP, plugins, lambda found, _: "" if callable(found) else fault.format(found))
+
+
+def missing_executor(name: str) -> Diagnostic | None:
+    """Return the error that the feature with an executor is not a part of this installation; None if there is none."""
+    from orch23.model.features import EXECUTORS, has_feature, missing_feature  # noqa: PLC0415 - likewise
+
+    return None if has_feature(EXECUTORS, name) else missing_feature(EXECUTORS[name])

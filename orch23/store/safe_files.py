@@ -181,10 +181,7 @@ def sync_filesystem(path: Path) -> None:
     import ctypes  # noqa: PLC0415 - takes 5 ms, and is needed only by a build that wrote something
 
     with closing(os.open(path, os.O_RDONLY | os.O_CLOEXEC)) as descriptor:
-        syncfs = getattr(c_library(), "syncfs", None)
-        if syncfs is None:  # pragma: no cover - a libc without it: not Linux
-            os.sync()
-        elif syncfs(descriptor) != 0:
+        if c_library().syncfs(descriptor) != 0:
             number = ctypes.get_errno()
             raise OSError(number, os.strerror(number), str(path))
 

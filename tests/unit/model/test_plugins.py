@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from orch23.checks.registry import available_checks
-from orch23.execute.registry import executors_of
+from orch23.decide.machine_facts import executors_of
 from orch23.language.schema import pipeline_schema
 from orch23.load.pipeline import parse_pipeline
 from orch23.model.errors import ConfigurationError
