@@ -65,7 +65,7 @@ NO_TEST_REPORT = M(
     "    return replace(verdict, parts=())\n",
 )
 FOLLOW_UP = "orch23/resolve/dialogue.py"
-IMPORTS_ITSELF = M("orch23/model/digest.py", "import hashlib\n", "import hashlib\nimport orch23.model.record\n")
+IMPORTS_ITSELF = M("orch23/model/digest.py", "import json\n", "import json\nimport orch23.model.record\n")
 NO_WRITE_FENCE = M(
     PATHS,
     '    return [_error(codes.OUTSIDE_WRITE_SCOPE, "is outside the write scope", full, _way_in(path, scope))]',
@@ -208,7 +208,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
             "        steps: list[VerifyStep] = list(stage.verify.steps)",
         ),
     ),
-    "S0-23": (IMPORTS_ITSELF, M("orch23/model/digest.py", "import hashlib\n", "import abc\nimport hashlib\n")),
+    "S0-23": (IMPORTS_ITSELF, M("orch23/model/digest.py", "import json\n", "import abc\nimport json\n")),
     "S0-24": (M("orch23/store/access.py", "import os\n", "import os\n\nimport yaml\n"),),
     "S0-25": (M(STATE, "isinstance(event.data, RunStarted | RunFinished)", "isinstance(event.data, RunStarted)"),),
     "S0-26": (
@@ -1112,8 +1112,8 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "C24": (
         M(
             "orch23/model/digest.py",
-            "    return hashlib.sha256(canonical_json(value)).hexdigest()\n",
-            "    return hashlib.sha256(canonical_json(value)[:16]).hexdigest()\n",
+            "    return sha256_hex(canonical_json(value))\n",
+            "    return sha256_hex(canonical_json(value)[:16])\n",
         ),
     ),
     "C25": (
