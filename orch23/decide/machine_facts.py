@@ -1,4 +1,4 @@
-"""Find the facts of this machine that stage keys contain: interpreters, tools, checks, plugins. The registry of executors."""
+"""Find the facts of this machine that stage keys contain: interpreters, tools, checks, plugins; and executors."""
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
