@@ -28,7 +28,7 @@ PCT = "pipelines/planner_coder_tester.yaml"
 PROCESS = "orch23/execute/process.py"
 PROMOTE = "orch23/store/promotion.py"
 PROPOSAL = "orch23/proposal/proposal.py"
-READINESS = "orch23/engine/preflight.py"
+READINESS = "orch23/engine/call_preflight.py"
 RECORDED = "orch23/providers/recordings.py"
 RESPONSES = "orch23/features/vendors/openai_responses.py"
 UNMET = "unmet := self.resolved.broken or [unmet_error(one, self.tree) for one in unmet_conditions(self.resolved)]:"
@@ -512,7 +512,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "S3-04": (
         M(
             ASKING,
-            '    validate = (lambda value: attempts.models.validate(step.schema or "", value)) if step.schema else None\n',
+            '    validate = (lambda value: _models(attempts).validate(step.schema or "", value)) if step.schema else None\n',
             "    validate = None\n",
         ),
         NO_WRITE_FENCE,

@@ -15,7 +15,6 @@ from orch23.cli.project_loading import Project, ProjectSettings, open_partial, o
 from orch23.load.loaded import InvalidPipelineError
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import NotFoundError, Orch23Error, UsageError
-from orch23.model.fields import parse_decimal
 from orch23.model.pipeline import CACHE_VARIABLE, NO_CACHE
 from orch23.model.plan import Plan
 from orch23.plan.planner import ALL_STAGES, Selection
@@ -248,6 +247,8 @@ def parse_budget(text: str | None) -> Decimal | None:
     """
     if text is None:
         return None
+    from orch23.model.fields import parse_decimal  # noqa: PLC0415 - only with a budget
+
     # Decimal, not float: a budget is compared exactly with sums of prices.
     amount = parse_decimal(text.strip())
     if amount is None or not amount:

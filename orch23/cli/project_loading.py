@@ -41,7 +41,6 @@ from orch23.model.paths import match_any
 from orch23.model.pipeline import Pipeline, Stage
 from orch23.model.plan import CompileCache, Plan
 from orch23.plan.nodes import writes_of
-from orch23.providers.registry import step_errors, unsupported_fields
 from orch23.snapshot.fast_path import StaleSnapshot
 from orch23.snapshot.store_registry import TRUST_VARIABLE
 from orch23.store.file_copy import FileProgress, no_progress
@@ -255,6 +254,8 @@ def _machinery(settings: ProjectSettings, store: ProjectStore) -> tuple[Planning
     files = AuthorFiles(settings.root, store.workspace, lambda path: path in store.workspace.written_paths)
 
     def check_provider(step: "LLMStep") -> tuple[Diagnostic, ...]:
+        from orch23.providers.registry import step_errors  # noqa: PLC0415 - an edit without a model does not need it
+
         return (*step_errors(step, settings.root), *check_schema_file(files, step.schema))
 
     tools = PlanningTools(facts_of=facts.facts_of, sources=files, read_yaml=read_yaml, check_provider=check_provider)
@@ -269,6 +270,7 @@ def model_override_of(settings: ProjectSettings) -> "ModelOverride":
     """
     from orch23.load.overrides import ModelOverride  # noqa: PLC0415 - loaded with the pipeline
     from orch23.load.pipeline import plugins_of  # noqa: PLC0415 - loads PyYAML, which a stored plan does not need
+    from orch23.providers.registry import unsupported_fields  # noqa: PLC0415 - only with another provider
 
     if settings.provider is None:
         return ModelOverride(model=settings.model)

@@ -6,22 +6,30 @@ from typing import TYPE_CHECKING, TypeAlias
 from msgspec import Struct
 from msgspec.structs import replace
 
-from orch23.checks.registry import available_checks
 from orch23.execute.registry import executors_of, missing_executor
 from orch23.model.diagnostic import Diagnostic, did_you_mean, fix_of_hint
+from orch23.model.parsing import YamlReader
 from orch23.model.paths import match, match_any
 from orch23.model.pipeline import LOCAL_EXECUTOR, CheckStep, ForeachStage, Pipeline, Stage, written_path
 from orch23.model.plan import CompileCache, Plan
 from orch23.plan.nodes import Node, WriterIndex, nodes_of, writes_of
 from orch23.plan.planner import extend_plan, unordered_plan
-from orch23.resolve.slices import YamlReader
 
 if TYPE_CHECKING:
     from orch23.language.expand import Expansion
 
 
+def is_check(pipeline: Pipeline, name: str) -> bool:
+    """Return whether there is a check with a name."""
+    from orch23.checks.registry import available_checks  # noqa: PLC0415 - few stages have checks
+
+    return name in available_checks(pipeline.plugins)
+
+
 def unknown_check_error(pipeline: Pipeline, node: Node, place: tuple[str | int, ...], name: str) -> Diagnostic:
     """Return the error that a step of `verify` names a check that does not exist."""
+    from orch23.checks.registry import available_checks  # noqa: PLC0415 - only for this error
+
     known = available_checks(pipeline.plugins)
     otherwise = f"the checks are: {', '.join(sorted(known))}"
     hint = did_you_mean(name, known, otherwise)
@@ -163,12 +171,11 @@ def plan_with_items(plan: Plan, found: Mapping[str, "Expansion"]) -> tuple[Plan 
 
 def _unknown_checks(plan: Plan, node: ForeachStage, items: tuple[Stage, ...]) -> tuple[Diagnostic, ...]:
     """Return an error for each unknown check, once: the name may come from an item."""
-    known = available_checks(plan.pipeline.plugins)
     inside = ("steps",) if isinstance(node.body.get("verify"), Mapping) else ()
     names: dict[str, tuple[Stage, int]] = {}
     for item in items:
         for position, step in enumerate(item.verify.steps):
-            if isinstance(step, CheckStep) and step.name not in known:
+            if isinstance(step, CheckStep) and not is_check(plan.pipeline, step.name):
                 names.setdefault(step.name, (item, position))
     return tuple(
         unknown_check_error(plan.pipeline, item, ("verify", *inside, position), name)

@@ -9,16 +9,12 @@ from msgspec.structs import replace
 
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json, digest_json
+from orch23.model.event_data import StopReason
 from orch23.model.parsing import NaturalNumber
 
 if TYPE_CHECKING:
     from orch23.model.media import Media
 
-
-RecordingMode: TypeAlias = Literal["cached", "record", "replay"]
-"""Which recorded responses are used: all, only those of this run, or (`replay`) nothing else."""
-
-StopReason: TypeAlias = Literal["end", "max_tokens", "stop_sequence", "refusal", "unknown"]
 
 Pace: TypeAlias = Literal["standard", "flex", "batch"]
 """How soon a response is needed. The vendor charges less for slower ones."""
@@ -180,6 +176,10 @@ class OnTruncated(Struct, frozen=True, omit_defaults=True):
     factor: int = 2
 
 
+SCRIPTED_PROVENANCE = "scripted: written by hand, no model was asked"
+"""The origin of a scripted response, in its record."""
+
+
 class Usage(Struct, frozen=True):
     """Tokens that a provider counted. `input_tokens` includes those of the prompt cache.
 
@@ -230,6 +230,11 @@ class Response(Struct, frozen=True, kw_only=True):
     uncached_cost: str | None = None
     prices: str = ""
     pace: Pace | None = None
+
+    @property
+    def is_scripted(self) -> bool:
+        """Return whether the user wrote the response, and no model was called."""
+        return self.provenance == SCRIPTED_PROVENANCE
 
 
 class Provider(Protocol):

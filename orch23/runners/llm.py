@@ -6,11 +6,11 @@ from functools import partial
 from msgspec import Struct
 from msgspec.structs import asdict, replace
 
-from orch23.attempt.attempt import AttemptInput, AttemptLoop, AttemptResult, StepRunner
+from orch23.attempt.attempt import AttemptInput, AttemptLoop, AttemptResult, Models, StepRunner
 from orch23.attempt.conversation import CallResult, RecordedConversation
 from orch23.attempt.failures import Failure, failure_of
+from orch23.attempt.llm_events import LlmEvents
 from orch23.attempt.process_runner import Files
-from orch23.attempt.run_events import LlmEvents
 from orch23.attempt.sent_data import TrackedText, author_files, guard_proposal, sent_files, track_reads
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry, digest_bytes, digest_json, is_script
@@ -38,13 +38,20 @@ class _Rejected(Struct, frozen=True):
     identity: str | None = None
 
 
+def _models(attempts: AttemptLoop) -> Models:
+    if attempts.models is None:
+        message = "BUG: an llm stage in a build that calls no model"
+        raise TypeError(message)
+    return attempts.models
+
+
 class _LLMRunner(StepRunner):
     def forbidden(self, attempts: AttemptLoop, step: LLMStep) -> tuple[Diagnostic, ...]:
         with contextlib.suppress(MissingBytesError):  # the stage reports it when it reads its inputs
             step = step.of_attempt(attempts.resolved.stage.retry, 1)
             context = _context(attempts, step, AttemptInput(attempt=1, start=attempts.resolved.base))
-            params = attempts.models.conversations.open(attempts.resolved, 1, set()).params
-            request, errors = attempts.models.requests.build(attempts.resolved, step, context, params)
+            params = _models(attempts).conversations.open(attempts.resolved, 1, set()).params
+            request, errors = _models(attempts).requests.build(attempts.resolved, step, context, params)
             return errors if request is not None else ()
         return ()
 
@@ -54,7 +61,7 @@ class _LLMRunner(StepRunner):
         declared, retry = step, attempts.resolved.stage.retry
         step = declared.of_attempt(retry, turn.attempt)
         context = _context(attempts, step, turn)
-        models = attempts.models
+        models = _models(attempts)
         conversation = models.conversations.open(attempts.resolved, turn.attempt, attempts.history.used)
         request, errors = models.requests.build(attempts.resolved, step, context, conversation.params)
         if request is None or errors:
@@ -127,7 +134,7 @@ def _with_fallbacks(
 ) -> RecordedConversation:
     from orch23.attempt.fallback import FallbackConversation  # noqa: PLC0415 - few stages have fallbacks
 
-    conversations, resolved = attempts.models.conversations, attempts.resolved
+    conversations, resolved = _models(attempts).conversations, attempts.resolved
     others = conversations.open_fallbacks(resolved, context.attempt, first.used)
     build = partial(_fallback_request, attempts, context)
     setting = conversations.fallback_setting(resolved)
@@ -139,7 +146,7 @@ def _fallback_request(attempts: AttemptLoop, context: AttemptContext, other: Rec
     step = other.call.step
     # This model may read a file as text that the provider's model has read as a picture.
     this = track_reads(replace(context, model=step.model))
-    request, errors = attempts.models.requests.build(attempts.resolved, step, this, other.params)
+    request, errors = _models(attempts).requests.build(attempts.resolved, step, this, other.params)
     if request is None or errors:
         return None
     return request if not _unreadable(this, request) or other.is_recorded(request) else None
@@ -163,7 +170,7 @@ def _dialogue(
         request=request,
         response=response if response and response.strip() else None,
         shown=inputs_shown(context),
-        files=sent_files(author_files(stage, context), context, attempts.models.requests.sources),
+        files=sent_files(author_files(stage, context), context, _models(attempts).requests.sources),
     )
 
 
@@ -186,7 +193,7 @@ def _judge(attempts: AttemptLoop, step: LLMStep, turn: AttemptInput, response: R
         slices=_shown_slices(attempts, step, start),
         kept=frozenset(attempts.shown.kept[0]),
     )
-    validate = (lambda value: attempts.models.validate(step.schema or "", value)) if step.schema else None
+    validate = (lambda value: _models(attempts).validate(step.schema or "", value)) if step.schema else None
     judged = judge_response(response.text, response.stop, scope, step=step, outputs=stage.outputs, validate=validate)
     if not isinstance(judged, Proposal):
         failure = failure_of(judged.kind, judged.diagnostics, retryable=judged.outcome != "refused")
@@ -219,7 +226,7 @@ def _complete(
         files=author_files(attempts.resolved.stage, context),
         context=context,
         mode=conversation.recorded.mode,
-        sources=attempts.models.requests.sources,
+        sources=_models(attempts).requests.sources,
         is_recorded=conversation.is_recorded,
         lines=attempts.report.response_lines(context.attempt),
         usage=attempts.history.usage,

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from orch23.attempt.run_events import LlmEvents
+from orch23.attempt.llm_events import LlmEvents
 from orch23.providers.command import CommandProvider
 from orch23.store.run_logs import parse_journal
 from tests.e2e.pipelines import green, pipeline, prompt

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from orch23.attempt.run_events import response_data
+from orch23.attempt.llm_events import response_data
 from orch23.features.batches.pending import (
     MOST_NAMES,
     PendingBatch,
