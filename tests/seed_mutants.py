@@ -839,7 +839,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     ),
     "S4-39": (
         M(
-            "orch23/engine/foreseen_failures.py",
+            "orch23/engine/preflight.py",
             "    if isinstance(decision, Run) and isinstance(node, Stage) and node.requires:\n",
             "    if False:\n",
         ),

@@ -8,7 +8,7 @@ from pathlib import Path
 from msgspec import Struct, field
 
 from orch23.model.diagnostic import Diagnostic
-from orch23.model.digest import Json
+from orch23.model.digest import Json, canonical_json
 from orch23.model.step import Grant
 from orch23.resolve.resolution import ResolvedStage
 from orch23.text.secrets import SecretFinding, Secrets

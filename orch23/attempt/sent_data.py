@@ -10,6 +10,7 @@ from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import digest_bytes
 from orch23.model.event_data import SentFile
 from orch23.model.llm import Message, Proposal, Request
+from orch23.model.parsing import parse_json
 from orch23.model.pipeline import Stage
 from orch23.resolve.prompt_inputs import AttemptContext, AuthorTexts, PromptInput, ReadText
 from orch23.steps.registry import is_llm

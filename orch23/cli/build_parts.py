@@ -25,8 +25,7 @@ from orch23.decide.dry_run import Preview
 from orch23.decide.open_pipeline import OpenPipeline
 from orch23.decide.protected_files import own_file_patterns
 from orch23.engine.build import Build, BuildOptions
-from orch23.engine.foreseen_failures import certain_failures
-from orch23.engine.preflight import SandboxPreflight
+from orch23.engine.preflight import SandboxPreflight, certain_failures
 from orch23.engine.result_writer import ResultWriter
 from orch23.execute.launch import weak_sandbox_error
 from orch23.execute.local_executor import LocalExecutor
@@ -132,10 +131,9 @@ class BuildParts(Struct, frozen=True, kw_only=True):
             self.stack.callback(write_run_log, self.project, pipeline.run_log, self.folder)
         placement = self._placement(local, look) if self.elsewhere else None
         ledger = self._ledger()
-        calls = self._conversations(ledger) if self._may_call() else None
-        if calls is not None:
-            self._check_calls(calls, look)
-        self._check_sandbox(look)
+        models = self._models(ledger)
+        calls = None if models is None else models.conversations
+        self._check_ready(calls, look)
         if placement is not None:
             from orch23.cli.placement import check_connections  # noqa: PLC0415 - few builds run elsewhere
 
@@ -164,7 +162,7 @@ class BuildParts(Struct, frozen=True, kw_only=True):
             worker=Worker(
                 opened=opened,
                 executor_of=(lambda _: local) if placement is None else placement.executors.of,
-                models=None if calls is None else self._models(calls),
+                models=models,
                 safeguards=safeguards,
                 reporter=Reporter(
                     observer=self.observer,
@@ -196,33 +194,21 @@ class BuildParts(Struct, frozen=True, kw_only=True):
             approval=self.approval,
         )
 
-    def _may_call(self) -> bool:
-        """Return whether a stage may call a model or need consent, or an earlier run left requests in batches."""
+    def _models(self, ledger: Ledger) -> Models | None:
+        """Return how stages call models; None if none may, none needs consent, and no request is left in a batch."""
         nodes = self.opened.state.plan.nodes.values()
-        return (
-            any(calls_model(node) or (isinstance(node, Stage) and bool(node.step.grants)) for node in nodes)
-            or next(self.project.store.batches.glob("*.json"), None) is not None
-        )
-
-    def _models(self, calls: "Conversations") -> Models:
-        from orch23.attempt.conversation import RequestBuilder, shared_systems  # noqa: PLC0415 - as `_conversations`
+        may_call = (calls_model(node) or (isinstance(node, Stage) and bool(node.step.grants)) for node in nodes)
+        if not any(may_call) and not any(self.project.store.batches.glob("*.json")):
+            return None
+        from orch23.attempt.conversation import Conversations, RequestBuilder, shared_systems  # noqa: PLC0415 - few edits call a model
         from orch23.cli.author_data import validate_by_schema  # noqa: PLC0415 - as above
-
-        request, pipeline, sources = self.request, self.project.pipeline, self.project.tools.sources
-        is_live = request.live or (request.watcher is not None and request.watcher.paints)
-        return Models(
-            requests=RequestBuilder(self.secrets, sources, pipeline.vars, shared_systems(pipeline), is_live=is_live),
-            conversations=calls,
-            validate=partial(validate_by_schema, sources),
-        )
-
-    def _conversations(self, ledger: Ledger) -> "Conversations":
-        from orch23.attempt.conversation import Conversations  # noqa: PLC0415 - an edit without a model does not need it
         from orch23.providers.recordings import UniqueCalls  # noqa: PLC0415 - as above
 
-        request, opened, pipeline = self.request, self.opened, self.project.pipeline
+        request, opened = self.request, self.opened
+        pipeline, sources = self.project.pipeline, self.project.tools.sources
         context, is_barred = self._provider_context(), request.replay or request.offline
-        return Conversations(
+        is_live = request.live or (request.watcher is not None and request.watcher.paints)
+        conversations = Conversations(
             setting=context,
             exchanges=opened.store.exchanges,
             meter=ledger,
@@ -237,6 +223,11 @@ class BuildParts(Struct, frozen=True, kw_only=True):
             built=opened.lock.records,
             # `--replay` and `--offline` neither submit nor collect.
             batches=None if is_barred and not request.cancels else self._batches(context, ledger),
+        )
+        return Models(
+            requests=RequestBuilder(self.secrets, sources, pipeline.vars, shared_systems(pipeline), is_live=is_live),
+            conversations=conversations,
+            validate=partial(validate_by_schema, sources),
         )
 
     def _batches(self, context: "ProviderContext", ledger: Ledger) -> "LaterBatches | None":
@@ -257,28 +248,26 @@ class BuildParts(Struct, frozen=True, kw_only=True):
             project=self.project, setting=context, ledger=ledger, redact=self.secrets.redact, has_files=has_files
         )
 
-    def _check_calls(self, calls: "Conversations", look: Callable[[], Preview]) -> None:
-        from orch23.engine.call_preflight import CallPreflight  # noqa: PLC0415 - as `_conversations`
-
-        consent = self.consent
+    def _check_ready(self, calls: "Conversations | None", look: Callable[[], Preview]) -> None:
+        consent, sandbox, plan = self.consent, self.sandbox, self.opened.state.plan
 
         def ask_consent(grants: Sequence[Grant]) -> bool:
             # Without a place to store the answer, the next build would ask the same question.
             can_store = consent.grants.path is not None
             return can_store and self.request.ask_consent(grants) and consent.store_grants(grants)
 
-        # Only calls that will certainly be made are checked: CI and a clone with recorded responses need no key.
-        CallPreflight(
-            pipeline=self.project.pipeline,
-            conversations=calls,
-            sources=self.project.tools.sources,
-            contents=self.opened.store.contents,
-            budget=self.request.budget,
-            ask_consent=ask_consent,
-        ).check(self.opened.state.plan, look)
+        if calls is not None:
+            from orch23.engine.call_preflight import CallPreflight  # noqa: PLC0415 - as in `_models`
 
-    def _check_sandbox(self, look: Callable[[], Preview]) -> None:
-        sandbox = self.sandbox
+            # Only calls that will certainly be made are checked: CI and a clone with recorded responses need no key.
+            CallPreflight(
+                pipeline=self.project.pipeline,
+                conversations=calls,
+                sources=self.project.tools.sources,
+                contents=self.opened.store.contents,
+                budget=self.request.budget,
+                ask_consent=ask_consent,
+            ).check(plan, look)
         SandboxPreflight(
             pipeline=self.project.pipeline,
             is_checked=lambda node: self.name_of(node) in EXECUTORS,
@@ -287,7 +276,7 @@ class BuildParts(Struct, frozen=True, kw_only=True):
             missing=lambda: no_sandbox_error(sandbox.choice) if sandbox.choice.launcher is None else None,
             refused=not_allowed_error(),
             weak=lambda: weak_sandbox_error(sandbox.tier),
-        ).check(self.opened.state.plan, look)
+        ).check(plan, look)
 
     def _is_here(self, node: Stage | ForeachStage) -> bool:
         return self.name_of(node) == LOCAL_EXECUTOR
@@ -331,7 +320,7 @@ class BuildParts(Struct, frozen=True, kw_only=True):
         return place_stages(pipeline, nodes, self.name_of, local, self.jobs, surroundings, self.stack.callback)
 
     def _provider_context(self) -> "ProviderContext":
-        from orch23.cli.author_data import read_scripted_responses  # noqa: PLC0415 - as `_conversations`
+        from orch23.cli.author_data import read_scripted_responses  # noqa: PLC0415 - as in `_models`
         from orch23.providers.adapter import ProviderContext  # noqa: PLC0415 - as above
 
         project = self.project
@@ -360,7 +349,7 @@ class BuildParts(Struct, frozen=True, kw_only=True):
             budget = shared.of_build(before.values())
 
         def prices() -> "Prices":
-            from orch23.providers.prices import Prices  # noqa: PLC0415 - as `_conversations`
+            from orch23.providers.prices import Prices  # noqa: PLC0415 - as in `_models`
 
             return Prices(pipeline.prices, pipeline.plugins)
 
@@ -398,7 +387,7 @@ def _program_runner(project: Project, sandbox: SandboxLauncher, request: BuildRe
     Its sandbox directories read files through a `Workspace` of their own: what a program reads must not become an
     input of the stage.
     """
-    from orch23.execute.program_runner import LocalProgramRunner  # noqa: PLC0415 - as `_conversations`
+    from orch23.execute.program_runner import LocalProgramRunner  # noqa: PLC0415 - as in `_models`
 
     store, pipeline = project.store, project.pipeline
     # These files change while the build runs, by the build itself: they are not an edit during a call.

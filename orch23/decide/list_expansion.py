@@ -19,18 +19,12 @@ if TYPE_CHECKING:
     from orch23.language.expand import Expansion
 
 
-def is_check(pipeline: Pipeline, name: str) -> bool:
-    """Return whether there is a check with a name."""
+def unknown_check_error(pipeline: Pipeline, node: Node, place: tuple[str | int, ...], name: str) -> Diagnostic | None:
+    """Return the error that a step of `verify` names a check that does not exist; None if it exists."""
     from orch23.checks.registry import available_checks  # noqa: PLC0415 - few stages have checks
 
-    return name in available_checks(pipeline.plugins)
-
-
-def unknown_check_error(pipeline: Pipeline, node: Node, place: tuple[str | int, ...], name: str) -> Diagnostic:
-    """Return the error that a step of `verify` names a check that does not exist."""
-    from orch23.checks.registry import available_checks  # noqa: PLC0415 - only for this error
-
-    known = available_checks(pipeline.plugins)
+    if name in (known := available_checks(pipeline.plugins)):
+        return None
     otherwise = f"the checks are: {', '.join(sorted(known))}"
     hint = did_you_mean(name, known, otherwise)
     where = pipeline.locate_written(written_path(node, *place, "check"))
@@ -175,12 +169,13 @@ def _unknown_checks(plan: Plan, node: ForeachStage, items: tuple[Stage, ...]) ->
     names: dict[str, tuple[Stage, int]] = {}
     for item in items:
         for position, step in enumerate(item.verify.steps):
-            if isinstance(step, CheckStep) and not is_check(plan.pipeline, step.name):
+            if isinstance(step, CheckStep):
                 names.setdefault(step.name, (item, position))
-    return tuple(
+    found = (
         unknown_check_error(plan.pipeline, item, ("verify", *inside, position), name)
         for name, (item, position) in names.items()
     )
+    return tuple(filter(None, found))
 
 
 def _items_on_pipeline(plan: Plan, node: ForeachStage, items: tuple[Stage, ...]) -> tuple[Diagnostic, ...]:

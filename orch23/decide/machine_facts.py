@@ -62,7 +62,7 @@ class FactFinder(Struct):
             tools={name: self._tool(name, path) for name in stage.tools},
             plugins=self._plugins_of(stage, step),
             verify_plugins=self._plugins_of_verify(stage),
-            checks=self._revisions({one.name for one in stage.verify.steps if isinstance(one, CheckStep)}),
+            checks=self._revisions_of_checks(stage),
         )
         return _with_provider(facts, step) if is_llm(step) else facts
 
@@ -104,8 +104,8 @@ class FactFinder(Struct):
             found.add(plugin_of(step))
         return tuple(sorted(filter(None, found)))
 
-    def _revisions(self, names: set[str]) -> dict[str, int | str]:
-        if not names:
+    def _revisions_of_checks(self, stage: Stage) -> dict[str, int | str]:
+        if not (names := {one.name for one in stage.verify.steps if isinstance(one, CheckStep)}):
             return {}
         from orch23.checks.registry import available_checks, check_revision  # noqa: PLC0415 - few stages have checks
 

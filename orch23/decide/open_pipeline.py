@@ -15,7 +15,6 @@ from orch23.decide.earlier_build import EarlierBuild
 from orch23.decide.list_expansion import (
     FormerItems,
     first_plan,
-    is_check,
     missing_list,
     unknown_check_error,
     unknown_executor_errors,
@@ -411,13 +410,12 @@ def _with_interrupted(lock: LockFile, history: RunHistory, store: ProjectStore) 
 
 
 def _unknown_checks(pipeline: Pipeline) -> list[Diagnostic]:
-    found = [
+    found = (
         unknown_check_error(pipeline, stage, (*_place_of_steps(pipeline, stage), position), name)
         for stage in pipeline.stages
         for position, name in _named_checks(stage)
-        if not is_check(pipeline, name)
-    ]
-    return list(dict.fromkeys(found))  # a check of `defaults` may serve several stages
+    )
+    return list(dict.fromkeys(filter(None, found)))  # a check of `defaults` may serve several stages
 
 
 def _named_checks(node: Stage | ForeachStage) -> Iterator[tuple[int, str]]:
