@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json, digest_json
+from orch23.model.event import LlmResponse
 from orch23.model.event_data import StopReason
 from orch23.model.parsing import NaturalNumber
 
@@ -235,6 +236,25 @@ class Response(Struct, frozen=True, kw_only=True):
     def is_scripted(self) -> bool:
         """Return whether the user wrote the response, and no model was called."""
         return self.provenance == SCRIPTED_PROVENANCE
+
+
+def response_data(fingerprint: str, response: Response) -> LlmResponse:
+    """Return the event of a response, without the attempt that uses it."""
+    return LlmResponse(
+        fingerprint=fingerprint,
+        replayed=response.replayed,
+        input_tokens=response.usage.input_tokens,
+        output_tokens=response.usage.output_tokens,
+        cache_read_tokens=response.usage.cache_read_tokens,
+        cache_write_tokens=response.usage.cache_write_tokens,
+        cost=response.cost,
+        uncached_cost=response.uncached_cost,
+        prices=response.prices,
+        requests=response.requests,
+        model=response.model,
+        stop=response.stop,
+        provenance=response.provenance,
+    )
 
 
 class Provider(Protocol):

@@ -1,6 +1,5 @@
 """Formats of vendors' keys, encodings in which a secret may appear in text, and names of keys with secret values."""
 
-import binascii
 import json
 import math
 import re
@@ -122,7 +121,7 @@ def formats_in(text: str) -> list[KeyFormat]:
 
 
 _BITS, _SIX = 8, 6
-_UNRESERVED = frozenset(b"_.-~").union(byte for byte in range(128) if chr(byte).isalnum())
+_UNRESERVED = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-~")
 _HTML = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&#x27;"})
 _URL_SAFE = str.maketrans("+/", "-_")
 
@@ -164,6 +163,8 @@ def _numbered(value: str, data: bytes) -> Iterator[str]:
 
 def _base64(data: bytes) -> Iterator[str]:
     """Yield base64 in both alphabets, for the three offsets of the value in the encoded bytes."""
+    import binascii  # noqa: PLC0415 - few builds have secrets
+
     for shift in range(3):
         whole = binascii.b2a_base64(bytes(shift) + data, newline=False).decode("ascii")
         first, last = math.ceil(shift * _BITS / _SIX), (shift + len(data)) * _BITS // _SIX
