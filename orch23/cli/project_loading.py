@@ -33,13 +33,12 @@ from orch23.decide.partial_plan import Part
 from orch23.decide.protected_files import declared_by_pipeline
 from orch23.engine.worker_threads import executor_of
 from orch23.execute.git_repository import GitRepository
-from orch23.load.loaded import InvalidPipelineError, LoadedPipeline
 from orch23.model.diagnostic import Diagnostic, Location, Severity
 from orch23.model.digest import Json
 from orch23.model.errors import CorruptStateError, InvalidInputError, Orch23Error, UsageError
 from orch23.model.paths import match_any
 from orch23.model.pipeline import Pipeline, Stage
-from orch23.model.plan import CompileCache, Plan
+from orch23.model.plan import CompileCache, InvalidPipelineError, LoadedPipeline, Plan
 from orch23.plan.nodes import writes_of
 from orch23.snapshot.fast_path import StaleSnapshot
 from orch23.snapshot.store_registry import TRUST_VARIABLE
