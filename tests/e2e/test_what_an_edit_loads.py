@@ -49,6 +49,8 @@ def test_an_edit_loads_at_most_so_many_modules_and_classes(root: Path) -> None:
     ours = [name for name in modules if name.partition(".")[0] == "orch23"]
     libraries = {name.partition(".")[0] for name in modules} - {"orch23"}
     assert libraries.isdisjoint({"click", "jinja2", "networkx", "yaml"})
+    # No stage of this edit calls a model or has a check, and none is read from YAML.
+    assert {name.split(".")[1] for name in ours if "." in name}.isdisjoint({"providers", "checks", "language", "load"})
     assert len(ours) <= MAX_MODULES, ours
     assert classes <= MAX_CLASSES
     assert len(modules) - len(ours) <= MAX_LIBRARIES
