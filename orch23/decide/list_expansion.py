@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from msgspec import Struct
 from msgspec.structs import replace
 
+from orch23.execute.registry import executors_of, missing_executor
 from orch23.model.diagnostic import Diagnostic, did_you_mean, fix_of_hint
 from orch23.model.parsing import YamlReader
 from orch23.model.paths import match, match_any
@@ -38,8 +39,6 @@ def unknown_executor_errors(pipeline: Pipeline) -> list[Diagnostic]:
     named |= {("pools", pool, "executor"): name for pool, name in pipeline.pool_executors.items()}
     if set(named.values()) == {LOCAL_EXECUTOR}:
         return []
-    from orch23.execute.registry import executors_of, missing_executor  # noqa: PLC0415 - few builds run elsewhere
-
     known = (LOCAL_EXECUTOR, *executors_of(pipeline.plugins))
     found: list[Diagnostic] = []
     for place, name in named.items():

@@ -17,6 +17,7 @@ from orch23.execute.interpreters import (
     interpreter_files,
     tool_digest,
 )
+from orch23.execute.registry import executors_of
 from orch23.model.action import Interpreter
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ConfigurationError
@@ -96,8 +97,6 @@ class FactFinder(Struct):
         found = {kinds_of(self.plugins).plugin_version(stage.kind)}
         executor = self.executor_of(stage)
         if executor != LOCAL_EXECUTOR and has_process(stage):
-            from orch23.execute.registry import executors_of  # noqa: PLC0415 - few builds run elsewhere
-
             found.add(executors_of(self.plugins).plugin_version(executor))
         if is_llm(step):
             from orch23.providers.registry import plugin_of  # noqa: PLC0415 - as in `_with_provider`
