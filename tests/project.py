@@ -164,13 +164,12 @@ class Project:
 
 def _orch23(argv: Sequence[str]) -> int:
     """Run a command line; programs that answer are not confined, since stories count their calls from outside."""
-    from orch23.cli import build_parts  # noqa: PLC0415  a test of one folder must not load the whole tool
-    from orch23.cli.main import main  # noqa: PLC0415  likewise
-    from orch23.execute import supervisor  # noqa: PLC0415  likewise
+    from orch23.cli.main import main  # noqa: PLC0415  a test of one folder must not load the whole tool
+    from orch23.execute import program_runner, supervisor  # noqa: PLC0415  likewise
     from tests.model_program import answering_runner, keep_supervisors  # noqa: PLC0415  likewise
 
     with (
-        patch.object(build_parts, "LocalProgramRunner", answering_runner),
+        patch.object(program_runner, "LocalProgramRunner", answering_runner),
         patch.object(supervisor, "close_idle_supervisors", keep_supervisors),
     ):
         return main(argv)

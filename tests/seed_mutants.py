@@ -28,7 +28,7 @@ PCT = "pipelines/planner_coder_tester.yaml"
 PROCESS = "orch23/execute/process.py"
 PROMOTE = "orch23/store/promotion.py"
 PROPOSAL = "orch23/proposal/proposal.py"
-READINESS = "orch23/engine/preflight.py"
+READINESS = "orch23/engine/call_preflight.py"
 RECORDED = "orch23/providers/recordings.py"
 RESPONSES = "orch23/features/vendors/openai_responses.py"
 UNMET = "unmet := self.resolved.broken or [unmet_error(one, self.tree) for one in unmet_conditions(self.resolved)]:"
@@ -39,7 +39,7 @@ STAGES = "orch23/language/stages.py"
 STATE = "orch23/store/run_state.py"
 TASKS = "orch23_checks/planner_tasks.py"
 TDD = "pipelines/tdd_loop.yaml"
-TELLING = "orch23/attempt/run_events.py"
+TELLING = "orch23/runners/llm.py"
 TRANSPORT = "orch23/providers/retries.py"
 VERIFICATION = "orch23/attempt/verification.py"
 WORK = "pipelines/work_orders.yaml"
@@ -512,7 +512,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "S3-04": (
         M(
             ASKING,
-            '    validate = (lambda value: attempts.models.validate(step.schema or "", value)) if step.schema else None\n',
+            '    validate = (lambda value: _models(attempts).validate(step.schema or "", value)) if step.schema else None\n',
             "    validate = None\n",
         ),
         NO_WRITE_FENCE,
@@ -839,7 +839,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     ),
     "S4-39": (
         M(
-            "orch23/engine/foreseen_failures.py",
+            "orch23/engine/preflight.py",
             "    if isinstance(decision, Run) and isinstance(node, Stage) and node.requires:\n",
             "    if False:\n",
         ),

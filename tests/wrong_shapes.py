@@ -17,9 +17,9 @@ import yaml
 
 from orch23.cli.project_loading import ProjectSettings, open_project
 from orch23.language.schema import document_classes
-from orch23.load.loaded import InvalidPipelineError
 from orch23.load.pipeline import parse_pipeline
 from orch23.model.diagnostic import Diagnostic, errors
+from orch23.model.plan import InvalidPipelineError
 from orch23.report.diagnostics import render_diagnostics
 from scripts.pipeline_reference import keys_by_name, reference_sections
 from tests.unit.load.test_reference import ALWAYS, BESIDE, document_with

@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct, field, json
 from msgspec.structs import replace
 
-from orch23.attempt.conversation import Conversations, RequestBuilder
 from orch23.attempt.failures import Failure, LeftoverFiles, failure_identity, failure_of, fit_feedback
 from orch23.attempt.process_runner import Files, FinishedProcess, ProcessRunner
 from orch23.attempt.run_events import StageReporter
-from orch23.attempt.sent_data import NetworkAccess, guard_manifest, guard_paths
+from orch23.attempt.safeguards import Safeguards, guard_manifest, guard_paths
 from orch23.attempt.stage_outcomes import NO_USAGE, StageUsage
 from orch23.attempt.verification import Verifier, first_errors, undeclared_writes
 from orch23.model.diagnostic import Diagnostic
@@ -23,16 +22,16 @@ from orch23.model.event import AttemptFinished, AttemptStarted
 from orch23.model.paths import match_any
 from orch23.model.pipeline import Condition, Retry, Stage
 from orch23.model.plugins import load_object_as
-from orch23.model.ports import ContentStore
 from orch23.model.record import Record
 from orch23.model.step import Grant, ProcessStep, Step
 from orch23.model.text import join_first, shorten_command
-from orch23.resolve.prompt_inputs import Dialogue, PromptInput
 from orch23.resolve.resolution import ResolvedStage, VisibleFiles
-from orch23.text.secrets import Secrets
 
 if TYPE_CHECKING:
     from orch23.attempt.best_attempt import BestAttempt
+    from orch23.attempt.conversation import Conversations, RequestBuilder
+    from orch23.model.ports import ContentStore
+    from orch23.resolve.prompt_inputs import Dialogue, PromptInput
     from orch23.verdict.verdict import Verdict
 
 _MOST_FILES = 3
@@ -50,7 +49,7 @@ class AttemptInput(Struct, frozen=True, kw_only=True):
     failure: Failure | None = None
     previous_response: str | None = None
     is_applied: bool = False
-    dialogue: Dialogue | None = None
+    dialogue: "Dialogue | None" = None
 
 
 class AttemptResult(Struct, frozen=True):
@@ -71,29 +70,16 @@ class AttemptResult(Struct, frozen=True):
     written: frozenset[str] = frozenset()
     leftover: Files | None = None
     settle: Callable[[Failure | None], None] | None = None
-    dialogue: Dialogue | None = None
+    dialogue: "Dialogue | None" = None
     keeps: bool = False
 
 
 class Models(Struct, frozen=True, kw_only=True):
     """How all stages of a build call models: requests, conversations, and validation by the schema at a path."""
 
-    requests: RequestBuilder
-    conversations: Conversations
+    requests: "RequestBuilder"
+    conversations: "Conversations"
     validate: Callable[[str, Json], tuple[Diagnostic, ...]]
-
-
-class Safeguards(Struct, frozen=True, kw_only=True):
-    """Limits that hold for all stages of a build.
-
-    `protected` are patterns of files that no stage may write. `begin_attempt` raises a LimitError if the wall time of
-    the stage is over. `network` is what steps may reach beyond this machine.
-    """
-
-    secrets: Secrets
-    protected: tuple[str, ...]
-    begin_attempt: Callable[[str], None]
-    network: NetworkAccess
 
 
 class Shown(Struct, frozen=True):
@@ -103,7 +89,7 @@ class Shown(Struct, frozen=True):
     `kept` are the files of that result, and its exchanges, if all of them are on disk.
     """
 
-    own: tuple[PromptInput, ...] = ()
+    own: "tuple[PromptInput, ...]" = ()
     hidden: frozenset[str] = frozenset()
     kept: tuple[Files, tuple[str, ...]] = ({}, ())
 
@@ -177,14 +163,14 @@ class AttemptLoop(Struct, frozen=True, kw_only=True):
     resolved: ResolvedStage
     runner: ProcessRunner
     verifier: Verifier
-    models: Models
+    models: Models | None
     safeguards: Safeguards
     report: StageReporter
     shown: Shown = Shown()
     history: AttemptHistory = field(default_factory=AttemptHistory)
 
     @property
-    def contents(self) -> ContentStore:
+    def contents(self) -> "ContentStore":
         """The store that the bytes of outputs are put into."""
         return self.runner.contents
 
@@ -390,7 +376,7 @@ class StepRequirements(Struct, frozen=True):
 class StepRunner:
     """Runs one step kind. One instance serves all stages, in several threads at once."""
 
-    def needs(self, step: Any, contents: ContentStore) -> StepRequirements:
+    def needs(self, step: Any, contents: "ContentStore") -> StepRequirements:
         """Return what a step that has `grants` needs. Called before the first stage starts."""
         del step, contents
         return StepRequirements()
@@ -470,7 +456,7 @@ class ProcessStepRunner(StepRunner):
             tree |= self.reported(step, ran.verdict, attempts.contents)
         return AttemptResult(tree, (), took_s=result.duration_s)
 
-    def reported(self, step: ProcessStep, verdict: "Verdict", contents: ContentStore) -> Files:
+    def reported(self, step: ProcessStep, verdict: "Verdict", contents: "ContentStore") -> Files:
         """Return the outputs that a verdict produces."""
         del step, verdict, contents
         return {}

@@ -16,7 +16,8 @@ from msgspec.structs import replace
 from orch23.attempt.sent_data import guard_request
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
-from orch23.model.llm import Exchange, OnTruncated, Provider, RecordingMode, Request, Response
+from orch23.model.event_data import RecordingMode
+from orch23.model.llm import Exchange, OnTruncated, Provider, Request, Response
 from orch23.model.parsing import StrictJsonError, json_at, parse_json
 from orch23.model.pipeline import ForeachStage, Pipeline, RateLimits, Stage
 from orch23.model.plan import Resample, resample_of

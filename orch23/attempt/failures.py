@@ -11,17 +11,20 @@ from msgspec.structs import replace
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry, Json
 from orch23.model.event_data import LikelyCause
-from orch23.model.llm import RetryFeedback
 from orch23.model.pipeline import BriefLimits, FailureKind, Stage
 from orch23.steps.registry import is_llm
-from orch23.text.excerpt import fit_parts, normalise, shorten, shorten_tree_paths
 
 if TYPE_CHECKING:
     from orch23.model.action import Action
+    from orch23.model.llm import RetryFeedback
     from orch23.verdict.verdict import Verdict
 
 
 _KINDS: Final[Mapping[str, FailureKind]] = {one: one for one in get_args(FailureKind)}
+
+
+E_SUPPLIED: Final = "E326"
+"""The code of a module that tests import and a model may not supply."""
 
 
 class LeftoverFiles(Struct, frozen=True):
@@ -47,7 +50,7 @@ class Failure(Struct, frozen=True, kw_only=True):
     which does not have it. `action` is what failed, if it was a process.
     """
 
-    feedback: RetryFeedback
+    feedback: "RetryFeedback"
     diagnostics: tuple[Diagnostic, ...] = ()
     safety: bool = False
     retryable: bool = True
@@ -90,6 +93,8 @@ def failure_of(
     kind: str, diagnostics: Iterable[Diagnostic], *, safety: bool = False, retryable: bool = True
 ) -> Failure:
     """Return a failure with these errors."""
+    from orch23.model.llm import RetryFeedback  # noqa: PLC0415 - only for failures
+
     found = tuple(diagnostics)
     lines = tuple(diagnostic_line(d) for d in found)
     feedback = RetryFeedback(kind=kind, excerpt="\n".join(lines), diagnostics=lines)
@@ -106,6 +111,9 @@ def command_failed(
     diagnostics: Iterable[Diagnostic] = (),
 ) -> Failure:
     """Return the failure of a process: its command, its exit code and its normalised output."""
+    from orch23.model.llm import RetryFeedback  # noqa: PLC0415 - only for failures
+    from orch23.text.excerpt import normalise  # noqa: PLC0415 - as above
+
     found = tuple(diagnostics)
     feedback = RetryFeedback(
         kind=kind,
@@ -167,6 +175,8 @@ def fit_feedback(failure: Failure, stage: Stage, earlier: Sequence[str] = (), no
 
     `earlier` describes the failures of earlier attempts, for the headline. `note` comes first.
     """
+    from orch23.text.excerpt import fit_parts, shorten  # noqa: PLC0415 - only for failures
+
     failure = _with_response_paths(failure, stage.cwd)
     limits = stage.step.brief if is_llm(stage.step) else BriefLimits()
     excerpt = shorten(failure.feedback.excerpt, limits)
@@ -181,6 +191,7 @@ def fit_feedback(failure: Failure, stage: Stage, earlier: Sequence[str] = (), no
 
 def _with_response_paths(failure: Failure, cwd: str) -> Failure:
     """Return a failure with the paths of project files as a response has to write them, and no path of this machine."""
+    from orch23.text.excerpt import normalise, shorten_tree_paths  # noqa: PLC0415 - only for failures
 
     def shown(text: str) -> str:
         return shorten_tree_paths(normalise(text), cwd)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping
 from decimal import ROUND_UP, Decimal
 from functools import reduce
 from threading import Condition
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -15,11 +15,13 @@ from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ConfigurationError, LimitError
 from orch23.model.event import CallReserved, CallSettled, Event, RunFinished, Warned
 from orch23.model.event_data import CostText, RequestTotals, RunLimits
-from orch23.model.llm import Request, Response, Usage
 from orch23.model.pipeline import StopConditions
-from orch23.model.text import format_duration, format_money
-from orch23.providers.prices import FREE_TARIFF, Prices, Tariff, decimal_text, worst_case
+from orch23.model.text import decimal_text, format_duration, format_money
 from orch23.store.history import UsageTotals
+
+if TYPE_CHECKING:
+    from orch23.model.llm import Pace, Request, Response, Usage
+    from orch23.providers.prices import Prices, Tariff, WorstCase
 
 _ONWARD = "the next build continues where this one stopped"
 _NOTHING = UsageTotals()
@@ -90,7 +92,7 @@ class _Reservation(Struct, frozen=True):
 
     fingerprint: str
     worst: UsageTotals
-    tariff: Tariff | None
+    tariff: "Tariff | None"
 
     def cost(self, tally: UsageTotals) -> CostText:
         return None if self.tariff is None else decimal_text(tally.most_cost)
@@ -109,7 +111,7 @@ class Ledger(Struct, kw_only=True):
 
     limits: StopConditions
     limits_of: Callable[[str], StopConditions]
-    prices: Prices
+    prices: "Callable[[], Prices]"
     notice: Callable[[Event], None]
     sync: Callable[[], None]
     clock: Callable[[], float]
@@ -134,7 +136,7 @@ class Ledger(Struct, kw_only=True):
 
     # ---- money ----------------------------------------------------------------------------
 
-    def reserve(self, stage: str, request: Request) -> None:
+    def reserve(self, stage: str, request: "Request") -> None:
         """Reserve the maximum of one call; wait while it does not fit and other calls are in progress.
 
         Raises:
@@ -143,12 +145,11 @@ class Ledger(Struct, kw_only=True):
             ConfigurationError: its price is not known, and there is a limit of cost.
             CancelledBuildError: the build stops.
         """
-        tariff = self.prices.tariff_of(request.provider, request.model, request.pace)
-        worst = worst_case(request, tariff)
+        tariff, worst = self._priced(request)
         limits = self.limits_of(stage)
         # Under a cost limit a model without a known price is not called: the limit could not hold (ADR 8).
         if worst.cost is None and not (self.limits.max_cost_usd is None and limits.max_cost_usd is None):
-            raise ConfigurationError(self.prices.unknown_error(request.provider, request.model, stage))
+            raise ConfigurationError(self.prices().unknown_error(request.provider, request.model, stage))
         most = UsageTotals(1, worst.tokens, worst.cost or Decimal(0))
         with self._changed:
             own = self._stages.setdefault(stage, _Account(stage, limits, self.before.get(stage, _NOTHING)))
@@ -176,6 +177,12 @@ class Ledger(Struct, kw_only=True):
         # The reservation is in the journal before the request is sent: after a crash it counts in full.
         self.sync()
 
+    def _priced(self, request: "Request", pace: "Pace | None" = None) -> "tuple[Tariff | None, WorstCase]":
+        from orch23.providers.prices import worst_case  # noqa: PLC0415 - an edit without a model call does not need it
+
+        tariff = self.prices().tariff_of(request.provider, request.model, pace or request.pace)
+        return tariff, worst_case(request, tariff)
+
     def expect(self, fingerprints: Iterable[str]) -> None:
         """Note requests that earlier runs sent in batches: their responses are paid for, so they always fit.
 
@@ -184,31 +191,31 @@ class Ledger(Struct, kw_only=True):
         with self._changed:
             self._sent.update(fingerprints)
 
-    def might_fit(self, stage: str, request: Request) -> bool:
+    def might_fit(self, stage: str, request: "Request") -> bool:
         """Return whether a request would fit into the limits now, without reserving anything."""
-        worst = worst_case(request, self.prices.tariff_of(request.provider, request.model, request.pace))
+        _, worst = self._priced(request)
         most = UsageTotals(1, worst.tokens, worst.cost or Decimal(0))
         with self._changed:
             own = self._stages.get(stage) or _Account(stage, self.limits_of(stage), self.before.get(stage, _NOTHING))
             return own.misfit(most) is None and self._run.misfit(most) is None
 
-    def with_cost(self, request: Request, response: Response) -> Response:
+    def with_cost(self, request: "Request", response: "Response") -> "Response":
         """Return a response with its known cost: none, if the provider does not report tokens."""
-        tariff = self.prices.tariff_of(request.provider, request.model, response.pace or request.pace)
+        tariff, worst = self._priced(request, response.pace)
         if tariff is None:
             return replace(response, cost=None, prices="")
-        if _is_counted(response) or tariff is FREE_TARIFF:
+        if _is_counted(response) or tariff.is_free:
             cost, uncached = decimal_text(tariff.cost(response.usage)), tariff.uncached_cost(response.usage)
             return replace(response, cost=cost, uncached_cost=decimal_text(uncached), prices=tariff.source)
-        most = decimal_text(worst_case(request, tariff).cost or Decimal(0))
+        most = decimal_text(worst.cost or Decimal(0))
         source = f"{tariff.source}, at most ${most}: the provider counted no tokens"
         return replace(response, cost="0", prices=source)
 
-    def settle(self, stage: str, response: Response) -> None:
+    def settle(self, stage: str, response: "Response") -> None:
         """Replace a reservation by what the response took, also if that is more."""
         with self._changed:
             held = self._under_way[stage]
-            if _is_counted(response) or held.tariff is FREE_TARIFF:
+            if _is_counted(response) or (held.tariff is not None and held.tariff.is_free):
                 cost = Decimal(response.cost) if response.cost is not None else Decimal(0)
                 truth = UsageTotals(1, response.usage.total, cost)
                 self._close(stage, "counted", truth, unpriced=response.cost is None)
@@ -225,7 +232,7 @@ class Ledger(Struct, kw_only=True):
             )
             self.notice(Event(Warned(fingerprint=held.fingerprint), text, stage, "warning"))
 
-    def settle_unusable(self, stage: str, usage: Usage, *, is_final: bool = True) -> None:
+    def settle_unusable(self, stage: str, usage: "Usage", *, is_final: bool = True) -> None:
         """Replace a reservation by the usage that the server reported; without `is_final`, the rest may be charged."""
         with self._changed:
             held = self._under_way[stage]
@@ -264,7 +271,7 @@ class Ledger(Struct, kw_only=True):
                 self._used_s[stage] = self.clock() - self._began.pop(stage)
             self._changed.notify_all()
 
-    def release_parked(self, fingerprint: str, stage: str, request: Request) -> None:
+    def release_parked(self, fingerprint: str, stage: str, request: "Request") -> None:
         """Return the reservation for a request in a batch that the vendor does not have, also of an earlier run."""
         with self._changed:
             known = self._parked.keys() | self._sent
@@ -444,6 +451,6 @@ def wall_time_error(limit_s: float, stage: str | None = None) -> Diagnostic:
     )
 
 
-def _is_counted(response: Response) -> bool:
+def _is_counted(response: "Response") -> bool:
     """Return whether the provider counted tokens: some count none of a response that has text."""
     return response.usage.input_tokens > 0 and (response.usage.output_tokens > 0 or not response.text)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol, assert_never
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from orch23.attempt.failures import Failure, LeftoverFiles, command_failed, diagnostic_line, failure_of
+from orch23.attempt.failures import E_SUPPLIED, Failure, LeftoverFiles, command_failed, diagnostic_line, failure_of
 from orch23.attempt.run_events import StageReporter
 from orch23.model.action import (
     Action,
@@ -27,17 +27,16 @@ from orch23.model.paths import is_glob, normalize_pattern, static_prefix
 from orch23.model.patterns import lazy_pattern
 from orch23.model.pipeline import Stage
 from orch23.model.plugins import load_object
-from orch23.model.ports import ContentStore, Executor
 from orch23.model.record import Facts
 from orch23.model.step import ProcessStep
 from orch23.model.text import shorten_command
 from orch23.resolve.commands import command_ran, display_command
 from orch23.resolve.resolution import VisibleFiles
-from orch23.text.excerpt import normalise
 
 if TYPE_CHECKING:
     from orch23.attempt.likely_cause import ProjectFacts
-    from orch23.steps.pytest.spec import PytestStep
+    from orch23.attempt.pytest_trust import TestTrust
+    from orch23.model.ports import ContentStore, Executor
     from orch23.verdict.verdict import Verdict
 
 
@@ -65,6 +64,8 @@ def changed_tree_error(path: str) -> Diagnostic:
 
 def with_refused_writes(failure: Failure, printed: str) -> Failure:
     """Return a failure with an error for each refused write in its output."""
+    from orch23.text.excerpt import normalise  # noqa: PLC0415 - only for failures
+
     refused = dict.fromkeys(
         " ".join(line.split()) for line in _REFUSAL.findall(normalise(f"{failure.feedback.excerpt}\n{printed}"))
     )
@@ -91,7 +92,6 @@ def _is_of_tree(line: str) -> bool:
     return not named or any(not path.startswith("/") or f"{path}/".startswith(_TREE) for path in named)
 
 
-E_SUPPLIED = "E326"
 _DISK = "free space where `.orch23` is (`df -h .orch23` shows it), or see what the message names; then build again"
 _LENGTH = "write the values to a file and pass its name, or write the command as one text, which may be of any length"
 _PATH = "check that the program exists, and that of its `#!` line: PATH is set by orch23, not inherited"
@@ -144,16 +144,6 @@ class ProcessHooks(Protocol):
         """Judge the result of a program that stayed inside its limits; secrets are removed from `printed`."""
 
 
-class Trusting(Protocol):
-    """Knows which stage may have made a file."""
-
-    def refused(self, step: "PytestStep", files: Files) -> tuple[Diagnostic, ...]:
-        """Return an error for each file that must not decide the result of a test run."""
-
-    def makers_of(self, pattern: str) -> tuple[str, ...]:
-        """Return the stages of the pipeline that may write a path that the pattern matches."""
-
-
 class ProcessRunner(Struct, frozen=True, kw_only=True):
     """Runs the process steps of one stage. Secrets are removed from output before it is shortened.
 
@@ -162,11 +152,11 @@ class ProcessRunner(Struct, frozen=True, kw_only=True):
 
     stage: Stage
     facts: Facts
-    executor: Executor
-    contents: ContentStore
+    executor: "Executor"
+    contents: "ContentStore"
     tree: VisibleFiles
     redact: Callable[[str], str]
-    trust: Trusting
+    trust: "Callable[[], TestTrust]"
     report: StageReporter
     project: "Callable[[], ProjectFacts] | None" = None
     sandboxes: set[str] = field(default_factory=set)
@@ -309,7 +299,7 @@ def missing_program_errors(
     elif hint == _MODE:
         words = _WORD.findall(f"{command} {printed[-1000:]}")
         paths = {posixpath.normpath(f"{runner.stage.cwd}/{one}") for one in words} & files.keys()
-        makers = {path: runner.trust.makers_of(path) for path in sorted(paths)}
+        makers = {path: runner.trust().makers_of(path) for path in sorted(paths)}
         hint += "".join(f"; stage `{names[0]}` makes `{path}`" for path, names in makers.items() if names)
     return (Diagnostic("E309", f"a program of `{shorten_command(command)}` could not be started", hint=hint),)
 

@@ -1,73 +1,26 @@
-"""Control what leaves this machine: network access, and secrets in requests and stored results."""
+"""Control what requests to models contain: no secrets, and which files."""
 
-import contextlib
-import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from pathlib import Path
+from collections.abc import Iterator, Mapping
 
-from msgspec import Struct, field
+from msgspec import Struct
 from msgspec.structs import replace
 
+from orch23.attempt.safeguards import json_text, names_of, stored_secret
 from orch23.model.diagnostic import Diagnostic
-from orch23.model.digest import Json, canonical_json, digest_bytes
+from orch23.model.digest import digest_bytes
 from orch23.model.event_data import SentFile
 from orch23.model.llm import Message, Proposal, Request
 from orch23.model.parsing import parse_json
 from orch23.model.pipeline import Stage
-from orch23.model.step import Grant
 from orch23.resolve.prompt_inputs import AttemptContext, AuthorTexts, PromptInput, ReadText
-from orch23.resolve.resolution import ResolvedStage
 from orch23.steps.registry import is_llm
-from orch23.text.secrets import REDACTION_HEAD, SecretFinding, Secrets, redaction_mark
-
-
-class NetworkAccess(Struct, kw_only=True, eq=False):
-    """What the steps of a build may reach; without consent, which `trust_command` gives, nothing is reached.
-
-    `partial_dir` holds partial downloads. `is_closed`: the build was interrupted. Safe for calls from several threads.
-    """
-
-    partial_dir: Path
-    environ: Mapping[str, str]
-    trust_command: str
-    offline: bool = False
-    is_granted: Callable[[Grant], bool] = lambda _grant: False
-    is_closed: bool = False
-    _lock: threading.Lock = field(default_factory=threading.Lock)
-    _open: dict[int, Callable[[], None]] = field(default_factory=dict)
-
-    @contextlib.contextmanager
-    def cancellable(self, end: Callable[[], None]) -> Iterator[None]:
-        """Call `end` from another thread if the build is interrupted inside of this context."""
-        with self._lock:
-            self._open[id(end)] = end
-            # Under the lock, so that `close` cannot run between the line above and this one, and miss this call.
-            closed = self.is_closed
-        try:
-            if closed:
-                end()
-            yield
-        finally:
-            with self._lock:
-                self._open.pop(id(end), None)
-
-    def close(self) -> None:
-        """End all open connections, and each later one at once."""
-        with self._lock:
-            self.is_closed = True
-            ends = list(self._open.values())
-        # Without the lock: the ended threads need it to remove themselves from `_open`.
-        for end in ends:
-            end()
-
+from orch23.text.secrets import REDACTION_HEAD, Secrets, redaction_mark
 
 E_SECRET_SENT = "E601"  # noqa: S105 - a code
-E_SECRET_STORED = "E602"  # noqa: S105 - a code
 E_SECRET_IN_RESPONSE = "E603"  # noqa: S105 - a code
 
 _TAKE_OUT = "remove it, or set `llm.secrets: redact` to send the prompt without it; see `orch23 help secrets`"
 _LEAVE_OUT = "make another file without it, and show that; see `orch23 help secrets`"
-_BELONGS = "keep it in the environment: the definition of a stage is stored and committed"
 
 
 class TrackedText:
@@ -106,18 +59,20 @@ def guard_request(
 ) -> tuple[Request, tuple[Diagnostic, ...]]:
     """Return the request as it may be sent, and the errors that forbid it: each secret with file and line."""
     step = stage.step
-    stored = _json([request.endpoint, request.model, dict(request.params)])
+    stored = json_text([request.endpoint, request.model, dict(request.params)])
     # The rendered request is checked, not its parts: rendering can join two harmless texts to a secret.
     systems = (request.system, request.system_identity or "")
-    texts = (*systems, *(m.content for m in (*request.messages, *request.identity)), _json(request.schema))
+    texts = (*systems, *(m.content for m in (*request.messages, *request.identity)), json_text(request.schema))
     # One search for all texts: nearly every request ends here.
     if not request.media and not secrets.may_contain((stored, *texts)):
         return request, ()
     # Endpoint, model and parameters are stored in the manifest: a secret in them is refused, and never redacted.
     if fixed := secrets.find(stored):
-        return request, tuple(_stored(stage.name, name) for name in _names(fixed))
+        return request, tuple(stored_secret(stage.name, name) for name in names_of(fixed))
     # A picture or a PDF is compressed, but its notes may be readable. A secret cannot be removed from it.
-    in_media = [(name, one.path) for one in request.media for name in _names(secrets.find(one.data.decode("latin-1")))]
+    in_media = [
+        (name, one.path) for one in request.media for name in names_of(secrets.find(one.data.decode("latin-1")))
+    ]
     if in_media:
         return request, tuple(_sent(name, path, _LEAVE_OUT) for name, path in in_media)
     found = [finding for text in texts for finding in secrets.find(text)]
@@ -129,43 +84,12 @@ def guard_request(
         unplaced = {
             one.path for message in clean.messages for one in message.media if one.marker not in message.content
         }
-        named = [(name, path) for path in sorted(unplaced) for name in _names(found)]
+        named = [(name, path) for path in sorted(unplaced) for name in names_of(found)]
         return clean, tuple(_sent(name, path, _LEAVE_OUT) for name, path in named)
     places = [
-        (name, place) for name in _names(found) for place in _places(secrets, name, request, stage, this, sources)
+        (name, place) for name in names_of(found) for place in _places(secrets, name, request, stage, this, sources)
     ]
     return request, tuple(_sent(name, place, _TAKE_OUT) for name, place in places)
-
-
-def guard_manifest(secrets: Secrets, resolved: ResolvedStage) -> tuple[Diagnostic, ...]:
-    """Return an error for each secret in the manifest of a stage: in its environment or its command.
-
-    The record and the lock file have the whole manifest, and the lock file is committed.
-    """
-    named = {"name": resolved.stage.name, **resolved.manifest}
-    if not secrets.may_contain((_json(named),)):
-        return ()
-    aspects = {aspect: secrets.find(_json([aspect, value])) for aspect, value in named.items()}
-    held = [(aspect.partition(":")[0], name) for aspect, found in aspects.items() for name in _names(found)]
-    return tuple(_stored(part, name) for part, name in dict.fromkeys(held))
-
-
-def guard_paths(secrets: Secrets, paths: Iterable[str]) -> tuple[Diagnostic, ...]:
-    """Return an error for each secret in the names of outputs: these are in the lock file."""
-    held = [name for path in paths for name in _names(secrets.find(path))]
-    return tuple(_stored("the name of an output", name) for name in dict.fromkeys(held))
-
-
-def guard_edit(secrets: Secrets, texts: Mapping[str, str]) -> tuple[Diagnostic, ...]:
-    """Return an error for each secret or conflict of git in files that the user edited.
-
-    Accepted files are kept with the transcripts.
-    """
-    from orch23.text.merge_conflicts import conflict_errors  # noqa: PLC0415 - only for edits of a user
-
-    found = [(path, finding) for path, text in texts.items() for finding in secrets.find(text)]
-    stored = (_stored(f"{path}:{finding.line}", finding.name) for path, finding in found)
-    return (*stored, *conflict_errors(texts))
 
 
 def guard_proposal(secrets: Secrets, proposal: Proposal, base: Mapping[str, str]) -> tuple[Diagnostic, ...]:
@@ -199,7 +123,7 @@ def _redacted(secrets: Secrets, request: Request) -> Request:
         system_identity=None if request.system_identity is None else secrets.redact(request.system_identity),
         messages=messages,
         identity=clean(request.identity),
-        schema=parse_json(secrets.redact(_json(request.schema))),
+        schema=parse_json(secrets.redact(json_text(request.schema))),
         added=(secrets.redact(request.added[0]), secrets.redact(request.added[1])),
         stable=length_of(request.stable),
         family=length_of(request.family),
@@ -255,23 +179,11 @@ def _rendered(request: Request) -> Iterator[_Text]:
     yield _Text("the rendered system prompt", request.system, is_file=False)
     for message in request.messages:
         yield _Text("the rendered prompt", message.content, is_file=False)
-    yield _Text("the schema as it is sent", _json(request.schema), is_file=False)
+    yield _Text("the schema as it is sent", json_text(request.schema), is_file=False)
 
 
 def _sent(name: str, place: str, hint: str) -> Diagnostic:
     return Diagnostic(E_SECRET_SENT, f"the prompt would send a secret: {name}", subject=place, hint=hint)
-
-
-def _stored(part: str, name: str) -> Diagnostic:
-    return Diagnostic(E_SECRET_STORED, f"a secret would be stored with the result: {name}", subject=part, hint=_BELONGS)
-
-
-def _names(found: tuple[SecretFinding, ...] | list[SecretFinding]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(finding.name for finding in found))
-
-
-def _json(value: Json) -> str:
-    return canonical_json(value).decode("utf-8", "replace")
 
 
 # ---- what leaves the machine -------------------------------------------------------------------
@@ -303,7 +215,7 @@ def sent_media(request: Request) -> tuple[SentFile, ...]:
 def sent_bytes(request: Request) -> int:
     """Return the number of bytes of a request: its messages, their pictures and PDFs, and its schema."""
     sent = [request.system, *(message.content for message in request.messages)]
-    sent += [_json(request.schema)] if request.schema is not None else []
+    sent += [json_text(request.schema)] if request.schema is not None else []
     return sum(utf8_size(text) for text in sent) + sum(len(one.data) for one in request.media)
 
 

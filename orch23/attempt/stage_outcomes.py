@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from decimal import Decimal
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -10,11 +10,12 @@ from msgspec.structs import replace
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ExitCode, MissingBytesError
 from orch23.model.event_data import LikelyCause, RunStatus, StageStatus
-from orch23.model.llm import Response
 from orch23.model.pipeline import FailureKind, Stage
 from orch23.model.plan import Edited
 from orch23.model.record import Record
-from orch23.providers.adapter import SCRIPTED_PROVENANCE
+
+if TYPE_CHECKING:
+    from orch23.model.llm import Response
 
 
 class StageUsage(Struct, frozen=True, kw_only=True):
@@ -35,7 +36,7 @@ class StageUsage(Struct, frozen=True, kw_only=True):
     by_hand: int = 0
     fallbacks: int = 0
 
-    def plus(self, response: Response, *, is_fallback: bool = False) -> "StageUsage":
+    def plus(self, response: "Response", *, is_fallback: bool = False) -> "StageUsage":
         """Return the sums with one more response."""
         cost = Decimal(response.cost) if response.cost is not None else Decimal(0)
         return replace(
@@ -47,7 +48,7 @@ class StageUsage(Struct, frozen=True, kw_only=True):
             cost=self.cost + (Decimal(0) if response.replayed else cost),
             saved=self.saved + (cost if response.replayed else Decimal(0)),
             unpriced=self.unpriced or (response.cost is None and not response.replayed),
-            by_hand=self.by_hand + (response.provenance == SCRIPTED_PROVENANCE),
+            by_hand=self.by_hand + response.is_scripted,
             fallbacks=self.fallbacks + is_fallback,
         )
 

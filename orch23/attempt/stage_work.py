@@ -9,41 +9,42 @@ from typing import TYPE_CHECKING
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from orch23.attempt.attempt import AttemptHistory, AttemptLoop, Models, Safeguards, Shown, StageResult, step_runner
+from orch23.attempt.attempt import AttemptHistory, AttemptLoop, Models, Shown, StageResult, step_runner
 from orch23.attempt.failures import Failure, failure_of
 from orch23.attempt.process_runner import Files, ProcessRunner
-from orch23.attempt.pytest_trust import TestTrust
 from orch23.attempt.run_events import Reporter
-from orch23.attempt.sent_data import guard_edit
+from orch23.attempt.safeguards import Safeguards, guard_edit
 from orch23.attempt.verification import Verifier
-from orch23.checks.registry import available_checks
 from orch23.decide.list_expansion import expand_each
 from orch23.decide.open_pipeline import OpenPipeline, missing_input_errors
+from orch23.decide.project_state import ProjectState
 from orch23.decide.stage_view import ObsoleteFiles, StageTree
 from orch23.execute.interpreters import find_interpreter
 from orch23.model.diagnostic import Diagnostic, Severity
 from orch23.model.digest import FileEntry
 from orch23.model.errors import ConfigurationError, MissingBytesError
-from orch23.model.llm import Exchange
 from orch23.model.paths import is_glob, match, may_overlap, normalize_pattern
 from orch23.model.pipeline import ForeachStage, SliceInput, Stage
 from orch23.model.plan import Plan, VerifyOnly
-from orch23.model.ports import Executor
 from orch23.model.record import Record
 from orch23.plan.nodes import WriterIndex, writes_of
 from orch23.plan.planner import ALL_STAGES, Selection, list_producers
-from orch23.resolve.prompt_inputs import PromptInput
 from orch23.resolve.resolution import ResolvedStage
-from orch23.resolve.slices import SliceError, take_slice
 from orch23.steps.registry import is_llm
 from orch23.store.exchanges import accepted_edit_fingerprint
 
 if TYPE_CHECKING:
     from orch23.attempt.likely_cause import ProjectFacts
+    from orch23.attempt.pytest_trust import TestTrust
+    from orch23.checks.check import Check
+    from orch23.model.plugins import Registry
+    from orch23.model.ports import Executor
 
 
 def record_edit(opened: OpenPipeline, resolved: ResolvedStage, outputs: Files) -> str:
     """Keep accepted files as an exchange, so that they can be rebuilt, and return its fingerprint."""
+    from orch23.model.llm import Exchange  # noqa: PLC0415 - only for edits of a user
+
     store, step = opened.store, resolved.stage.step
     texts: dict[str, str | None] = {
         path: opened.state.read(path, entry).decode("utf-8", errors="replace") for path, entry in outputs.items()
@@ -77,12 +78,13 @@ class InputsChangedError(Exception):
 class Worker(Struct, frozen=True, kw_only=True):
     """Runs the attempts of stages. Called from many threads; reads the state, never changes it.
 
-    `executor_of` returns the executor of a stage, `is_isolated` whether its steps run in a sandbox.
+    `executor_of` returns the executor of a stage, `is_isolated` whether its steps run in a sandbox. `models` is None in
+    a build without any stage that may call one.
     """
 
     opened: OpenPipeline
-    executor_of: Callable[[Stage], Executor]
-    models: Models
+    executor_of: "Callable[[Stage], Executor]"
+    models: Models | None = None
     safeguards: Safeguards
     reporter: Reporter
     is_isolated: Callable[[Stage], bool] = lambda _: True
@@ -147,7 +149,8 @@ class Worker(Struct, frozen=True, kw_only=True):
             import orch23.resolve.templates  # noqa: F401, PLC0415 - it loads jinja2, which renders the prompts
 
             step_runner(stages[0].step)
-            self.models.conversations.prepare(stages)
+            if self.models is not None:
+                self.models.conversations.prepare(stages)
 
     def _verify_first(self, resolved: ResolvedStage, verify: VerifyOnly, attempts: AttemptLoop) -> StageResult:
         recorded = verify.record
@@ -285,7 +288,7 @@ class Worker(Struct, frozen=True, kw_only=True):
             contents=opened.store.contents,
             tree=tree,
             redact=self.safeguards.secrets.redact,
-            trust=TestTrust(opened.state, resolved, opened.state.plan),
+            trust=partial(_trust, opened.state, resolved, opened.state.plan),
             report=report,
             project=partial(self._project_facts, stage),
             sandboxes=self.sandboxes.setdefault(stage.name, set()),
@@ -299,12 +302,9 @@ class Worker(Struct, frozen=True, kw_only=True):
             unnamed=partial(self._unnamed, stage.name),
             report=report,
             previous=self._readable(previous.outputs) if previous else {},
-            checks=available_checks(opened.pipeline.plugins),
+            checks=partial(_checks, opened.pipeline.plugins),
             warned=self.warned_checks,
         )
-        last = opened.state.former.get(stage.name)
-        is_kept = last is not None and all(opened.state.on_disk(path) == entry for path, entry in last.outputs.items())
-        kept = (last.outputs, last.exchanges) if last is not None and is_kept else ({}, ())
         return AttemptLoop(
             resolved=resolved,
             runner=runner,
@@ -313,7 +313,7 @@ class Worker(Struct, frozen=True, kw_only=True):
             safeguards=self.safeguards,
             report=report,
             history=history or AttemptHistory(),
-            shown=Shown(self._own(previous, tree), self._hidden(resolved), kept),
+            shown=self._shown(resolved, tree) if is_llm(stage.step) else Shown(),
         )
 
     def _unnamed(self, name: str) -> Iterator[Diagnostic]:
@@ -363,14 +363,18 @@ class Worker(Struct, frozen=True, kw_only=True):
     def _readable(self, files: Files) -> dict[str, FileEntry]:
         return {path: entry for path, entry in files.items() if self.opened.state.has_bytes(path, entry)}
 
-    def _own(self, previous: Record | None, tree: StageTree) -> tuple[PromptInput, ...]:
-        """Return the stage's last accepted result, for prompts that show it."""
-        if previous is None:
-            return ()
-        return tuple(
+    def _shown(self, resolved: ResolvedStage, tree: StageTree) -> Shown:
+        from orch23.resolve.prompt_inputs import PromptInput  # noqa: PLC0415 - only for stages with a prompt
+
+        state, name = self.opened.state, resolved.stage.name
+        previous, last = self.opened.lock.records.get(name), state.former.get(name)
+        own = tuple(
             PromptInput(path, "", entry.digest.sha256, partial(_text_of, tree, path, entry))
-            for path, entry in sorted(self._readable(previous.outputs).items())
+            for path, entry in sorted(self._readable(previous.outputs if previous else {}).items())
         )
+        is_kept = last is not None and all(state.on_disk(path) == entry for path, entry in last.outputs.items())
+        kept = (last.outputs, last.exchanges) if last is not None and is_kept else ({}, ())
+        return Shown(own, self._hidden(resolved), kept)
 
     def _hidden(self, resolved: ResolvedStage) -> frozenset[str]:
         """Return the files in the write scope that the prompt does not show: a model may not overwrite them."""
@@ -431,6 +435,8 @@ class Worker(Struct, frozen=True, kw_only=True):
         """Return the error of a slice that is not in a file; the file itself may be missing."""
         if data is None:
             return None
+        from orch23.resolve.slices import SliceError, take_slice  # noqa: PLC0415 - few items have slices
+
         try:
             take_slice(data.decode("utf-8", "replace"), one.path, one.selector, self.opened.decider.read_yaml)
         except SliceError as error:
@@ -444,6 +450,18 @@ class Worker(Struct, frozen=True, kw_only=True):
             return None if entry is None else self.opened.state.read(path, entry)
         except MissingBytesError:
             return None
+
+
+def _trust(state: ProjectState, resolved: ResolvedStage, plan: Plan) -> "TestTrust":
+    from orch23.attempt.pytest_trust import TestTrust  # noqa: PLC0415 - for steps of pytest, and failures
+
+    return TestTrust(state, resolved, plan)
+
+
+def _checks(plugins: tuple[str, ...]) -> "Registry[Check]":
+    from orch23.checks.registry import available_checks  # noqa: PLC0415 - few stages have checks
+
+    return available_checks(plugins)
 
 
 def _text_of(tree: StageTree, path: str, entry: FileEntry) -> str:

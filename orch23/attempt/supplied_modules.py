@@ -6,7 +6,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from orch23.attempt.process_runner import E_SUPPLIED
+from orch23.attempt.failures import E_SUPPLIED
 from orch23.decide.project_state import ProjectState
 from orch23.execute.interpreters import has_module, is_namespace
 from orch23.model.diagnostic import Diagnostic, Location

@@ -1,7 +1,7 @@
 """Verify a result: declared outputs, write scope, checks, processes, conditions."""
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -16,19 +16,21 @@ from orch23.attempt.failures import (
 )
 from orch23.attempt.process_runner import Files, FinishedProcess, ProcessRunner
 from orch23.attempt.run_events import StageReporter
-from orch23.checks.check import Check, CheckInput
 from orch23.model.diagnostic import Diagnostic, Severity, errors
 from orch23.model.digest import FileEntry
 from orch23.model.event import CheckResult, Warned
 from orch23.model.file_policy import DeclaredPatterns, sealed_reason
 from orch23.model.paths import is_glob, match_any
 from orch23.model.pipeline import CheckStep, CommandsStep, Condition, EnsuresStep, Stage
-from orch23.model.plugins import Registry
 from orch23.model.step import ProcessStep, VerifyStep, describe_step
 from orch23.model.text import shorten_command
 from orch23.plan.diagnostics import missing_outputs
 from orch23.resolve.commands import command_steps
 from orch23.resolve.resolution import ResolvedStage
+
+if TYPE_CHECKING:
+    from orch23.checks.check import Check
+    from orch23.model.plugins import Registry
 
 TrialExpansion: TypeAlias = Callable[[Files], tuple[Diagnostic, ...]]
 """Expand every foreach over one of these files, without changing the plan; return the errors."""
@@ -40,8 +42,8 @@ _MOST_PATHS = 20
 class Verifier(Struct, frozen=True, kw_only=True):
     """Verifies results of one stage. Each step gets its own copy of the files: what it writes is discarded.
 
-    `unnamed` yields an error for each module that tests import in vain, whatever the stage writes. `warned` has the
-    warnings of checks that this run has reported, with their stages.
+    `unnamed` yields an error for each module that tests import in vain, whatever the stage writes. `checks` returns
+    those that it can name. `warned` has the warnings of checks that this run has reported, with their stages.
     """
 
     resolved: ResolvedStage
@@ -50,7 +52,7 @@ class Verifier(Struct, frozen=True, kw_only=True):
     unnamed: Callable[[], Iterator[Diagnostic]] = lambda: iter(())
     report: StageReporter
     previous: Files = field(default_factory=dict)
-    checks: Registry[Check]
+    checks: "Callable[[], Registry[Check]]"
     warned: set[tuple[str, str]] = field(default_factory=set)
 
     def verify(self, result: Files, tree: Files, attempt: int = 0) -> Failure | None:
@@ -73,7 +75,7 @@ class Verifier(Struct, frozen=True, kw_only=True):
         """Return the errors of the user's own files with which the verification fails, whatever the stage writes."""
         given = {**self.resolved.files, **self.resolved.verify_files}
         # A file that a stage of the pipeline writes may be another one in the next build.
-        files = {path: entry for path, entry in given.items() if not self.runner.trust.makers_of(path)}
+        files = {path: entry for path, entry in given.items() if not self.runner.trust().makers_of(path)}
         steps = (step for step in self.resolved.stage.verify.steps if isinstance(step, ProcessStep))
         found = tuple(error for step in steps for error in self.runner.unfixable(step, files))
         return (*found, *self.unnamed())
@@ -153,7 +155,10 @@ class Verifier(Struct, frozen=True, kw_only=True):
         return (acceptance_failed(failed, outputs) if failed else None), printed
 
     def _check(self, step: CheckStep, result: Files) -> Failure | None:
-        check = self.checks[step.name]
+        from orch23.checks.check import CheckInput  # noqa: PLC0415 - few stages have checks
+
+        known = self.checks()
+        check = known[step.name]
         given = CheckInput(
             outputs=self._bytes(result),
             previous=self._bytes(self.previous),
@@ -163,7 +168,7 @@ class Verifier(Struct, frozen=True, kw_only=True):
         )
         diagnostics: Any = check.run(given)
         if not isinstance(diagnostics, tuple) or not all(isinstance(one, Diagnostic) for one in diagnostics):
-            raise self.checks.unusable(step.name, "it did not return a tuple of `Diagnostic`")
+            raise known.unusable(step.name, "it did not return a tuple of `Diagnostic`")
         # Warnings do not fail the stage.
         for one in diagnostics:
             said = self.resolved.stage.name, diagnostic_line(one)

@@ -9,15 +9,15 @@ from orch23.model.digest import Json
 from orch23.model.errors import InvalidInputError
 from orch23.model.parsing import StrictJsonError, parse_json, to_struct
 from orch23.model.pipeline import PathInput, Pipeline, Stage
-from orch23.providers.adapter import ScriptedCase, ScriptedResponses
-from orch23.resolve.prompt_inputs import AuthorTexts
 from orch23.store.workspace import Workspace
 
 if TYPE_CHECKING:
     from orch23.load.yaml_text import ParsedText
+    from orch23.providers.adapter import ScriptedCase, ScriptedResponses
+    from orch23.resolve.prompt_inputs import AuthorTexts
 
 
-def read_scripted_responses(sources: AuthorTexts, path: str) -> ScriptedResponses:
+def read_scripted_responses(sources: "AuthorTexts", path: str) -> "ScriptedResponses":
     """Return the scripted responses of a YAML file: stage or `stage@item` -> a list of texts, or of cases.
 
     Raises:
@@ -51,7 +51,7 @@ def _wrong_form(parsed: "ParsedText", path: str, names: Sequence[str]) -> Diagno
 
 
 def validate_by_schema(
-    sources: AuthorTexts, path: str, value: Json, *, parsed: "ParsedText | None" = None
+    sources: "AuthorTexts", path: str, value: Json, *, parsed: "ParsedText | None" = None
 ) -> tuple[Diagnostic, ...]:
     """Return the errors of a value by the JSON schema at `path`; with their places, if `parsed` is its source."""
     text, problem = sources.text(path)
@@ -62,7 +62,7 @@ def validate_by_schema(
     return _with_schema(path, text, lambda schema: validate_data(value, schema, path, parsed=parsed))
 
 
-def check_schema_file(sources: AuthorTexts, path: str | None) -> tuple[Diagnostic, ...]:
+def check_schema_file(sources: "AuthorTexts", path: str | None) -> tuple[Diagnostic, ...]:
     """Return the errors of a JSON schema itself: before a model is paid for a response that it cannot validate."""
     text = sources.text(path)[0] if path is not None else None
     if path is None or text is None:
@@ -80,7 +80,7 @@ def _with_schema(path: str, text: str, check: Callable[[Json], tuple[Diagnostic,
         return (Diagnostic("E831", message, Location(path, error.line, error.column), "fix the schema"),)
 
 
-def check_input_schemas(pipeline: Pipeline, workspace: Workspace, sources: AuthorTexts) -> None:
+def check_input_schemas(pipeline: Pipeline, workspace: Workspace, sources: "AuthorTexts") -> None:
     """Validate the inputs that name a schema, before anything runs.
 
     Raises:
@@ -101,8 +101,10 @@ def check_input_schemas(pipeline: Pipeline, workspace: Workspace, sources: Autho
         raise InvalidInputError(*problems)
 
 
-def _cases(value: Json) -> tuple[ScriptedCase, ...] | None:
+def _cases(value: Json) -> "tuple[ScriptedCase, ...] | None":
     """Return the cases of one stage; None if `value` is neither a list of texts nor of cases."""
+    from orch23.providers.adapter import ScriptedCase  # noqa: PLC0415 - few stages have such responses
+
     with contextlib.suppress(ValueError):
         return (ScriptedCase(to_struct(value, tuple[str, ...])),)
     with contextlib.suppress(ValueError):

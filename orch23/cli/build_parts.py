@@ -12,13 +12,11 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
-from orch23.attempt.attempt import Models, Safeguards
-from orch23.attempt.conversation import Conversations, RequestBuilder, shared_systems
+from orch23.attempt.attempt import Models
 from orch23.attempt.ledger import Ledger
 from orch23.attempt.run_events import OutputWatcher, Reporter
-from orch23.attempt.sent_data import NetworkAccess
+from orch23.attempt.safeguards import NetworkAccess, Safeguards
 from orch23.attempt.stage_work import Worker
-from orch23.cli.author_data import read_scripted_responses, validate_by_schema
 from orch23.cli.consent import Consent, trust_command_line
 from orch23.cli.parameters import EXECUTORS
 from orch23.cli.project_loading import Project
@@ -27,23 +25,17 @@ from orch23.decide.dry_run import Preview
 from orch23.decide.open_pipeline import OpenPipeline
 from orch23.decide.protected_files import own_file_patterns
 from orch23.engine.build import Build, BuildOptions
-from orch23.engine.foreseen_failures import certain_failures
-from orch23.engine.preflight import CallPreflight, SandboxPreflight
+from orch23.engine.preflight import SandboxPreflight, certain_failures
 from orch23.engine.result_writer import ResultWriter
 from orch23.execute.launch import SandboxLauncher, no_sandbox_error, not_allowed_error, weak_sandbox_error
 from orch23.execute.local_executor import LocalExecutor
-from orch23.execute.program_runner import LocalProgramRunner
 from orch23.execute.sandbox_dir import SandboxDirs
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.event import BATCH_MARK, Event, Observer, Warned
 from orch23.model.parsing import json_at
 from orch23.model.pipeline import LOCAL_EXECUTOR, ForeachStage, Stage, StopConditions
-from orch23.model.ports import RunningActions, SharedCache, Surroundings
 from orch23.model.step import Grant
-from orch23.plan.planner import ALL_STAGES, Selection
-from orch23.providers.adapter import ProviderContext
-from orch23.providers.prices import Prices
-from orch23.providers.recordings import UniqueCalls
+from orch23.plan.planner import ALL_STAGES, Selection, calls_model
 from orch23.steps.registry import is_llm
 from orch23.store.input_files import InputFiles
 from orch23.store.lock_file import lock_path
@@ -52,9 +44,14 @@ from orch23.store.workspace import Workspace
 from orch23.text.secrets import Secrets
 
 if TYPE_CHECKING:
+    from orch23.attempt.conversation import Conversations
     from orch23.attempt.later_batches import LaterBatches
     from orch23.cli.placement import Placement
     from orch23.cli.watched_build import SharedBudget
+    from orch23.execute.program_runner import LocalProgramRunner
+    from orch23.model.ports import RunningActions, SharedCache, Surroundings
+    from orch23.providers.adapter import ProviderContext
+    from orch23.providers.prices import Prices
 
 
 class BuildRequest(Struct, frozen=True, kw_only=True):
@@ -123,7 +120,7 @@ class BuildParts(Struct, frozen=True, kw_only=True):
         Raises:
             ConsentError, ConfigurationError, ProviderError: one of them is not.
         """
-        request, opened, sources = self.request, self.opened, self.project.tools.sources
+        request, opened = self.request, self.opened
         pipeline = self.project.pipeline
         if pipeline.run_log is not None:
             from orch23.cli.documents import write_run_log  # noqa: PLC0415 - few pipelines have one
@@ -132,37 +129,20 @@ class BuildParts(Struct, frozen=True, kw_only=True):
             write_run_log(self.project, pipeline.run_log, self.folder)
             self.stack.callback(write_run_log, self.project, pipeline.run_log, self.folder)
         placement = self._placement(local, look) if self.elsewhere else None
-        context, ledger = self._provider_context(), self._ledger()
-        # `--replay` and `--offline` neither submit nor collect.
-        batches = (
-            None if (request.replay or request.offline) and not request.cancels else self._batches(context, ledger)
-        )
-        conversations = Conversations(
-            setting=context,
-            exchanges=opened.store.exchanges,
-            meter=ledger,
-            secrets=self.secrets,
-            once=UniqueCalls(opened.history.reusable),
-            rates=self.project.pipeline.rates,
-            max_wall_s=math.inf if pipeline.stop.max_wall_s is None else pipeline.stop.max_wall_s,
-            replay=request.replay,
-            offline=request.offline,
-            holds=request.holds,
-            resample=opened.decider.resample,
-            built=opened.lock.records,
-            batches=batches,
-        )
-        self._check_ready(conversations, look)
+        ledger = self._ledger()
+        models = self._models(ledger)
+        calls = None if models is None else models.conversations
+        self._check_ready(calls, look)
         if placement is not None:
             from orch23.cli.placement import check_connections  # noqa: PLC0415 - few builds run elsewhere
 
             check_connections(opened.state.plan, placement, look)
         network = NetworkAccess(
             partial_dir=opened.store.partial_downloads,
-            environ=context.environ,
+            environ=self.project.settings.environ,
             offline=request.offline,
             is_granted=self.consent.is_granted,
-            trust_command=context.trust_command,
+            trust_command=trust_command_line(self.project.settings),
         )
         safeguards = Safeguards(
             secrets=self.secrets,
@@ -172,7 +152,8 @@ class BuildParts(Struct, frozen=True, kw_only=True):
         )
 
         def cancel_calls() -> None:
-            context.close()
+            if calls is not None:
+                calls.setting.close()
             network.close()
 
         return Build(
@@ -180,17 +161,7 @@ class BuildParts(Struct, frozen=True, kw_only=True):
             worker=Worker(
                 opened=opened,
                 executor_of=(lambda _: local) if placement is None else placement.executors.of,
-                models=Models(
-                    requests=RequestBuilder(
-                        self.secrets,
-                        sources,
-                        pipeline.vars,
-                        shared_systems(pipeline),
-                        is_live=request.live or (request.watcher is not None and request.watcher.paints),
-                    ),
-                    conversations=conversations,
-                    validate=partial(validate_by_schema, sources),
-                ),
+                models=models,
                 safeguards=safeguards,
                 reporter=Reporter(
                     observer=self.observer,
@@ -216,13 +187,49 @@ class BuildParts(Struct, frozen=True, kw_only=True):
                 place_of=(lambda _: "") if placement is None else placement.place_of,
             ),
             cancel_calls=cancel_calls,
-            stop_waiting=context.stop,
-            later=batches,
+            stop_waiting=(lambda: None) if calls is None else calls.setting.stop,
+            later=None if calls is None else calls.batches,
             failures=certain_failures(opened.state, look),
             approval=self.approval,
         )
 
-    def _batches(self, context: ProviderContext, ledger: Ledger) -> "LaterBatches | None":
+    def _models(self, ledger: Ledger) -> Models | None:
+        """Return how stages call models; None if none may, none needs consent, and no request is left in a batch."""
+        nodes = self.opened.state.plan.nodes.values()
+        may_call = (calls_model(node) or (isinstance(node, Stage) and bool(node.step.grants)) for node in nodes)
+        if not any(may_call) and not any(self.project.store.batches.glob("*.json")):
+            return None
+        from orch23.attempt.conversation import Conversations, RequestBuilder, shared_systems  # noqa: PLC0415 - few edits call a model
+        from orch23.cli.author_data import validate_by_schema  # noqa: PLC0415 - as above
+        from orch23.providers.recordings import UniqueCalls  # noqa: PLC0415 - as above
+
+        request, opened = self.request, self.opened
+        pipeline, sources = self.project.pipeline, self.project.tools.sources
+        context, is_barred = self._provider_context(), request.replay or request.offline
+        is_live = request.live or (request.watcher is not None and request.watcher.paints)
+        conversations = Conversations(
+            setting=context,
+            exchanges=opened.store.exchanges,
+            meter=ledger,
+            secrets=self.secrets,
+            once=UniqueCalls(opened.history.reusable),
+            rates=pipeline.rates,
+            max_wall_s=math.inf if pipeline.stop.max_wall_s is None else pipeline.stop.max_wall_s,
+            replay=request.replay,
+            offline=request.offline,
+            holds=request.holds,
+            resample=opened.decider.resample,
+            built=opened.lock.records,
+            # `--replay` and `--offline` neither submit nor collect.
+            batches=None if is_barred and not request.cancels else self._batches(context, ledger),
+        )
+        return Models(
+            requests=RequestBuilder(self.secrets, sources, pipeline.vars, shared_systems(pipeline), is_live=is_live),
+            conversations=conversations,
+            validate=partial(validate_by_schema, sources),
+        )
+
+    def _batches(self, context: "ProviderContext", ledger: Ledger) -> "LaterBatches | None":
         """Return the requests in batches; None if no stage sends any and no earlier run left some.
 
         Raises:
@@ -240,26 +247,28 @@ class BuildParts(Struct, frozen=True, kw_only=True):
             project=self.project, setting=context, ledger=ledger, redact=self.secrets.redact, has_files=has_files
         )
 
-    def _check_ready(self, conversations: Conversations, look: Callable[[], Preview]) -> None:
-        pipeline, consent, sandbox = self.project.pipeline, self.consent, self.sandbox
-        plan = self.opened.state.plan
+    def _check_ready(self, calls: "Conversations | None", look: Callable[[], Preview]) -> None:
+        consent, sandbox, plan = self.consent, self.sandbox, self.opened.state.plan
 
         def ask_consent(grants: Sequence[Grant]) -> bool:
             # Without a place to store the answer, the next build would ask the same question.
             can_store = consent.grants.path is not None
             return can_store and self.request.ask_consent(grants) and consent.store_grants(grants)
 
-        # Only calls that will certainly be made are checked: CI and a clone with recorded responses need no key.
-        CallPreflight(
-            pipeline=pipeline,
-            conversations=conversations,
-            sources=self.project.tools.sources,
-            contents=self.opened.store.contents,
-            budget=self.request.budget,
-            ask_consent=ask_consent,
-        ).check(plan, look)
+        if calls is not None:
+            from orch23.engine.call_preflight import CallPreflight  # noqa: PLC0415 - as in `_models`
+
+            # Only calls that will certainly be made are checked: CI and a clone with recorded responses need no key.
+            CallPreflight(
+                pipeline=self.project.pipeline,
+                conversations=calls,
+                sources=self.project.tools.sources,
+                contents=self.opened.store.contents,
+                budget=self.request.budget,
+                ask_consent=ask_consent,
+            ).check(plan, look)
         SandboxPreflight(
-            pipeline=pipeline,
+            pipeline=self.project.pipeline,
             is_checked=lambda node: self.name_of(node) in EXECUTORS,
             is_here=self._is_here,
             allowed=self.request.allow_unsandboxed,
@@ -274,6 +283,7 @@ class BuildParts(Struct, frozen=True, kw_only=True):
     def _placement(self, local: LocalExecutor, look: Callable[[], Preview]) -> "Placement":
         from orch23.cli.placement import check_offline, nodes_to_run, place_stages  # noqa: PLC0415 - few builds run elsewhere
         from orch23.model.features import RUNNING_ACTIONS, SHARED_CACHE, is_installed, load_feature  # noqa: PLC0415 - as above
+        from orch23.model.ports import Surroundings  # noqa: PLC0415 - as above
         from orch23.model.shared_cache import CacheOptions  # noqa: PLC0415 - as above
 
         pipeline, request, environ = self.project.pipeline, self.request, self.project.settings.environ
@@ -287,12 +297,12 @@ class BuildParts(Struct, frozen=True, kw_only=True):
             store = self.project.store
             running = load_feature(RUNNING_ACTIONS)(store.folder / "running-actions", store_key=store.key)
 
-        def open_server(url: str) -> SharedCache:
+        def open_server(url: str) -> "SharedCache":
             opener = load_feature(SHARED_CACHE["servers"])(self.project.settings.root, environ, settings.stranger)
             opened: SharedCache = opener(url)
             return opened
 
-        def surroundings(workers: int) -> Surroundings:
+        def surroundings(workers: int) -> "Surroundings":
             return Surroundings(
                 contents=self.project.store.contents,
                 workers=workers,
@@ -308,7 +318,10 @@ class BuildParts(Struct, frozen=True, kw_only=True):
         nodes = nodes_to_run(look(), request.selection.nodes(self.opened.state.plan))
         return place_stages(pipeline, nodes, self.name_of, local, self.jobs, surroundings, self.stack.callback)
 
-    def _provider_context(self) -> ProviderContext:
+    def _provider_context(self) -> "ProviderContext":
+        from orch23.cli.author_data import read_scripted_responses  # noqa: PLC0415 - as in `_models`
+        from orch23.providers.adapter import ProviderContext  # noqa: PLC0415 - as above
+
         project = self.project
         context = ProviderContext(
             environ=project.settings.environ,
@@ -334,6 +347,11 @@ class BuildParts(Struct, frozen=True, kw_only=True):
         if shared is not None:
             budget = shared.of_build(before.values())
 
+        def prices() -> "Prices":
+            from orch23.providers.prices import Prices  # noqa: PLC0415 - as in `_models`
+
+            return Prices(pipeline.prices, pipeline.plugins)
+
         def limits_of(name: str) -> StopConditions:
             # Looked up for each request: a foreach adds its items while the build runs.
             # A response of a batch may be of a stage that is gone.
@@ -343,7 +361,7 @@ class BuildParts(Struct, frozen=True, kw_only=True):
         ledger = Ledger(
             limits=pipeline.stop if budget is None else replace(pipeline.stop, max_cost_usd=budget),
             limits_of=limits_of,
-            prices=Prices(pipeline.prices, pipeline.plugins),
+            prices=prices,
             notice=self.observer.notice,
             sync=self.sync,
             clock=monotonic,
@@ -362,12 +380,14 @@ def _may_batch(node: Stage | ForeachStage) -> bool:
     return json_at(node.body, "llm", "pace") not in (None, "standard", "flex")
 
 
-def _program_runner(project: Project, sandbox: SandboxLauncher, request: BuildRequest) -> LocalProgramRunner:
+def _program_runner(project: Project, sandbox: SandboxLauncher, request: BuildRequest) -> "LocalProgramRunner":
     """Return the runner of programs that respond in place of a model.
 
     Its sandbox directories read files through a `Workspace` of their own: what a program reads must not become an
     input of the stage.
     """
+    from orch23.execute.program_runner import LocalProgramRunner  # noqa: PLC0415 - as in `_models`
+
     store, pipeline = project.store, project.pipeline
     # These files change while the build runs, by the build itself: they are not an edit during a call.
     lock = lock_path(store.root, pipeline.file).relative_to(store.root).as_posix()

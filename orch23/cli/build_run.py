@@ -49,8 +49,8 @@ from orch23.model.event import (
 from orch23.model.parsing import json_at
 from orch23.model.pipeline import LOCAL_EXECUTOR, ForeachStage, PathInput, SliceInput, Stage
 from orch23.model.plan import Plan
+from orch23.model.text import decimal_text
 from orch23.plan.planner import Selection
-from orch23.providers.prices import decimal_text
 from orch23.report.formats import Fanout, RedactingObserver
 from orch23.steps.registry import is_llm
 from orch23.store.access import check_kept

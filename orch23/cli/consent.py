@@ -12,12 +12,10 @@ from msgspec.structs import replace
 from orch23.cli.console import Console, working_directory
 from orch23.cli.discovery import find_project
 from orch23.cli.project_loading import Project, ProjectSettings, open_for_reading
-from orch23.engine.preflight import llm_steps
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ConfigurationError, ProviderError
 from orch23.model.pipeline import CACHE_VARIABLE, DeclaredCache, Stage
 from orch23.model.step import Grant
-from orch23.providers.registry import adapter_for
 from orch23.report.diagnostics import visible
 from orch23.snapshot.store_registry import TRUST_VARIABLE
 from orch23.store.grants import Grants, grants_of
@@ -72,6 +70,8 @@ class Consent(Struct):
 
     def missing_grant(self, step: "LLMStep", environ: Mapping[str, str]) -> Grant | None:
         """Return the grant that a step needs and lacks. A program that does not exist needs none: it cannot run."""
+        from orch23.providers.registry import adapter_for  # noqa: PLC0415 - an edit without a model does not need it
+
         try:
             grant = adapter_for(step).consent(environ, self.root, self.files)
         except ProviderError:
@@ -128,6 +128,8 @@ def trust_command_line(settings: ProjectSettings) -> str:
 
 def needed_grants(project: Project) -> tuple[Grant, ...]:
     """Return everything that the steps of a pipeline need consent for, by its current plan."""
+    from orch23.engine.call_preflight import llm_steps  # noqa: PLC0415 - an edit without a model does not need it
+
     settings = project.settings
     # Compared with no grants at all: `trust` must list also what the user has allowed before.
     nothing_yet = Consent(settings.root, Grants(None), Workspace(settings.root, None))

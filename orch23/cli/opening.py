@@ -12,12 +12,10 @@ from orch23.cli.console import Console
 from orch23.cli.discovery import FoundProject, find_project, required_pipeline
 from orch23.cli.parameters import PipelineArguments
 from orch23.cli.project_loading import Project, ProjectSettings, open_partial, open_project
-from orch23.load.loaded import InvalidPipelineError
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import NotFoundError, Orch23Error, UsageError
-from orch23.model.fields import parse_decimal
 from orch23.model.pipeline import CACHE_VARIABLE, NO_CACHE
-from orch23.model.plan import Plan
+from orch23.model.plan import InvalidPipelineError, Plan
 from orch23.plan.planner import ALL_STAGES, Selection
 from orch23.report.diagnostics import render_diagnostics, visible
 from orch23.snapshot.fast_path import StaleSnapshot
@@ -248,6 +246,8 @@ def parse_budget(text: str | None) -> Decimal | None:
     """
     if text is None:
         return None
+    from orch23.model.fields import parse_decimal  # noqa: PLC0415 - only with a budget
+
     # Decimal, not float: a budget is compared exactly with sums of prices.
     amount = parse_decimal(text.strip())
     if amount is None or not amount:

@@ -32,15 +32,13 @@ from orch23.decide.partial_plan import Part
 from orch23.decide.protected_files import declared_by_pipeline
 from orch23.engine.worker_threads import executor_of
 from orch23.execute.git_repository import GitRepository
-from orch23.load.loaded import InvalidPipelineError, LoadedPipeline
 from orch23.model.diagnostic import Diagnostic, Location, Severity
 from orch23.model.digest import Json
 from orch23.model.errors import CorruptStateError, InvalidInputError, Orch23Error, UsageError
 from orch23.model.paths import match_any
 from orch23.model.pipeline import Pipeline, Stage
-from orch23.model.plan import CompileCache, Plan
+from orch23.model.plan import CompileCache, InvalidPipelineError, LoadedPipeline, Plan
 from orch23.plan.nodes import writes_of
-from orch23.providers.registry import step_errors, unsupported_fields
 from orch23.snapshot.fast_path import StaleSnapshot
 from orch23.snapshot.store_registry import TRUST_VARIABLE
 from orch23.store.file_copy import FileProgress, no_progress
@@ -259,6 +257,8 @@ def _machinery(settings: ProjectSettings, store: ProjectStore) -> tuple[Planning
     files = AuthorFiles(settings.root, store.workspace, lambda path: path in store.workspace.written_paths)
 
     def check_provider(step: "LLMStep") -> tuple[Diagnostic, ...]:
+        from orch23.providers.registry import step_errors  # noqa: PLC0415 - an edit without a model does not need it
+
         return (*step_errors(step, settings.root), *check_schema_file(files, step.schema))
 
     tools = PlanningTools(facts_of=facts.facts_of, sources=files, read_yaml=read_yaml, check_provider=check_provider)
@@ -273,6 +273,7 @@ def model_override_of(settings: ProjectSettings) -> "ModelOverride":
     """
     from orch23.load.overrides import ModelOverride  # noqa: PLC0415 - loaded with the pipeline
     from orch23.load.pipeline import plugins_of  # noqa: PLC0415 - loads PyYAML, which a stored plan does not need
+    from orch23.providers.registry import unsupported_fields  # noqa: PLC0415 - only with another provider
 
     if settings.provider is None:
         return ModelOverride(model=settings.model)

@@ -9,9 +9,9 @@ from collections.abc import Set as AbstractSet
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from orch23.load.loaded import InvalidPipelineError
 from orch23.model.diagnostic import Diagnostic, Location, question
 from orch23.model.errors import Orch23Error
+from orch23.model.plan import InvalidPipelineError
 from orch23.report.diagnostics import edited_lines
 
 # Copies that are tried for one error message, and the bytes of all of them: more would take seconds.

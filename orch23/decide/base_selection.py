@@ -5,6 +5,7 @@ Git may have merged the branches of several users, whichever lock file the merge
 
 import itertools
 from collections.abc import Collection, Iterator, Mapping
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
@@ -13,13 +14,15 @@ from orch23.decide.project_state import ProjectState
 from orch23.decide.stage_view import ObsoleteFiles, StageTree
 from orch23.model.digest import FileEntry, digest_bytes
 from orch23.model.errors import MissingBytesError
-from orch23.model.llm import Exchange, Proposal
 from orch23.model.pipeline import Stage
 from orch23.model.record import Record, same_result
 from orch23.plan.nodes import reads_of
-from orch23.resolve.prompt_inputs import AuthorTexts
 from orch23.resolve.resolution import ResolvedStage
 from orch23.steps.registry import is_llm
+
+if TYPE_CHECKING:
+    from orch23.model.llm import Exchange
+    from orch23.resolve.prompt_inputs import AuthorTexts
 
 
 class BaseSelection(Struct, frozen=True):
@@ -223,9 +226,10 @@ def rebuild_outputs(state: ProjectState, resolved: ResolvedStage, record: Record
     return True
 
 
-def _apply_exchange(resolved: ResolvedStage, exchange: Exchange, tree: dict[str, bytes]) -> bool:
+def _apply_exchange(resolved: ResolvedStage, exchange: "Exchange", tree: dict[str, bytes]) -> bool:
     """Apply one exchange to the tree; return whether that was possible."""
-    from orch23.proposal.proposal import judge_response  # noqa: PLC0415 - only for responses of models
+    from orch23.model.llm import Proposal  # noqa: PLC0415 - only for responses of models
+    from orch23.proposal.proposal import judge_response  # noqa: PLC0415 - as above
     from orch23.proposal.proposal_files import ProposalScope  # noqa: PLC0415 - as above
 
     stage = resolved.stage
@@ -271,7 +275,7 @@ def texts_of_user(state: ProjectState, resolved: ResolvedStage, paths: Collectio
 
 
 def unshown_files(
-    state: ProjectState, sources: AuthorTexts, resolved: ResolvedStage, texts: Mapping[str, str]
+    state: ProjectState, sources: "AuthorTexts", resolved: ResolvedStage, texts: Mapping[str, str]
 ) -> tuple[str, ...]:
     """Return which of these files of a user a model would replace though its prompt does not show them.
 

@@ -21,6 +21,7 @@ from orch23.decide.stage_view import StageTree
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry, Json, is_script
 from orch23.model.errors import MissingBytesError
+from orch23.model.parsing import YamlReader
 from orch23.model.paths import match_any
 from orch23.model.pipeline import ForeachStage, Stage
 from orch23.model.plan import Decision, Edited, Resample, Restore, Run, VerifyOnly, resample_of
@@ -37,14 +38,13 @@ from orch23.model.record import (
     without_program,
 )
 from orch23.plan.nodes import reads_with_exclusions, writes_of
-from orch23.resolve.prompt_inputs import AuthorTexts
 from orch23.resolve.resolution import ResolvedStage, resolve_stage
-from orch23.resolve.slices import YamlReader
 from orch23.steps.registry import is_llm
 
 if TYPE_CHECKING:
     from orch23.decide.earlier_build import EarlierBuild
     from orch23.decide.shared_results import SharedResults
+    from orch23.resolve.prompt_inputs import AuthorTexts
 
 FactsOf: TypeAlias = Callable[[Stage], Facts]
 
@@ -64,7 +64,7 @@ class StageDecider(Struct):
 
     state: ProjectState
     facts_of: FactsOf
-    sources: AuthorTexts
+    sources: "AuthorTexts"
     read_yaml: YamlReader
     forced: Collection[str] = ()
     resample: Resample = {}
@@ -490,7 +490,7 @@ class _NotedSources(Struct, frozen=True):
     """The author's files. Reading one is noted in the state."""
 
     state: ProjectState
-    sources: AuthorTexts
+    sources: "AuthorTexts"
 
     def text(self, path: str) -> tuple[str | None, Diagnostic | None]:
         self.state.note(path)

@@ -6,23 +6,25 @@ from typing import TYPE_CHECKING, TypeAlias
 from msgspec import Struct
 from msgspec.structs import replace
 
-from orch23.checks.registry import available_checks
 from orch23.decide.machine_facts import executors_of, missing_executor
 from orch23.model.diagnostic import Diagnostic, did_you_mean, fix_of_hint
+from orch23.model.parsing import YamlReader
 from orch23.model.paths import match, match_any
 from orch23.model.pipeline import LOCAL_EXECUTOR, CheckStep, ForeachStage, Pipeline, Stage, written_path
 from orch23.model.plan import CompileCache, Plan
 from orch23.plan.nodes import Node, WriterIndex, nodes_of, writes_of
 from orch23.plan.planner import extend_plan, unordered_plan
-from orch23.resolve.slices import YamlReader
 
 if TYPE_CHECKING:
     from orch23.language.expand import Expansion
 
 
-def unknown_check_error(pipeline: Pipeline, node: Node, place: tuple[str | int, ...], name: str) -> Diagnostic:
-    """Return the error that a step of `verify` names a check that does not exist."""
-    known = available_checks(pipeline.plugins)
+def unknown_check_error(pipeline: Pipeline, node: Node, place: tuple[str | int, ...], name: str) -> Diagnostic | None:
+    """Return the error that a step of `verify` names a check that does not exist; None if it exists."""
+    from orch23.checks.registry import available_checks  # noqa: PLC0415 - few stages have checks
+
+    if name in (known := available_checks(pipeline.plugins)):
+        return None
     otherwise = f"the checks are: {', '.join(sorted(known))}"
     hint = did_you_mean(name, known, otherwise)
     where = pipeline.locate_written(written_path(node, *place, "check"))
@@ -163,17 +165,17 @@ def plan_with_items(plan: Plan, found: Mapping[str, "Expansion"]) -> tuple[Plan 
 
 def _unknown_checks(plan: Plan, node: ForeachStage, items: tuple[Stage, ...]) -> tuple[Diagnostic, ...]:
     """Return an error for each unknown check, once: the name may come from an item."""
-    known = available_checks(plan.pipeline.plugins)
     inside = ("steps",) if isinstance(node.body.get("verify"), Mapping) else ()
     names: dict[str, tuple[Stage, int]] = {}
     for item in items:
         for position, step in enumerate(item.verify.steps):
-            if isinstance(step, CheckStep) and step.name not in known:
+            if isinstance(step, CheckStep):
                 names.setdefault(step.name, (item, position))
-    return tuple(
+    found = (
         unknown_check_error(plan.pipeline, item, ("verify", *inside, position), name)
         for name, (item, position) in names.items()
     )
+    return tuple(filter(None, found))
 
 
 def _items_on_pipeline(plan: Plan, node: ForeachStage, items: tuple[Stage, ...]) -> tuple[Diagnostic, ...]:

@@ -3,11 +3,11 @@
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
-from orch23.checks.registry import available_checks, check_revision
 from orch23.execute.interpreters import (
     SYSTEM_PATH,
     InterpreterFacts,
@@ -26,9 +26,11 @@ from orch23.model.plugins import LazyMapping, Registry, plugin_folders
 from orch23.model.ports import Executor, Surroundings
 from orch23.model.record import Facts
 from orch23.model.step import ProcessStep, Step
-from orch23.providers.registry import adapter_for, endpoint_of, parameters_of, plugin_of
 from orch23.snapshot.signatures import signature
 from orch23.steps.registry import is_llm, kinds_of
+
+if TYPE_CHECKING:
+    from orch23.steps.llm.spec import LLMStep
 
 
 class FactFinder(Struct):
@@ -53,22 +55,17 @@ class FactFinder(Struct):
             ConfigurationError: an interpreter or a declared tool is missing.
         """
         step = stage.step.of_attempt(stage.retry, 1) if is_llm(stage.step) else stage.step
-        # A past pipeline may name a check that does not exist now.
-        names, checks = {s.name for s in stage.verify.steps if isinstance(s, CheckStep)}, available_checks(self.plugins)
         path, python, pytest = self._interpreter(stage.python) if has_process(stage) else ("", "", "")
-        return Facts(
+        facts = Facts(
             python=python,
             pytest=pytest,
             interpreter=path,
             tools={name: self._tool(name, path) for name in stage.tools},
-            endpoint=endpoint_of(step) if is_llm(step) else "",
-            api=adapter_for(step).api if is_llm(step) else "",
-            params=parameters_of(step) if is_llm(step) else {},
-            accepts=adapter_for(step).accepts if is_llm(step) else frozenset(),
             plugins=self._plugins_of(stage, step),
             verify_plugins=self._plugins_of_verify(stage),
-            checks={name: check_revision(checks, name) for name in sorted(names) if name in checks},
+            checks=self._revisions_of_checks(stage),
         )
+        return _with_provider(facts, step) if is_llm(step) else facts
 
     def path_of(self, wanted: Interpreter) -> Path:
         """Return the interpreter of this machine for an action: the one that its stage's facts describe.
@@ -103,8 +100,19 @@ class FactFinder(Struct):
         if executor != LOCAL_EXECUTOR and has_process(stage):
             found.add(executors_of(self.plugins).plugin_version(executor))
         if is_llm(step):
+            from orch23.providers.registry import plugin_of  # noqa: PLC0415 - as in `_with_provider`
+
             found.add(plugin_of(step))
         return tuple(sorted(filter(None, found)))
+
+    def _revisions_of_checks(self, stage: Stage) -> dict[str, int | str]:
+        if not (names := {one.name for one in stage.verify.steps if isinstance(one, CheckStep)}):
+            return {}
+        from orch23.checks.registry import available_checks, check_revision  # noqa: PLC0415 - few stages have checks
+
+        # A past pipeline may name a check that does not exist now.
+        checks = available_checks(self.plugins)
+        return {name: check_revision(checks, name) for name in sorted(names) if name in checks}
 
     def _plugins_of_verify(self, stage: Stage) -> dict[str, str]:
         kinds = kinds_of(self.plugins)
@@ -129,6 +137,15 @@ class FactFinder(Struct):
         for path in paths:
             if path not in self.looked_at:
                 self.looked_at[path] = signature(str(path))
+
+
+def _with_provider(facts: Facts, step: "LLMStep") -> Facts:
+    from orch23.providers.registry import adapter_for, endpoint_of, parameters_of  # noqa: PLC0415 - only for models
+
+    adapter = adapter_for(step)
+    return replace(
+        facts, endpoint=endpoint_of(step), api=adapter.api, params=parameters_of(step), accepts=adapter.accepts
+    )
 
 
 def has_process(stage: Stage) -> bool:

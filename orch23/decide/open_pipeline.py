@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, TypeAlias
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from orch23.checks.registry import available_checks
 from orch23.decide.decisions import FactsOf, StageDecider
 from orch23.decide.list_expansion import (
     FormerItems,
@@ -25,13 +24,12 @@ from orch23.decide.stage_view import ObsoleteFiles
 from orch23.model.diagnostic import Diagnostic, Location
 from orch23.model.digest import digest_bytes
 from orch23.model.errors import CorruptStateError, InvalidInputError
+from orch23.model.parsing import YamlReader
 from orch23.model.pipeline import CheckStep, ForeachStage, ModelChoice, Pipeline, Stage, family_of
 from orch23.model.plan import Plan, Resample, resample_of
 from orch23.model.record import LockFile, Record
 from orch23.plan.diagnostics import missing_inputs_errors, unmade_inputs_errors
 from orch23.plan.planner import build_plan, unknown_needs_errors
-from orch23.resolve.prompt_inputs import AuthorTexts
-from orch23.resolve.slices import YamlReader
 from orch23.steps.registry import is_llm
 from orch23.store.history import RunHistory, read_history
 from orch23.store.lock_file import (
@@ -51,6 +49,7 @@ from orch23.store.safe_files import read_regular
 if TYPE_CHECKING:
     from orch23.decide.earlier_build import EarlierBuild
     from orch23.decide.shared_results import SharedResults
+    from orch23.resolve.prompt_inputs import AuthorTexts
     from orch23.steps.llm.spec import LLMStep
 
 LAST_LOCK = "lock "
@@ -163,7 +162,7 @@ class PlanningTools(Struct, frozen=True, kw_only=True):
     """What planning needs besides the pipeline: facts of the machine, the author's files, checks of providers."""
 
     facts_of: FactsOf
-    sources: AuthorTexts
+    sources: "AuthorTexts"
     read_yaml: YamlReader
     check_provider: CheckProvider
 
@@ -411,14 +410,12 @@ def _with_interrupted(lock: LockFile, history: RunHistory, store: ProjectStore) 
 
 
 def _unknown_checks(pipeline: Pipeline) -> list[Diagnostic]:
-    known = available_checks(pipeline.plugins)
-    found = [
+    found = (
         unknown_check_error(pipeline, stage, (*_place_of_steps(pipeline, stage), position), name)
         for stage in pipeline.stages
         for position, name in _named_checks(stage)
-        if name not in known
-    ]
-    return list(dict.fromkeys(found))  # a check of `defaults` may serve several stages
+    )
+    return list(dict.fromkeys(filter(None, found)))  # a check of `defaults` may serve several stages
 
 
 def _named_checks(node: Stage | ForeachStage) -> Iterator[tuple[int, str]]:

@@ -6,7 +6,7 @@ from msgspec import UNSET
 
 from orch23.attempt.attempt import StageResult
 from orch23.attempt.process_runner import Files
-from orch23.attempt.sent_data import guard_edit
+from orch23.attempt.safeguards import guard_edit
 from orch23.attempt.stage_outcomes import metrics_of, missing_bytes_error
 from orch23.attempt.stage_work import InputsChangedError, record_edit
 from orch23.decide.dry_run import DryRun

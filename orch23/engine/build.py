@@ -170,7 +170,7 @@ class Build(Struct, kw_only=True, dict=True):
             results=self._results,
             enqueue=self._enqueue,
             stop_at_limit=self._stop_at_limit,
-            resample=self.worker.models.conversations.resample,
+            resample=self.opened.decider.resample,
             approval=self.approval,
         )
 

@@ -1,46 +1,28 @@
-"""Refuse a build, before it starts, whose stages could not run: sandbox, keys, consent, prices.
+"""Find, before a build, the stages that could not run: no sandbox, unmet conditions, outputs that cannot be written."""
 
-Looks at the machine and the recordings; calls no model, imports no client library, writes nothing.
-"""
-
-import contextlib
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from decimal import Decimal
-from operator import attrgetter
-from typing import TYPE_CHECKING
+import errno
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path, PurePosixPath
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from orch23.attempt.attempt import StepRequirements, step_runner, unmet_conditions
-from orch23.attempt.conversation import Conversations, RequestBuilder, find_recorded
-from orch23.decide.decisions import DecidedStage
+from orch23.attempt.attempt import unmet_conditions, unmet_error
+from orch23.attempt.stage_outcomes import StageOutcome, stopped_by
 from orch23.decide.dry_run import Preview
 from orch23.decide.machine_facts import has_process
+from orch23.decide.project_state import ProjectState
+from orch23.decide.stage_view import StageTree
 from orch23.model.action import NAMESPACES_TIER
 from orch23.model.diagnostic import Diagnostic, Location, Related
-from orch23.model.errors import ConfigurationError, ConsentError, MissingBytesError, Orch23Error, ProviderError
-from orch23.model.event import Event, Warned
-from orch23.model.llm import Request
+from orch23.model.errors import ConfigurationError
+from orch23.model.paths import PatternSet, is_glob, normalize_pattern, static_prefix
 from orch23.model.pipeline import ForeachStage, Pipeline, Stage, family_of
 from orch23.model.plan import Expand, Maybe, Plan, Run, VerifyOnly
-from orch23.model.ports import ContentStore
-from orch23.model.step import Grant
-from orch23.providers.prices import unpriced_error
-from orch23.providers.registry import (
-    adapter_named,
-    adapter_of,
-    grant_for,
-    is_remote,
-    not_granted_error,
-    readiness_errors,
-)
-from orch23.resolve.prompt_inputs import AttemptContext, AuthorTexts
-from orch23.resolve.resolution import ResolvedStage
+from orch23.plan.nodes import Node, writes_of
 from orch23.steps.registry import is_llm
-
-if TYPE_CHECKING:
-    from orch23.steps.llm.spec import LLMStep
+from orch23.store.safe_files import unsafe_path_error
 
 
 class SandboxPreflight(Struct, frozen=True, kw_only=True):
@@ -77,7 +59,7 @@ class SandboxPreflight(Struct, frozen=True, kw_only=True):
         if (missing, weak) == (None, None) and all(isinstance(node, Stage) and node.sandbox for node in nodes):
             return
         if found := [*self._errors(look(), missing, weak)]:
-            raise ConfigurationError(*_grouped(self.pipeline, found, self._place, "`{}` too"))
+            raise ConfigurationError(*grouped_errors(self.pipeline, found, self._place, "`{}` too"))
 
     def _is_concerned(self, node: Stage | ForeachStage) -> bool:
         return not self.allowed and may_have_process(node) and self.is_checked(node)
@@ -128,250 +110,7 @@ def may_use_sandbox(node: Stage | ForeachStage) -> bool:
     return may_call_program(node) or (kept and may_have_process(node))
 
 
-_ANOTHER = "call another model with --provider and --model"
-_LOCAL = (
-    "call a model on this machine: `orch23 model install smollm2`, then `orch23 build --provider local --model smollm2`"
-)
-
-
-class CallPreflight(Struct, frozen=True, kw_only=True):
-    """Checks that the models and servers of a build can be called. `budget` is from the command line.
-
-    `ask_consent` asks the user on the terminal for consent to grants; False if the user refuses or no terminal is
-    there.
-    """
-
-    pipeline: Pipeline
-    conversations: Conversations
-    sources: AuthorTexts
-    contents: ContentStore
-    budget: Decimal | None = None
-    ask_consent: Callable[[Sequence[Grant]], bool] = lambda _grants: False
-
-    def check(self, plan: Plan, look: Callable[[], Preview]) -> None:
-        """Refuse a build that would surely call a provider that cannot be called.
-
-        `look` returns the preview of the build. It takes time, so it is called only if some stage could be refused: on
-        a machine that has what it needs, this check is free.
-
-        Raises:
-            ConfigurationError: with everything that is missing.
-            ConsentError: with every grant that is missing.
-            ProviderError: with every stage that would call beyond this machine, offline.
-        """
-        others = [node for node in plan.nodes.values() if isinstance(node, Stage) and self._may_be_refused(node)]
-        of_others = (grant for stage in others for grant in self._not_granted(stage.step.grants))
-        # With `--replay` no model is called, so nothing can be missing.
-        steps = () if self.conversations.replay else tuple(llm_steps(plan))
-        wanted = dict.fromkeys((*self._ungranted(steps), *of_others))
-        if not (wanted or others) and not any(map(self._is_suspect, dict.fromkeys(steps))):
-            return
-        seen = look()
-        # Only calls that will certainly be made are checked: a clone with recorded responses needs no key (ADR 11).
-        deciding = seen.decided_stages.values() if steps else ()
-        calling = [(one.resolved, missing) for one in deciding if (missing := self._missing(one)) is not None]
-        running = [stage for stage in others if isinstance(seen.decisions.get(stage.name), Run)]
-        needs = [(stage, step_runner(stage.step).needs(stage.step, self.contents)) for stage in running]
-        # The user is not asked for consent to a build that cannot run.
-        self._refuse_impossible(calling, needs)
-        lacking = [(one.stage, grant) for one, _ in calling for grant in self._ungranted(_steps_of(one.stage))]
-        lacking += [(stage, grant) for stage, need in needs for grant in self._not_granted(need.grants)]
-        fallbacks = [(one.stage, step) for one, _ in calling for step in _fallbacks_of(one.stage)]
-        self._check_consent(seen, wanted, lacking, may_ask=bool(self._ungranted(step for _, step in fallbacks)))
-        self._warn(fallbacks)
-
-    def _warn(self, fallbacks: "Sequence[tuple[Stage, LLMStep]]") -> None:
-        """Warn of each fallback that cannot be called. The build can do without, as long as its provider works."""
-        setting, warned = self.conversations.setting, set[Diagnostic]()
-        for stage, step in fallbacks:
-            missing = list(readiness_errors(step, setting.environ, setting.root))
-            missing += [not_granted_error(grant, setting.trust_command) for grant in self._ungranted((step,))]
-            for one in missing:
-                if one not in warned:
-                    warned.add(one)
-                    text = f"the fallback {step.provider} {step.model} cannot be called: {one.message}; {one.hint}"
-                    setting.notice(Event(Warned(code="W425"), text, stage.name, "warning"))
-
-    def _refuse_impossible(
-        self,
-        calling: Sequence[tuple[ResolvedStage, Request]],
-        needs: Sequence[tuple[Stage, StepRequirements]],
-    ) -> None:
-        """Raise the errors of stages that could not call their model, or would reach beyond this machine, offline."""
-        found = [(resolved.stage, one) for resolved, missing in calling for one in self._errors(resolved, missing)]
-        is_offline = all(one.code == "E423" for _, one in found)
-        if self.conversations.offline:
-            found += [(stage, one.offline_error) for stage, one in needs if one.offline_error]
-        if found:
-            kind = ProviderError if is_offline else ConfigurationError
-            raise kind(*self._by_stage(found))
-
-    def _by_stage(self, found: Sequence[tuple[Stage, Diagnostic]]) -> Iterator[Diagnostic]:
-        keys = {stage.family: "llm/provider" if stage.step.asks_model else stage.kind for stage, _ in found}
-        places = {name: self.pipeline.locate_written(f"stages/{name}/{key}") for name, key in keys.items()}
-        named = [(stage.family, one) for stage, one in found]
-        return _grouped(self.pipeline, named, lambda name, _: places[name], "`{}` needs it too")
-
-    def _may_be_refused(self, stage: Stage) -> bool:
-        """Return whether a step without a model could be refused, whatever the store has."""
-        grants = stage.step.grants
-        return bool(grants) and (self.conversations.offline or bool(self._not_granted(grants)))
-
-    def _not_granted(self, grants: Iterable[Grant]) -> list[Grant]:
-        return [grant for grant in grants if not self.conversations.setting.is_granted(grant)]
-
-    def _check_consent(
-        self, seen: Preview, wanted: Collection[Grant], lacking: Sequence[tuple[Stage, Grant]], *, may_ask: bool
-    ) -> None:
-        """Refuse a build whose stages would surely run without consent, unless the user consents now.
-
-        The user is asked once for all grants, also for those of stages that only may run: refusing these stops nothing.
-        """
-        may_ask = may_ask or any(
-            isinstance(decision, Maybe | Expand) and self._lacks(seen.plan.nodes[name])
-            for name, decision in seen.decisions.items()
-        )
-        if (lacking or may_ask) and not self.ask_consent(tuple(wanted)) and lacking:
-            command = self.conversations.setting.trust_command
-            found = [(stage, not_granted_error(grant, command)) for stage, grant in lacking]
-            raise ConsentError(*self._by_stage(found))
-
-    def _lacks(self, node: Stage | ForeachStage) -> bool:
-        """Return whether a stage that may run lacks consent."""
-        own = self._not_granted(node.step.grants) if isinstance(node, Stage) else ()
-        return bool(own or self._ungranted(_steps_of(node)))
-
-    def _ungranted(self, steps: "Iterable[LLMStep]") -> Collection[Grant]:
-        """Return the grants that these steps lack. A program that does not exist needs none."""
-        setting = self.conversations.setting
-        found: dict[Grant, None] = {}
-        calling = (step for step in steps if adapter_of(step) is not None and step.mode != "replay")
-        for step in {_grant_fields(step): step for step in calling}.values():
-            with contextlib.suppress(ProviderError):
-                grant = grant_for(step, setting)
-                if grant is not None and not setting.is_granted(grant):
-                    found[grant] = None
-        return found
-
-    def _is_suspect(self, step: "LLMStep") -> bool:
-        """Return whether a call could be refused, without reading recordings or prices."""
-        adapter = adapter_of(step)
-        if adapter is None:
-            return False
-        setting = self.conversations.setting
-        # Under a cost limit, a model without a known price is not called (ADR 8).
-        capped = self._is_capped() and adapter.pricing != "free"
-        unready = self._is_barred(step) or readiness_errors(step, setting.environ, setting.root)
-        return bool(capped or unready or self._no_sandbox(step))
-
-    def _missing(self, decided: DecidedStage) -> Request | None:
-        """Return the first request of a stage that will run and call a model, if it is not recorded."""
-        resolved = decided.resolved
-        step = resolved.stage.step
-        if not isinstance(decided.decision, Run) or not is_llm(step):
-            return None
-        if resolved.broken or unmet_conditions(resolved):
-            return None
-        step = step.of_attempt(resolved.stage.retry, 1)
-        this = AttemptContext(given=resolved.given, model=step.model)
-        try:
-            conversation = self.conversations.open(resolved, 1, set())
-            if conversation.recorded.mode == "replay":
-                return None
-            requests = RequestBuilder(self.conversations.secrets, self.sources, self.pipeline.vars)
-            request, problems = requests.build(resolved, step, this, conversation.params)
-        except (Orch23Error, MissingBytesError):  # the stage fails with this error and calls no model
-            return None
-        # A request with a secret is refused when the stage runs, without a call.
-        if request is None or problems:
-            return None
-        missing = find_recorded(conversation.recorded, step, request).missing
-        if missing is None or not step.fallback:
-            return missing
-        from orch23.attempt.fallback import recorded_fallback  # noqa: PLC0415 - few stages have fallbacks
-
-        others = self.conversations.open_fallbacks(resolved, 1, set())
-        return None if recorded_fallback(others, requests, resolved, this) is not None else missing
-
-    def _errors(self, resolved: ResolvedStage, missing: Request) -> Iterator[Diagnostic]:
-        """Yield why a stage could not call one of the models that its attempts can use."""
-        # Also the later ones: a build must not pay for attempts and then lack a key for the next one.
-        yield from dict.fromkeys(
-            one for step in _steps_of(resolved.stage) for one in self._errors_of(step, resolved, missing)
-        )
-        for step in _fallbacks_of(resolved.stage) if self._is_capped(resolved.stage) else ():
-            if (unknown := unpriced_error(step, self.pipeline)) is not None:
-                yield unknown
-
-    def _errors_of(self, step: "LLMStep", resolved: ResolvedStage, missing: Request) -> Iterator[Diagnostic]:
-        if self._is_barred(step):
-            hint = "build without --offline, undo the change, or name a provider on this machine with --provider"
-            message = f"no response is recorded, and {step.provider} {step.model} is not on this machine"
-            how = self.conversations.difference_from_nearest(resolved, missing)
-            message += f"; compared to the nearest recording, {how}" if how else ""
-            yield Diagnostic("E423", message, hint=hint)
-            return
-        setting = self.conversations.setting
-        for one in readiness_errors(step, setting.environ, setting.root):
-            another = _LOCAL if step.provider != "local" and adapter_named("local", ()) else _ANOTHER
-            hint = ", or ".join(filter(None, (one.hint, another)))
-            yield one if "--provider" in str(one.hint) else replace(one, hint=hint)
-        if (unconfined := self._no_sandbox(step)) is not None:
-            yield unconfined
-        if self._is_capped(resolved.stage) and (unknown := unpriced_error(step, self.pipeline)) is not None:
-            yield unknown
-
-    def _no_sandbox(self, step: "LLMStep") -> Diagnostic | None:
-        """Return the error if a model program cannot be run on this machine."""
-        runner = self.conversations.setting.runner
-        return runner.missing() if runner is not None and step.command and step.provider == "command" else None
-
-    def _is_barred(self, step: "LLMStep") -> bool:
-        return self.conversations.offline and is_remote(step)
-
-    def _is_capped(self, stage: Stage | None = None) -> bool:
-        """Return whether cost is limited: for a stage, or for the run or any stage."""
-        if self.budget is not None or self.pipeline.stop.max_cost_usd is not None:
-            return True
-        if stage is not None:
-            return stage.stop.max_cost_usd is not None
-        return any(
-            one.stop.max_cost_usd is not None if isinstance(one, Stage) else _caps(one) for one in self.pipeline.stages
-        )
-
-
-def llm_steps(plan: Plan) -> "Iterator[LLMStep]":
-    """Yield the llm steps that a plan can call, with fallbacks; of a foreach without items yet, those of its body."""
-    for node in plan.nodes.values():
-        yield from (*_steps_of(node), *_fallbacks_of(node))
-
-
-def _steps_of(node: Stage | ForeachStage) -> "Sequence[LLMStep]":
-    if isinstance(node, Stage) and not is_llm(node.step):
-        return ()
-    from orch23.language.llm_steps import llm_steps_of  # noqa: PLC0415 - an edit without a model does not need it
-
-    return llm_steps_of(node)
-
-
-def _fallbacks_of(node: Stage | ForeachStage) -> "Sequence[LLMStep]":
-    if isinstance(node, Stage) and not is_llm(node.step):
-        return ()
-    from orch23.language.llm_steps import fallbacks_of  # noqa: PLC0415 - as above
-
-    return fallbacks_of(node)
-
-
-_grant_fields = attrgetter("provider", "base_url", "command", "read", "pass_env", "network")
-"""The fields of an llm step that decide which grant it needs."""
-
-
-def _caps(node: ForeachStage) -> bool:
-    stop = node.body.get("stop_conditions")
-    return isinstance(stop, Mapping) and stop.get("max_cost_usd") is not None
-
-
-def _grouped(
+def grouped_errors(
     pipeline: Pipeline,
     found: Iterable[tuple[str, Diagnostic]],
     place: Callable[[str, Diagnostic], Location | None],
@@ -388,3 +127,66 @@ def _grouped(
         own = {name: pipeline.locate("stages", name) if there == at else there for name, there in places.items()}
         related = tuple(Related(also.format(name), own[name]) for name in others)
         yield replace(one, location=at, subject=first, related=related)
+
+
+def foreseen_failures(seen: Preview) -> Mapping[str, tuple[Diagnostic, ...]]:
+    """Return the errors of the stages that will certainly fail: unmet conditions, outputs that cannot be written."""
+    base = _root_of(seen.state)
+    return {name: errors for name in seen.decisions if (errors := tuple(_errors_of(seen, name, base)))}
+
+
+def certain_failures(state: ProjectState, look: Callable[[], Preview]) -> Mapping[str, StageOutcome]:
+    """Return the ends of these stages if models are called. `look` is called if some path suggests that there are any.
+
+    It returns the preview of the build.
+    """
+    nodes, base = state.plan.nodes.values(), _root_of(state)
+    if not any(node.kind == "llm" for node in nodes):
+        return {}
+    needs = (one for node in nodes if isinstance(node, Stage) for one in node.requires)
+    is_unmet = any(os.path.lexists(base / one.path) == (one.kind == "file_absent") for one in needs)
+    if not (is_unmet or any(True for node in nodes for _ in place_errors(state, node, base))):
+        return {}
+    seen = look()
+    decided = {name: one.resolved.key for name, one in seen.decided_stages.items()}
+    ends = {name: stopped_by(decided.get(name, ""), *errors) for name, errors in foreseen_failures(seen).items()}
+    return {name: replace(end, kind="preflight") for name, end in ends.items()}
+
+
+def _root_of(state: ProjectState) -> Path:
+    return Path(os.path.realpath(state.store.root))
+
+
+def place_errors(state: ProjectState, node: Node, base: Path | None = None) -> Iterator[Diagnostic]:
+    """Yield an error for each output of a node that cannot be written. A former output may be in the way of it.
+
+    `base` is the real path of the root, if it is known.
+    """
+    base, former = base or _root_of(state), state.former.get(node.name)
+    for output in map(normalize_pattern, node.outputs if isinstance(node, Stage) else node.writes):
+        place = base / (static_prefix(output) if is_glob(output) else output)
+        there = next(filter(os.path.lexists, (place, *place.parents)))
+        path, is_file = os.path.relpath(there, base), there == place and not is_glob(output)
+        fault = 0 if os.access(there.parent if is_file else there, os.W_OK | os.X_OK) else errno.EACCES
+        if os.path.realpath(there) != str(there):
+            yield from unsafe_path_error(path).diagnostics
+            continue
+        if not (there.is_file() if is_file else there.is_dir()):
+            own = former.outputs if former is not None else ()
+            fault = 0 if any(PurePosixPath(one).is_relative_to(path) for one in own) else errno.EEXIST
+        if fault:
+            hint = "move away what is there, or give this user permission, or name another path"
+            yield Diagnostic("E650", f"{os.strerror(fault)}: {path}", hint=f"no model was called; {hint}")
+
+
+def _errors_of(seen: Preview, name: str, base: Path) -> Iterator[Diagnostic]:
+    decision, node = seen.decisions[name], seen.plan.nodes[name]
+    found = list[tuple[Diagnostic, str]]()
+    if isinstance(decision, Run | Maybe | Expand):
+        found += ((error, "outputs") for error in place_errors(seen.state, node, base))
+    if isinstance(decision, Run) and isinstance(node, Stage) and node.requires:
+        made = PatternSet(path for up in seen.unsettled(name) for path in writes_of(seen.plan.nodes[up]))
+        unmet = (one for one in unmet_conditions(seen.decided_stages[name].resolved) if not made.may_overlap(one.path))
+        found += ((unmet_error(one, StageTree(seen.state, name)), "requires") for one in unmet)
+    for error, key in found:
+        yield replace(error, location=seen.plan.pipeline.place_in(node, key), subject=name)

@@ -25,7 +25,7 @@ from orch23.decide.decisions import DecidedStage
 from orch23.decide.open_pipeline import OpenPipeline
 from orch23.decide.plan_walk import HeldBack, ItemsAdded, Kept, NextStep, NotExpanded, PassedOver, PlanWalk, Undecided
 from orch23.decide.stage_view import files_at_stake
-from orch23.engine.foreseen_failures import place_errors
+from orch23.engine.preflight import place_errors
 from orch23.engine.promotions import Promotions
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import (

@@ -12,9 +12,9 @@ from orch23.language.stages import NO_STAGES, render_foreach
 from orch23.model.diagnostic import Diagnostic, Location
 from orch23.model.digest import Json
 from orch23.model.fields import describe_value
-from orch23.model.parsing import json_at
+from orch23.model.parsing import YamlReader, json_at
 from orch23.model.pipeline import Foreach, ForeachStage, SkippedStage, Stage
-from orch23.resolve.slices import SliceError, YamlReader, load_data, resolve_pointer
+from orch23.resolve.slices import SliceError, load_data, resolve_pointer
 
 # A key is part of the name of a stage, which is also the name of a folder in `logs/`.
 _KEY = re.compile(r"[A-Za-z0-9._-]{1,64}")

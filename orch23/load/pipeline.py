@@ -26,7 +26,6 @@ from orch23.language.reading import (
     read_document,
 )
 from orch23.language.stage_fields import read_pools
-from orch23.load.loaded import InvalidPipelineError, LoadedPipeline, ParsedPipeline
 from orch23.load.overrides import NO_MODEL_OVERRIDE, ModelOverride, ModelOverrides, read_variables
 from orch23.load.stage_bodies import LoadContext, read_stage
 from orch23.load.stored_pipelines import stages_and_skipped, stored_pipelines
@@ -49,7 +48,7 @@ from orch23.model.fields import Problem, Problems
 from orch23.model.language import DISTRIBUTION_PATTERN, keys_of, read_fields
 from orch23.model.parsing import as_mapping, strings_in
 from orch23.model.pipeline import ForeachStage, Pipeline, SkippedStage, Stage
-from orch23.model.plan import CompileCache
+from orch23.model.plan import CompileCache, InvalidPipelineError, LoadedPipeline, ParsedPipeline
 from orch23.model.plugins import missing_plugins
 from orch23.steps.registry import OF_FEATURES, kinds_of, missing_kind
 from orch23.store.safe_files import open_file, read_and_close

@@ -6,13 +6,12 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from orch23.load.loaded import ParsedPipeline
 from orch23.load.overrides import ModelOverride
 from orch23.load.stage_texts import StageTexts, are_valid_alone, edit_between, shift_locations
 from orch23.load.yaml_text import LazyLocations
 from orch23.model.diagnostic import Location
 from orch23.model.pipeline import ForeachStage, Pipeline, SkippedStage, Stage
-from orch23.model.plan import CompileCache
+from orch23.model.plan import CompileCache, ParsedPipeline
 from orch23.steps.registry import decode_step
 
 _NO_STAGES = ParsedPipeline(Pipeline(name="", file="", stages=()))

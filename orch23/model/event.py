@@ -18,13 +18,14 @@ from orch23.model.event_data import (
     EventReason,
     FailureName,
     LikelyCause,
+    RecordingMode,
     RequestTotals,
     RunLimits,
     RunStatus,
     SentFile,
     StageStatus,
+    StopReason,
 )
-from orch23.model.llm import RecordingMode, StopReason
 from orch23.model.parsing import JsonObject, NaturalNumber, from_struct, to_struct
 
 EVENT_VERSION = 1

@@ -13,6 +13,9 @@ from orch23.model.pipeline import FailureKind
 EventLevel: TypeAlias = Literal["debug", "info", "warning", "error"]
 RunStatus: TypeAlias = Literal["ok", "failed", "interrupted", "limit", "decision", "waiting"]
 DecisionName: TypeAlias = Literal["fresh", "run", "restore", "verify", "edited"]
+RecordingMode: TypeAlias = Literal["cached", "record", "replay"]
+"""Which recorded responses are used: all, only those of this run, or (`replay`) nothing else."""
+StopReason: TypeAlias = Literal["end", "max_tokens", "stop_sequence", "refusal", "unknown"]
 FailureName: TypeAlias = Literal[FailureKind, ""]
 """The kind of a failure; empty if nothing failed."""
 CostText: TypeAlias = str | None

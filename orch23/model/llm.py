@@ -9,16 +9,13 @@ from msgspec.structs import replace
 
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json, digest_json
+from orch23.model.event import LlmResponse
+from orch23.model.event_data import StopReason
 from orch23.model.parsing import NaturalNumber
 
 if TYPE_CHECKING:
     from orch23.model.media import Media
 
-
-RecordingMode: TypeAlias = Literal["cached", "record", "replay"]
-"""Which recorded responses are used: all, only those of this run, or (`replay`) nothing else."""
-
-StopReason: TypeAlias = Literal["end", "max_tokens", "stop_sequence", "refusal", "unknown"]
 
 Pace: TypeAlias = Literal["standard", "flex", "batch"]
 """How soon a response is needed. The vendor charges less for slower ones."""
@@ -180,6 +177,10 @@ class OnTruncated(Struct, frozen=True, omit_defaults=True):
     factor: int = 2
 
 
+SCRIPTED_PROVENANCE = "scripted: written by hand, no model was asked"
+"""The origin of a scripted response, in its record."""
+
+
 class Usage(Struct, frozen=True):
     """Tokens that a provider counted. `input_tokens` includes those of the prompt cache.
 
@@ -230,6 +231,30 @@ class Response(Struct, frozen=True, kw_only=True):
     uncached_cost: str | None = None
     prices: str = ""
     pace: Pace | None = None
+
+    @property
+    def is_scripted(self) -> bool:
+        """Return whether the user wrote the response, and no model was called."""
+        return self.provenance == SCRIPTED_PROVENANCE
+
+
+def response_data(fingerprint: str, response: Response) -> LlmResponse:
+    """Return the event of a response, without the attempt that uses it."""
+    return LlmResponse(
+        fingerprint=fingerprint,
+        replayed=response.replayed,
+        input_tokens=response.usage.input_tokens,
+        output_tokens=response.usage.output_tokens,
+        cache_read_tokens=response.usage.cache_read_tokens,
+        cache_write_tokens=response.usage.cache_write_tokens,
+        cost=response.cost,
+        uncached_cost=response.uncached_cost,
+        prices=response.prices,
+        requests=response.requests,
+        model=response.model,
+        stop=response.stop,
+        provenance=response.provenance,
+    )
 
 
 class Provider(Protocol):

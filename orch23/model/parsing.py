@@ -5,7 +5,7 @@ position of the error.
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
@@ -26,6 +26,8 @@ MAX_JSON_DEPTH = 64
 JsonErrorKind: TypeAlias = Literal[
     "size", "bom", "empty", "syntax", "depth", "duplicate", "number", "trailing", "surrogate"
 ]
+YamlReader: TypeAlias = Callable[[str], Json]
+"""Text of a YAML file to its value; raises ValueError with the reason."""
 
 _SPACE = lazy_pattern(r"[ \t\n\r]*")
 _NUMBER = lazy_pattern(r"-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?")

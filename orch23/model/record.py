@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from msgspec import Struct, field
 
+from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry, Json, digest_json
 
 if TYPE_CHECKING:
@@ -34,6 +35,18 @@ class Facts(Struct, frozen=True, kw_only=True):
     verify_plugins: Mapping[str, str] = field(default_factory=dict)
     checks: Mapping[str, int | str] = field(default_factory=dict)
     accepts: "frozenset[MediaKind]" = frozenset()
+
+
+class KeyTexts(Struct, frozen=True):
+    """The aspects and errors of a stage's prompt or template; `rendered` is the text of a template.
+
+    `digest` covers everything that a prompt is rendered from, without the contents of the inputs and the item.
+    """
+
+    aspects: dict[str, Json] = {}
+    broken: tuple[Diagnostic, ...] = ()
+    rendered: bytes | None = None
+    digest: str = ""
 
 
 ACTION_FORMAT = 1

@@ -173,6 +173,11 @@ def format_money(amount: Decimal, rounding: str = ROUND_HALF_UP) -> str:
     return f"${whole}.{digits.rstrip('0'):0<2}"
 
 
+def decimal_text(amount: Decimal) -> str:
+    """Return an amount exactly, as a decimal string without an exponent and trailing zeros."""
+    return format(amount.normalize(), "f") if amount else "0"
+
+
 def parse_amount(amount: str | None) -> Decimal | None:
     """Return an amount of US dollars as a number; None if it is unknown, not a number, or not finite."""
     try:

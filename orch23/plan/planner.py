@@ -205,4 +205,9 @@ def closure(start: set[str], *edges: Mapping[str, Collection[str]]) -> set[str]:
 def depends_on_model(plan: Plan, name: str) -> bool:
     """Return whether a stage or one of its upstream stages calls a model."""
     nodes = (plan.nodes[one] for one in closure({name}, plan.upstream) if one in plan.nodes)
-    return any("llm" in node.body if isinstance(node, ForeachStage) else node.step.asks_model for node in nodes)
+    return any(map(calls_model, nodes))
+
+
+def calls_model(node: Stage | ForeachStage) -> bool:
+    """Return whether a stage calls a model, or the items of a foreach do."""
+    return "llm" in node.body if isinstance(node, ForeachStage) else node.step.asks_model

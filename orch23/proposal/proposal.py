@@ -11,7 +11,8 @@ from msgspec.structs import replace
 
 from orch23.model.diagnostic import Diagnostic, errors
 from orch23.model.digest import Json
-from orch23.model.llm import ExchangeOutcome, Judgement, Proposal, ProposedWrite, RefusedResponse, StopReason
+from orch23.model.event_data import StopReason
+from orch23.model.llm import ExchangeOutcome, Judgement, Proposal, ProposedWrite, RefusedResponse
 from orch23.model.paths import match_any, unsafe_reason
 from orch23.model.pipeline import FailureKind
 from orch23.proposal import proposal_codes as codes

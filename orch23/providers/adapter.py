@@ -33,9 +33,6 @@ class ScriptedCase(Struct, frozen=True, forbid_unknown_fields=True):
     requests: tuple[str, ...] = ()
 
 
-# The origin of a scripted response, in its record.
-SCRIPTED_PROVENANCE = "scripted: written by hand, no model was asked"
-
 # Stage or `stage@item` -> its cases. The first that matches a request counts.
 ScriptedResponses: TypeAlias = Mapping[str, Sequence[ScriptedCase]]
 

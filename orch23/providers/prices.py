@@ -44,6 +44,11 @@ class Tariff(Struct, frozen=True, kw_only=True):
     cache_write_1h: Rate | None = None
     source: str
 
+    @property
+    def is_free(self) -> bool:
+        """Return whether nothing is charged, also for a response without a count of tokens."""
+        return self is FREE_TARIFF
+
     def cost(self, usage: Usage) -> Decimal:
         """Return the price of a request in US dollars: cached input at its own rates, other input at that of input.
 
@@ -177,11 +182,6 @@ def unpriced_error(step: "LLMStep", pipeline: Pipeline) -> Diagnostic | None:
     prices = Prices(pipeline.prices, pipeline.plugins)
     is_known = prices.tariff_of(step.provider, step.model, step.pace) is not None
     return None if is_known else prices.unknown_error(step.provider, step.model)
-
-
-def decimal_text(amount: Decimal) -> str:
-    """Return an amount exactly, as a decimal string without an exponent and trailing zeros."""
-    return format(amount.normalize(), "f") if amount else "0"
 
 
 def _stated(price: Price, hour_factor: Decimal, pace: Pace) -> Tariff:

@@ -11,7 +11,8 @@ from msgspec.structs import replace
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
 from orch23.model.errors import ProviderError
-from orch23.model.llm import Exchange, ExchangeOutcome, Provider, RecordingMode, Request, Response
+from orch23.model.event_data import RecordingMode
+from orch23.model.llm import Exchange, ExchangeOutcome, Provider, Request, Response
 from orch23.text.request_difference import describe_difference
 
 

@@ -3,11 +3,11 @@
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
+from orch23.model import features
 from orch23.model.diagnostic import Diagnostic, fix_of_hint, question
 from orch23.model.digest import Json
 from orch23.model.errors import ConfigurationError, ConsentError, InvalidInputError
@@ -29,18 +29,12 @@ _OWN = {
 }
 
 
-def _features() -> ModuleType:
-    from orch23.model import features  # noqa: PLC0415 - an edit without a model call does not need it
-
-    return features
-
-
 def _names() -> Iterator[str]:
-    yield from (*_OWN, *_features().PROVIDERS)
+    yield from (*_OWN, *features.PROVIDERS)
 
 
 def _load(name: str) -> type[Adapter]:
-    place = f"providers.{_OWN[name]}" if name in _OWN else f"features.{_features().PROVIDERS[name]}"
+    place = f"providers.{_OWN[name]}" if name in _OWN else f"features.{features.PROVIDERS[name]}"
     found: type[Adapter] = load_object(f"orch23.{place}")
     return found
 
@@ -78,8 +72,8 @@ def adapter_named(provider: str, plugins: tuple[str, ...]) -> type[Adapter] | No
 
 @cache
 def _is_missing(provider: str) -> bool:
-    place = _features().PROVIDERS.get(provider)
-    return place is not None and not _features().is_installed(place)
+    place = features.PROVIDERS.get(provider)
+    return place is not None and not features.is_installed(place)
 
 
 def adapter_of(step: "LLMStep") -> Adapter | None:
@@ -198,10 +192,10 @@ def _batch_errors(step: "LLMStep", adapter: Adapter) -> tuple[Diagnostic, ...]:
         message = f"the provider `{step.provider}` does not have `pace: batch`"
         having = ", ".join(name for name in _installed() if ADAPTERS[name].batches is not None)
         return (unsupported_error("pace", message, f"remove it; these have it: {having}"),)
-    place = _features().BATCHES["run"]
-    if _features().is_installed(place):
+    place = features.BATCHES["run"]
+    if features.is_installed(place):
         return ()
-    return (replace(_features().missing_feature(place, "`pace: batch` needs"), subject="pace"),)
+    return (replace(features.missing_feature(place, "`pace: batch` needs"), subject="pace"),)
 
 
 def batches_of(setting: ProviderContext, step: "LLMStep") -> "Batches":
@@ -281,8 +275,7 @@ def _installed() -> list[str]:
 
 def _unknown(name: str, plugins: tuple[str, ...]) -> Diagnostic:
     if _is_missing(name):
-        missing: Diagnostic = _features().missing_feature(_features().PROVIDERS[name])
-        return missing
+        return features.missing_feature(features.PROVIDERS[name])
     known, word = sorted((*_installed(), *_of_plugins(plugins))), name.lower()
     hint, every = nearest_hint(name, known), f"use one of: {', '.join(known)}"
     if word in _SERVERS:

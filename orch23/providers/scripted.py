@@ -8,9 +8,8 @@ from msgspec import Struct
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json, digest_bytes, digest_json
 from orch23.model.errors import ProviderError
-from orch23.model.llm import Request, Response
+from orch23.model.llm import SCRIPTED_PROVENANCE, Request, Response
 from orch23.providers.adapter import (
-    SCRIPTED_PROVENANCE,
     Adapter,
     CallContext,
     ProviderContext,

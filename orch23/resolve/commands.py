@@ -12,7 +12,6 @@ from orch23.model.action import PYTHON
 from orch23.model.diagnostic import Diagnostic, quoted_names
 from orch23.model.digest import Json
 from orch23.model.event import CommandRan
-from orch23.model.fields import Problems, describe_value
 from orch23.model.parsing import parse_json
 from orch23.model.paths import is_glob, match_any
 from orch23.model.patterns import lazy_pattern
@@ -20,6 +19,7 @@ from orch23.model.pipeline import CommandsStep, SliceInput, Stage
 from orch23.model.text import shell_signs, shorten_command
 
 if TYPE_CHECKING:
+    from orch23.model.fields import Problems
     from orch23.steps.llm.spec import LLMStep
     from orch23.steps.pytest.spec import PytestStep
     from orch23.steps.shell.spec import ShellStep
@@ -171,8 +171,10 @@ def _pytest(words: Sequence[str]) -> "PytestStep | str":
     return PytestStep(args=tuple(args), paths=tuple(paths))
 
 
-def read_commands(allow: tuple[str, ...], source: str | tuple[str, ...], at: Problems) -> CommandsStep | None:
+def read_commands(allow: tuple[str, ...], source: str | tuple[str, ...], at: "Problems") -> CommandsStep | None:
     """Return a `commands` step: the source of its commands, and the programs that they may run."""
+    from orch23.model.fields import describe_value  # noqa: PLC0415 - only for such a step
+
     for number, name in enumerate(allow):
         if not _NAME.fullmatch(name) or name in _SHELLS:
             why = "runs other commands" if name in _SHELLS else "is not the plain name of a program"
@@ -192,6 +194,8 @@ def read_commands(allow: tuple[str, ...], source: str | tuple[str, ...], at: Pro
 
 def _faults(given: Json, allow: Sequence[str]) -> list[tuple[str, str]]:
     """Return why commands of a list are refused, each with its path below the list."""
+    from orch23.model.fields import describe_value  # noqa: PLC0415 - as above
+
     if isinstance(given, str) or not isinstance(given, Sequence):
         return [("", f"the commands are {describe_value(given)}; they must be a list")]
     if len(given) > MAX_COMMANDS:

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, TypeVar
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json, digest_bytes, digest_json
 from orch23.model.media import accepting, media_of
+from orch23.model.parsing import YamlReader
 from orch23.model.pipeline import Stage
-from orch23.resolve.prompt_inputs import AuthorTexts, KeyTexts, PromptInput, PromptInputs
-from orch23.resolve.slices import YamlReader
+from orch23.model.record import KeyTexts
+from orch23.resolve.prompt_inputs import AuthorTexts, PromptInput, PromptInputs
 from orch23.steps.registry import is_llm
 
 if TYPE_CHECKING:

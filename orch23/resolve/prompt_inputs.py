@@ -143,15 +143,3 @@ class AttemptContext(Struct, frozen=True, kw_only=True):
             constraints=(),
             diagnostics=self.feedback.diagnostic_codes(),
         )
-
-
-class KeyTexts(Struct, frozen=True):
-    """The aspects and errors of a stage's prompt or template; `rendered` is the text of a template.
-
-    `digest` covers everything that a prompt is rendered from, without the contents of the inputs and the item.
-    """
-
-    aspects: dict[str, Json] = {}
-    broken: tuple[Diagnostic, ...] = ()
-    rendered: bytes | None = None
-    digest: str = ""

@@ -4,16 +4,17 @@ Pure: files are read through `VisibleFiles`, facts about the machine come as val
 """
 
 import json
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from functools import partial
 from itertools import chain
-from typing import Protocol, TypeAlias, assert_never
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, assert_never
 
 from msgspec import Struct, field
 
 from orch23.model.diagnostic import Diagnostic, fix_of_hint
 from orch23.model.digest import FileEntry, Json, digest_bytes
 from orch23.model.file_policy import secret_file_reason
+from orch23.model.parsing import YamlReader
 from orch23.model.paths import match_any
 from orch23.model.pipeline import (
     CheckStep,
@@ -28,12 +29,14 @@ from orch23.model.pipeline import (
     SliceInput,
     Stage,
 )
-from orch23.model.record import ACTION_FORMAT, PROGRAM_ASPECT, Facts, Manifest, core_of, identity_of, key_of
+from orch23.model.record import ACTION_FORMAT, PROGRAM_ASPECT, Facts, KeyTexts, Manifest, core_of, identity_of, key_of
 from orch23.model.step import ProcessStep, VerifyStep
 from orch23.resolve.commands import command_steps, missing_programs, resolve_commands
-from orch23.resolve.prompt_inputs import AuthorTexts, KeyTexts, PromptInput, ReadText
-from orch23.resolve.slices import Slice, SliceError, YamlReader, compose_slices, take_slice
 from orch23.steps.registry import is_llm
+
+if TYPE_CHECKING:
+    from orch23.resolve.prompt_inputs import AuthorTexts, PromptInput
+    from orch23.resolve.slices import Slice
 
 
 class VisibleFiles(Protocol):
@@ -66,7 +69,7 @@ class VisibleFiles(Protocol):
 
 
 _LISTINGS = ".orch23/listings/"
-_Slices: TypeAlias = Mapping[str, Sequence[Slice]]
+_Slices: TypeAlias = "Mapping[str, Sequence[Slice]]"
 
 
 class ResolvedStage(Struct, frozen=True, kw_only=True):
@@ -91,7 +94,7 @@ class ResolvedStage(Struct, frozen=True, kw_only=True):
     files: Mapping[str, FileEntry]
     base: Mapping[str, FileEntry]
     verify_files: Mapping[str, FileEntry]
-    given: tuple[PromptInput, ...]
+    given: "tuple[PromptInput, ...]"
     rendered: bytes | None = None
     broken: tuple[Diagnostic, ...] = ()
     listings: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -108,7 +111,7 @@ def resolve_stage(
     stage: Stage,
     tree: VisibleFiles,
     facts: Facts,
-    sources: AuthorTexts,
+    sources: "AuthorTexts",
     *,
     variables: Mapping[str, Json],
     read_yaml: YamlReader,
@@ -264,8 +267,8 @@ class _Inputs(Struct):
     aspects: dict[str, Json] = field(default_factory=dict)
     files: dict[str, FileEntry] = field(default_factory=dict)
     unkeyed: dict[str, FileEntry] = field(default_factory=dict)
-    given: list[PromptInput] = field(default_factory=list)
-    slices: dict[str, list[Slice]] = field(default_factory=dict)
+    given: "list[PromptInput]" = field(default_factory=list)
+    slices: "dict[str, list[Slice]]" = field(default_factory=dict)
     listings: dict[str, tuple[str, ...]] = field(default_factory=dict)
     lists: list[tuple[str, ...]] = field(default_factory=list)
     broken: list[Diagnostic] = field(default_factory=list)
@@ -308,7 +311,7 @@ class _Inputs(Struct):
         if self.shows_files:
             read, read_bytes = _reader(self.tree, path, entry), partial(self.tree.read, path, entry)
             digest = entry.digest.sha256
-            self.given.append(PromptInput(path, "", digest, read, own=self.is_own, read_bytes=read_bytes))
+            self.given.append(_prompt_input(path, "", digest, read, own=self.is_own, read_bytes=read_bytes))
 
     def _add_glob(self, one: GlobInput) -> bool:
         found = self.tree.matching(one.pattern, one.exclude)
@@ -326,9 +329,11 @@ class _Inputs(Struct):
         self.lists.append(paths)
         text = "".join(f"{path}\n" for path in paths)
         digest = digest_bytes(text.encode()).sha256
-        self.given.append(PromptInput(one.pattern, "list", digest, lambda: text, own=self.is_own))
+        self.given.append(_prompt_input(one.pattern, "list", digest, lambda: text, own=self.is_own))
 
     def _add_slice(self, one: SliceInput, entry: FileEntry) -> None:
+        from orch23.resolve.slices import SliceError, take_slice  # noqa: PLC0415 - few stages have slices
+
         try:
             part = take_slice(_text(self.tree.read(one.path, entry)), one.path, one.selector, self.read_yaml)
         except SliceError as error:
@@ -338,7 +343,7 @@ class _Inputs(Struct):
         digest = digest_bytes(part.text.encode()).sha256
         self.aspects[f"{self.prefix}slice:{one.text}"] = digest
         self.slices.setdefault(one.path, []).append(part)
-        self.given.append(PromptInput(one.path, one.selector, digest, lambda: part.text, own=self.is_own))
+        self.given.append(_prompt_input(one.path, one.selector, digest, lambda: part.text, own=self.is_own))
 
 
 def _may_be_secret(path: str, entry: FileEntry) -> bool:
@@ -363,6 +368,10 @@ def _parts(slices: _Slices, whole: Container[str], *, prefix: str) -> tuple[dict
     given = {path: ones for path, ones in slices.items() if path not in whole}
     named = ((f"{prefix}keys:{path}#{one.selector}", one) for path, ones in given.items() for one in ones)
     keys: dict[str, Json] = {aspect: list(one.keys) for aspect, one in named if one.keys}
+    if not given:
+        return {}, keys
+    from orch23.resolve.slices import compose_slices  # noqa: PLC0415 - as above
+
     return {path: compose_slices(ones) for path, ones in given.items()}, keys
 
 
@@ -384,16 +393,22 @@ def _entries(files: Mapping[str, bytes]) -> dict[str, FileEntry]:
     return {path: FileEntry(digest_bytes(data)) for path, data in files.items()}
 
 
-def _given_base(base: Mapping[str, FileEntry], files: Container[str], tree: VisibleFiles) -> list[PromptInput]:
+def _given_base(base: Mapping[str, FileEntry], files: Container[str], tree: VisibleFiles) -> "list[PromptInput]":
     """Return the versions that a model starts from as inputs of its prompt, without those that are inputs anyway."""
     return [
-        PromptInput(path, "", entry.digest.sha256, _reader(tree, path, entry), base=True)
+        _prompt_input(path, "", entry.digest.sha256, _reader(tree, path, entry), base=True)
         for path, entry in base.items()
         if path not in files
     ]
 
 
-def _reader(tree: VisibleFiles, path: str, entry: FileEntry) -> ReadText:
+def _prompt_input(*values: Any, **more: Any) -> "PromptInput":
+    from orch23.resolve.prompt_inputs import PromptInput  # noqa: PLC0415 - few stages have a prompt or a template
+
+    return PromptInput(*values, **more)
+
+
+def _reader(tree: VisibleFiles, path: str, entry: FileEntry) -> Callable[[], str]:
     return lambda: _text(tree.read(path, entry))
 
 

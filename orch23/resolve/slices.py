@@ -1,19 +1,16 @@
 """Take slices of files, and compose files that contain nothing but slices."""
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NoReturn, TypeAlias
 
 from msgspec import Struct
 
 from orch23.model.diagnostic import did_you_mean
 from orch23.model.digest import Json, canonical_json
-from orch23.model.parsing import parse_json
+from orch23.model.parsing import YamlReader, parse_json
 from orch23.model.patterns import lazy_pattern
 from orch23.model.text import pointer_parts
-
-YamlReader = Callable[[str], Json]
-"""Text of a YAML file to its value; raises ValueError with the reason."""
 
 _HEADING = lazy_pattern(r"^(#{1,6})[ \t]+(.+?)[ \t]*#*[ \t]*$")
 _FENCE = lazy_pattern(r"^ {0,3}(```+|~~~+)")

@@ -1,31 +1,44 @@
 """Run an llm step: render the prompt, get a response from recordings or a model, validate it."""
 
 import contextlib
+from collections.abc import Callable
 from functools import partial
 
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import asdict, replace
 
-from orch23.attempt.attempt import AttemptInput, AttemptLoop, AttemptResult, StepRunner
+from orch23.attempt.attempt import AttemptInput, AttemptLoop, AttemptResult, Models, StepRunner
 from orch23.attempt.conversation import CallResult, RecordedConversation
 from orch23.attempt.failures import Failure, failure_of
 from orch23.attempt.process_runner import Files
-from orch23.attempt.run_events import LlmEvents
-from orch23.attempt.sent_data import TrackedText, author_files, guard_proposal, sent_files, track_reads
+from orch23.attempt.run_events import StageReporter
+from orch23.attempt.sent_data import (
+    TrackedText,
+    author_files,
+    guard_proposal,
+    sent_bytes,
+    sent_files,
+    sent_media,
+    track_reads,
+    utf8_size,
+)
+from orch23.attempt.stage_outcomes import StageUsage
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry, digest_bytes, digest_json, is_script
 from orch23.model.errors import MissingBytesError, ProviderError
-from orch23.model.event import FilesProposed
-from orch23.model.llm import ExchangeOutcome, Proposal, ProposedWrite, Request, Response
+from orch23.model.event import FilesProposed, LlmRequest
+from orch23.model.event_data import RecordingMode
+from orch23.model.llm import ExchangeOutcome, Proposal, ProposedWrite, Request, Response, response_data
 from orch23.model.media import may_be_media
 from orch23.model.paths import match_any
 from orch23.model.pipeline import SliceInput, WriteScope
+from orch23.model.text import LineSplitter
 from orch23.proposal.proposal import judge_response
 from orch23.proposal.proposal_codes import EMPTY, FORBIDDEN_DELETE, TOO_LARGE
 from orch23.proposal.proposal_files import MAX_FILE_BYTES, ProposalScope
 from orch23.providers.media import media_errors
 from orch23.providers.registry import media_limits_of
-from orch23.resolve.prompt_inputs import MAX_PREVIOUS_LENGTH, AttemptContext, Dialogue, PromptInput
+from orch23.resolve.prompt_inputs import MAX_PREVIOUS_LENGTH, AttemptContext, AuthorTexts, Dialogue, PromptInput
 from orch23.resolve.slices import SliceError, markdown_section
 from orch23.steps.llm.spec import LLMStep
 
@@ -38,13 +51,79 @@ class _Rejected(Struct, frozen=True):
     identity: str | None = None
 
 
+def _models(attempts: AttemptLoop) -> Models:
+    if attempts.models is None:
+        message = "BUG: an llm stage in a build that calls no model"
+        raise TypeError(message)
+    return attempts.models
+
+
+class LlmEvents(Struct, kw_only=True):
+    """Reports the conversation of one attempt. `usage` sums up all its responses, also truncated ones.
+
+    `files` are the author's files that a request is built from.
+    """
+
+    report: StageReporter
+    files: tuple[str, ...]
+    context: AttemptContext
+    mode: RecordingMode
+    sources: AuthorTexts
+    is_recorded: Callable[[Request], bool]
+    lines: LineSplitter
+    usage: StageUsage = field(default_factory=StageUsage)
+
+    def requested(self, request: Request) -> None:
+        """Keep and report a request, before it is sent."""
+        # Bytes of former responses: those that are turns, else the one that the prompt may show.
+        turns = [message.content for message in request.messages if message.role == "assistant"]
+        self._keep("prompt.txt", f"{request.system}\n\n{request.text}" if request.system else request.text)
+        data = LlmRequest(
+            fingerprint=request.fingerprint(),
+            model=request.model,
+            provider=request.provider,
+            endpoint=request.endpoint,
+            attempt=self.context.attempt,
+            recorded=self.is_recorded(request),
+            mode=self.mode,
+            files=(*sent_files(self.files, self.context, self.sources), *sent_media(request)),
+            bytes=sent_bytes(request),
+            previous_bytes=sum(map(utf8_size, turns or [self.context.previous or ""])),
+            brief_bytes=utf8_size(self.context.feedback.excerpt) if self.context.feedback else 0,
+        )
+        self.report.emit(data, f"calling {request.provider} {request.model}")
+
+    def received(self, text: str) -> None:
+        """Report a part of a response, if live output is enabled."""
+        self.lines.feed(text)
+        self.report.watch(self.lines.rest)
+
+    def responded(self, request: Request, response: Response) -> None:
+        """Keep and report a response."""
+        self.lines.flush()
+        self._keep("response.txt", response.text)
+        self.usage = self.usage.plus(response, is_fallback=request.fallback)
+        data = replace(
+            response_data(request.fingerprint(), response),
+            attempt=self.context.attempt,
+            mode=self.mode,
+            fallback=request.fallback,
+        )
+        text = "response from the transcripts" if response.replayed else "response received"
+        text += f" of the fallback {request.provider} {request.model}" if request.fallback else ""
+        self.report.emit(data, text)
+
+    def _keep(self, name: str, text: str) -> None:
+        self.report.keep(self.context.attempt, name, text)
+
+
 class _LLMRunner(StepRunner):
     def forbidden(self, attempts: AttemptLoop, step: LLMStep) -> tuple[Diagnostic, ...]:
         with contextlib.suppress(MissingBytesError):  # the stage reports it when it reads its inputs
             step = step.of_attempt(attempts.resolved.stage.retry, 1)
             context = _context(attempts, step, AttemptInput(attempt=1, start=attempts.resolved.base))
-            params = attempts.models.conversations.open(attempts.resolved, 1, set()).params
-            request, errors = attempts.models.requests.build(attempts.resolved, step, context, params)
+            params = _models(attempts).conversations.open(attempts.resolved, 1, set()).params
+            request, errors = _models(attempts).requests.build(attempts.resolved, step, context, params)
             return errors if request is not None else ()
         return ()
 
@@ -54,7 +133,7 @@ class _LLMRunner(StepRunner):
         declared, retry = step, attempts.resolved.stage.retry
         step = declared.of_attempt(retry, turn.attempt)
         context = _context(attempts, step, turn)
-        models = attempts.models
+        models = _models(attempts)
         conversation = models.conversations.open(attempts.resolved, turn.attempt, attempts.history.used)
         request, errors = models.requests.build(attempts.resolved, step, context, conversation.params)
         if request is None or errors:
@@ -127,7 +206,7 @@ def _with_fallbacks(
 ) -> RecordedConversation:
     from orch23.attempt.fallback import FallbackConversation  # noqa: PLC0415 - few stages have fallbacks
 
-    conversations, resolved = attempts.models.conversations, attempts.resolved
+    conversations, resolved = _models(attempts).conversations, attempts.resolved
     others = conversations.open_fallbacks(resolved, context.attempt, first.used)
     build = partial(_fallback_request, attempts, context)
     setting = conversations.fallback_setting(resolved)
@@ -139,7 +218,7 @@ def _fallback_request(attempts: AttemptLoop, context: AttemptContext, other: Rec
     step = other.call.step
     # This model may read a file as text that the provider's model has read as a picture.
     this = track_reads(replace(context, model=step.model))
-    request, errors = attempts.models.requests.build(attempts.resolved, step, this, other.params)
+    request, errors = _models(attempts).requests.build(attempts.resolved, step, this, other.params)
     if request is None or errors:
         return None
     return request if not _unreadable(this, request) or other.is_recorded(request) else None
@@ -163,7 +242,7 @@ def _dialogue(
         request=request,
         response=response if response and response.strip() else None,
         shown=inputs_shown(context),
-        files=sent_files(author_files(stage, context), context, attempts.models.requests.sources),
+        files=sent_files(author_files(stage, context), context, _models(attempts).requests.sources),
     )
 
 
@@ -186,7 +265,7 @@ def _judge(attempts: AttemptLoop, step: LLMStep, turn: AttemptInput, response: R
         slices=_shown_slices(attempts, step, start),
         kept=frozenset(attempts.shown.kept[0]),
     )
-    validate = (lambda value: attempts.models.validate(step.schema or "", value)) if step.schema else None
+    validate = (lambda value: _models(attempts).validate(step.schema or "", value)) if step.schema else None
     judged = judge_response(response.text, response.stop, scope, step=step, outputs=stage.outputs, validate=validate)
     if not isinstance(judged, Proposal):
         failure = failure_of(judged.kind, judged.diagnostics, retryable=judged.outcome != "refused")
@@ -219,7 +298,7 @@ def _complete(
         files=author_files(attempts.resolved.stage, context),
         context=context,
         mode=conversation.recorded.mode,
-        sources=attempts.models.requests.sources,
+        sources=_models(attempts).requests.sources,
         is_recorded=conversation.is_recorded,
         lines=attempts.report.response_lines(context.attempt),
         usage=attempts.history.usage,

@@ -67,7 +67,7 @@ def _texts(runner: ProcessRunner, files: Files) -> dict[str, str]:
 class _PytestRunner(ProcessStepRunner):
     def distrusted(self, step: PytestStep, runner: ProcessRunner, files: Files) -> tuple[Diagnostic, ...]:
         """Return an error for each config file that a model wrote, and each module that shadows a library."""
-        return runner.trust.refused(step, files)
+        return runner.trust().refused(step, files)
 
     def unfixable(self, step: PytestStep, runner: ProcessRunner, files: Files) -> tuple[Diagnostic, ...]:
         """Return an error for each test, and each conftest.py above one, with a syntax error that a stage keeps."""
@@ -106,7 +106,7 @@ class _PytestRunner(ProcessStepRunner):
                 expected,
                 printed,
                 lambda module: _may_be_made(step, runner, module),
-                lambda path: bool(runner.trust.makers_of(os.path.normpath(f"{runner.stage.cwd}/{path}"))),
+                lambda path: bool(runner.trust().makers_of(os.path.normpath(f"{runner.stage.cwd}/{path}"))),
             )
         if verdict.passed:
             return FinishedProcess(command, result, verdict)
@@ -138,7 +138,7 @@ def _fixed_files(runner: ProcessRunner, files: Files) -> dict[str, str]:
     """Return the texts of staged Python files that the stage (a check: any stage) cannot write, by path below `cwd`."""
     scope, asks_model = (*runner.stage.fence.write, *runner.stage.outputs), runner.stage.step.asks_model
     others = (path for path in files if path.endswith(".py") and not match_any(scope, path))
-    return _texts(runner, {path: files[path] for path in others if asks_model or not runner.trust.makers_of(path)})
+    return _texts(runner, {path: files[path] for path in others if asks_model or not runner.trust().makers_of(path)})
 
 
 def _collected(step: PytestStep, fixed: Mapping[str, str]) -> list[str]:
@@ -177,7 +177,7 @@ def _may_be_made(step: PytestStep, runner: ProcessRunner, module: str) -> bool:
     """Return whether a stage may write a module, in a folder from which the step imports modules."""
     top = module.partition(".")[0]
     names = {os.path.normpath(f"{runner.stage.cwd}/{one}/{top}") for one in (".", *step.pythonpath)}
-    return any(map(runner.trust.makers_of, (f"{name}{suffix}" for name in names for suffix in (".py", "/**"))))
+    return any(map(runner.trust().makers_of, (f"{name}{suffix}" for name in names for suffix in (".py", "/**"))))
 
 
 def _without_secrets(report: Digest | None, runner: ProcessRunner) -> bytes | None:

@@ -1,10 +1,13 @@
 """Store requests to models and their responses: in the store, and in transcripts to commit."""
 
+from __future__ import annotations
+
 import contextlib
 import re
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec import Struct
@@ -12,7 +15,6 @@ from msgspec import Struct
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Digest, Json, digest_bytes, digest_json
 from orch23.model.errors import CorruptStateError
-from orch23.model.llm import Exchange, Usage
 from orch23.model.parsing import JsonObject, from_struct, parse_stored, to_struct
 from orch23.model.paths import ORIGINALS_FOLDER
 from orch23.model.patterns import lazy_pattern
@@ -34,7 +36,9 @@ from orch23.store.safe_files import (
     try_unlink,
     write_atomic,
 )
-from orch23.text.request_difference import distance
+
+if TYPE_CHECKING:
+    from orch23.model.llm import Exchange, Usage
 
 TRANSCRIPT_VERSION = 3
 TEXTS_FOLDER = "texts"
@@ -154,6 +158,8 @@ class Exchanges:
         Raises:
             CorruptStateError: a committed transcript is damaged.
         """
+        from orch23.text.request_difference import distance  # noqa: PLC0415 - only for such a request
+
         named = [(path, committed, self._stage_of(path, committed)) for path, committed in self._paths(transcripts)]
         own = [(path, committed) for path, committed, name in named if name in (stage, None)]
         family = [(path, committed) for path, committed, name in named if name and family_of(name) == family_of(stage)]
@@ -364,6 +370,8 @@ def parse_exchange(data: bytes, read_text: Callable[[str], bytes | None] | None 
     Raises:
         ValueError: the bytes are not those that `exchange_text` returned.
     """
+    from orch23.model.llm import Exchange  # noqa: PLC0415 - an edit without a model call does not need it
+
     body = without_sum(parse_stored(data))
     version = body.get("orch23_exchange")
     if version != EXCHANGE_VERSION and (read_text is None or version != TRANSCRIPT_VERSION):

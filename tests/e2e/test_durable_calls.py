@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from orch23.attempt.run_events import LlmEvents
 from orch23.providers.command import CommandProvider
+from orch23.runners.llm import LlmEvents
 from orch23.store.run_logs import parse_journal
 from tests.e2e.pipelines import green, pipeline, prompt
 from tests.project import Project

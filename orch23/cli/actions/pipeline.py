@@ -16,12 +16,11 @@ from orch23.cli.parameters import PipelineArguments
 from orch23.cli.project_loading import Project, check_stages, noted_errors, open_for_reading
 from orch23.decide.dry_run import preview
 from orch23.decide.ownership import check_left_out
-from orch23.engine.foreseen_failures import foreseen_failures
-from orch23.load.loaded import InvalidPipelineError
+from orch23.engine.preflight import foreseen_failures
 from orch23.model.diagnostic import Diagnostic, quoted_names
 from orch23.model.errors import ExitCode, InvalidInputError, Orch23Error
 from orch23.model.pipeline import ForeachStage, Stage
-from orch23.model.plan import Plan
+from orch23.model.plan import InvalidPipelineError, Plan
 from orch23.plan.planner import list_producers
 from orch23.report.diagnostics import DiagnosticStyle, render_diagnostics, visible
 from orch23.report.values import pluralize

@@ -29,7 +29,7 @@ from orch23.decide.decisions import DecidedStage
 from orch23.decide.dependency_index import OutdatedIndexError
 from orch23.decide.dry_run import Preview, preview
 from orch23.decide.open_pipeline import OpeningOptions
-from orch23.engine.foreseen_failures import foreseen_failures
+from orch23.engine.preflight import foreseen_failures
 from orch23.model.diagnostic import Diagnostic, Location, Severity
 from orch23.model.errors import ExitCode, InvalidInputError, MissingBytesError, Orch23Error
 from orch23.model.event import BatchWaiting

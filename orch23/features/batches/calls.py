@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from orch23.attempt.run_events import response_data
 from orch23.features.batches.pending import (
     MOST_NAMES,
     PendingBatch,
@@ -32,7 +31,7 @@ from orch23.model.batches import Batches, BatchResult
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import AwaitsResponseError, ConfigurationError, ConsentError, ProviderError
 from orch23.model.event import BATCH_MARK, BatchSubmitted, CallSubmitted, Event, Warned, waiting_text
-from orch23.model.llm import Request
+from orch23.model.llm import Request, response_data
 from orch23.providers.adapter import ProviderContext
 from orch23.providers.faults import TransportError
 from orch23.providers.middleware import MeteredProvider, RedactingProvider

@@ -12,8 +12,7 @@ from orch23.features.cache.client import CacheClient
 from orch23.features.cache.reapi.entries import decode_result, encode_result, entry_digest
 from orch23.features.cache.signatures import Signatures, small_blobs
 from orch23.model.digest import Digest
-from orch23.model.llm import Exchange
-from orch23.providers.adapter import SCRIPTED_PROVENANCE
+from orch23.model.llm import SCRIPTED_PROVENANCE, Exchange
 from orch23.store.exchanges import exchange_text, parse_exchange
 from orch23.text.secrets import Secrets
 

@@ -40,8 +40,7 @@ from orch23.model.ports import ContentStore
 from orch23.model.record import Record, same_result
 from orch23.model.shared_cache import Tier
 from orch23.model.step import ProcessStep
-from orch23.model.text import join_first
-from orch23.providers.prices import decimal_text
+from orch23.model.text import decimal_text, join_first
 from orch23.report.shared_cache import shared_cache_text
 from orch23.resolve.resolution import ResolvedStage
 from orch23.text.secrets import Secrets

@@ -17,7 +17,7 @@ from queue import Empty, SimpleQueue
 from urllib.parse import SplitResult, unquote, urlsplit
 from urllib.request import proxy_bypass_environment  # type: ignore[attr-defined]
 
-from orch23.attempt.sent_data import NetworkAccess
+from orch23.attempt.safeguards import NetworkAccess
 from orch23.features.fetch.step.addresses import forbidden_address, is_address
 from orch23.features.fetch.step.spec import barred_offline
 from orch23.model.diagnostic import Diagnostic

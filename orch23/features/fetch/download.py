@@ -13,7 +13,7 @@ from typing import BinaryIO
 from urllib.parse import urljoin, urlsplit
 
 from orch23 import __version__
-from orch23.attempt.sent_data import NetworkAccess
+from orch23.attempt.safeguards import NetworkAccess
 from orch23.features.fetch.connections import (
     DownloadWatch,
     FetchError,

@@ -21,7 +21,8 @@ from orch23.features.local import local_model
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
 from orch23.model.errors import ConfigurationError, ProviderError
-from orch23.model.llm import Provider, Request, Response, StopReason, Usage, token_count
+from orch23.model.event_data import StopReason
+from orch23.model.llm import Provider, Request, Response, Usage, token_count
 from orch23.model.parsing import json_at, parse_json
 from orch23.providers.adapter import Adapter, CallContext, ProviderContext, nearest_hint, seed_of
 from orch23.providers.connections import CallSockets, OpenCalls

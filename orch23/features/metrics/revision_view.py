@@ -11,6 +11,7 @@ from orch23.decide.freshness import change_reasons
 from orch23.decide.list_expansion import expand_each, first_plan
 from orch23.model.digest import FileEntry, Json
 from orch23.model.errors import ConfigurationError, InvalidInputError, SafetyError
+from orch23.model.parsing import YamlReader
 from orch23.model.paths import match, match_any, may_overlap, normalize_pattern
 from orch23.model.pipeline import ForeachStage, Pipeline, SliceInput, Stage, family_of
 from orch23.model.plan import Plan
@@ -18,7 +19,6 @@ from orch23.model.record import Facts, LockFile, Manifest, Reason, same_result
 from orch23.plan.nodes import Node, declared_node, may_read, reads_of, writes_of
 from orch23.resolve.prompt_inputs import AuthorTexts
 from orch23.resolve.resolution import resolve_stage
-from orch23.resolve.slices import YamlReader
 
 ReadEntry: TypeAlias = Callable[[str, FileEntry], bytes | None]
 """Return the bytes of an entry from wherever they still are, or None."""

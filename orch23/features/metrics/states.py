@@ -16,8 +16,8 @@ from orch23.load.pipeline import parse_pipeline
 from orch23.load.yaml_errors import decode_text
 from orch23.model.digest import FileEntry, digest_bytes
 from orch23.model.errors import InvalidInputError, MissingBytesError, NotFoundError, SafetyError
+from orch23.model.parsing import YamlReader
 from orch23.model.pipeline import ForeachStage, Pipeline, Stage, family_of
-from orch23.resolve.slices import YamlReader
 from orch23.store.lock_file import lock_path
 from orch23.store.safe_files import read_and_close
 

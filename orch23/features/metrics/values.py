@@ -10,7 +10,7 @@ from typing import Literal, TypeAlias
 from msgspec import Struct
 
 from orch23.model.digest import Json
-from orch23.resolve.slices import YamlReader
+from orch23.model.parsing import YamlReader
 
 MAX_METRICS_BYTES = 1_048_576
 """The size above which a metrics file is not read."""

@@ -129,7 +129,7 @@ def _action_of(opened: OpenPipeline, resolved: ResolvedStage, record: Record) ->
         contents=contents,
         tree=StageTree(opened.state, stage.name),
         redact=str,
-        trust=TestTrust(opened.state, resolved, opened.state.plan),
+        trust=lambda: TestTrust(opened.state, resolved, opened.state.plan),
         report=Reporter(observer=Fanout(), artifacts=AttemptFiles(store.logs)).of_stage(stage.name),
     )
     if isinstance(stage.step, ProcessStep):

@@ -18,8 +18,9 @@ from orch23.features.vendors.server_replies import MAX_RESPONSE_CHARACTERS, join
 from orch23.features.vendors.vendor_adapters import ServerAdapter, VendorAdapter
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
+from orch23.model.event_data import StopReason
 from orch23.model.features import BATCHES, load_feature
-from orch23.model.llm import Message, Provider, Request, Response, StopReason, Usage, token_count
+from orch23.model.llm import Message, Provider, Request, Response, Usage, token_count
 from orch23.model.media import Media
 from orch23.model.server_url import recordable_model, url_fault
 from orch23.providers.adapter import CallContext, ProviderContext, library_errors, nearest_hint, unsupported_error

@@ -21,7 +21,8 @@ from orch23.features.vendors.openai_client import (
 )
 from orch23.features.vendors.server_replies import MAX_RESPONSE_CHARACTERS, join_text, text_at
 from orch23.model.digest import Json
-from orch23.model.llm import Pace, Request, Response, StopReason, Usage
+from orch23.model.event_data import StopReason
+from orch23.model.llm import Pace, Request, Response, Usage
 from orch23.model.media import Media
 from orch23.model.parsing import json_at
 from orch23.model.server_url import recordable_model

@@ -28,7 +28,8 @@ from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
 from orch23.model.errors import ProviderError
 from orch23.model.event import CallSubmitted, Event, Warned
-from orch23.model.llm import Request, Response, StopReason
+from orch23.model.event_data import StopReason
+from orch23.model.llm import Request, Response
 from orch23.model.media import Media
 from orch23.model.parsing import json_at
 from orch23.model.server_url import recordable_model

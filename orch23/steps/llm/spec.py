@@ -8,7 +8,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from orch23.model.digest import Json
-from orch23.model.llm import CachePolicy, OnTruncated, Pace, RecordingMode
+from orch23.model.event_data import RecordingMode
+from orch23.model.llm import CachePolicy, OnTruncated, Pace
 from orch23.model.pipeline import BriefLimits, ModelChoice, Retry
 from orch23.model.record import Facts
 from orch23.model.step import Step, check_one_file

@@ -267,6 +267,16 @@ def test_a_batch_is_collected_whatever_the_runs_in_between_and_the_limits(projec
         assert "at most" not in project.run("runs").out
 
 
+def test_a_batch_is_collected_by_a_build_without_any_stage_that_calls_a_model(project: Project) -> None:
+    with server() as vendor:
+        waits(project, vendor, "a")
+        vendor.end()
+        project.write({"pipeline.yaml": "version: 1\nname: story\nstages: {s: {shell: [touch, s], outputs: [s]}}\n"})
+        green(build(project))
+    assert len(project.events_of("call_settled")) == 1
+    assert not list((project.root / ".orch23/batches").glob("*.json"))
+
+
 def test_an_interrupted_wait_leaves_the_batch(project: Project) -> None:
     with server() as vendor:
         story(project, vendor.url)

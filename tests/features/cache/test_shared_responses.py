@@ -10,8 +10,7 @@ from orch23.features.cache.reapi.entries import decode_result, encode_result, en
 from orch23.features.cache.responses import RESPONSE_KIND, VERSION, CacheResponses
 from orch23.features.cache.signatures import SIGNATURE, Signatures
 from orch23.features.cache.signing.keys import KeyPair
-from orch23.model.llm import Exchange
-from orch23.providers.adapter import SCRIPTED_PROVENANCE
+from orch23.model.llm import SCRIPTED_PROVENANCE, Exchange
 from orch23.store.exchanges import exchange_text
 from orch23.text.secrets import Secrets
 from tests.doubles import MemoryCache

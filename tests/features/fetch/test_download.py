@@ -11,7 +11,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from orch23.attempt.sent_data import NetworkAccess
+from orch23.attempt.safeguards import NetworkAccess
 from orch23.features.fetch import connections
 from orch23.features.fetch.connections import FetchError
 from orch23.features.fetch.download import download

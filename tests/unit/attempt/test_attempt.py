@@ -16,7 +16,6 @@ from orch23.attempt.attempt import (
     AttemptLoop,
     AttemptResult,
     Models,
-    Safeguards,
     StageResult,
     StepRunner,
 )
@@ -24,7 +23,7 @@ from orch23.attempt.conversation import RequestBuilder
 from orch23.attempt.failures import Failure, command_failed, failure_of, fit_feedback
 from orch23.attempt.process_runner import Files
 from orch23.attempt.run_events import Reporter
-from orch23.attempt.sent_data import NetworkAccess
+from orch23.attempt.safeguards import NetworkAccess, Safeguards
 from orch23.attempt.verification import Verifier
 from orch23.model.action import Action
 from orch23.model.diagnostic import Diagnostic

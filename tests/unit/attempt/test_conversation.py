@@ -16,7 +16,8 @@ from orch23.attempt.conversation import (
 )
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ProviderError
-from orch23.model.llm import Exchange, Message, OnTruncated, RecordingMode, Request, Response, Usage
+from orch23.model.event_data import RecordingMode
+from orch23.model.llm import Exchange, Message, OnTruncated, Request, Response, Usage
 from orch23.model.pipeline import Foreach, ForeachStage, Pipeline, Stage
 from orch23.model.record import Facts
 from orch23.providers.adapter import CallContext, ProviderContext, ScriptedCase

@@ -56,7 +56,7 @@ class Rig:
         self.ledger = Ledger(
             limits=limits,
             limits_of=lambda name: (stages or {}).get(name, UNLIMITED),
-            prices=Prices({"m": DOLLAR_A_TOKEN} if priced else {}),
+            prices=lambda: Prices({"m": DOLLAR_A_TOKEN} if priced else {}),
             notice=notice or self.events.append,
             sync=sync,
             clock=self.clock,

@@ -78,7 +78,7 @@ class Bench:
             contents=self.contents,
             tree=cast("Any", self),
             redact=str,
-            trust=cast("Any", SimpleNamespace(refused=lambda *_: ())),
+            trust=lambda: cast("Any", SimpleNamespace(refused=lambda *_: ())),
             report=report,
         )
         verifier = Verifier(
@@ -87,7 +87,7 @@ class Bench:
             trial=self.trial,
             report=report,
             previous=self.previous,
-            checks=self.checks,
+            checks=lambda: self.checks,
         )
         return verifier.verify(result, result if tree is None else tree, attempt)
 

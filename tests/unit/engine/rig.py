@@ -7,11 +7,11 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
-from orch23.attempt.attempt import Models, Safeguards
+from orch23.attempt.attempt import Models
 from orch23.attempt.conversation import RecordedConversation, RequestBuilder
 from orch23.attempt.ledger import Ledger
 from orch23.attempt.run_events import Reporter
-from orch23.attempt.sent_data import NetworkAccess
+from orch23.attempt.safeguards import NetworkAccess, Safeguards
 from orch23.attempt.stage_outcomes import BuildResult
 from orch23.attempt.stage_work import Worker
 from orch23.decide.dry_run import DryRun
@@ -413,7 +413,7 @@ class Project:
             ledger=Ledger(
                 limits=self.pipeline.stop,
                 limits_of=lambda _name: StopConditions(),
-                prices=Prices({}),
+                prices=lambda: Prices({}),
                 notice=self.notice,
                 sync=lambda: None,
                 clock=self.clock.monotonic,

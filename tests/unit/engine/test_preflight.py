@@ -8,7 +8,7 @@ import pytest
 
 from orch23.attempt.conversation import Conversations, RequestBuilder
 from orch23.decide.dry_run import Preview, preview
-from orch23.engine.preflight import CallPreflight, llm_steps
+from orch23.engine.call_preflight import CallPreflight, llm_steps
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ConfigurationError, ConsentError, ExitCode, Orch23Error, ProviderError
 from orch23.model.llm import Exchange

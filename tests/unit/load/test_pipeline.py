@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from orch23.language.stages import render_foreach
-from orch23.load.loaded import InvalidPipelineError
 from orch23.load.pipeline import load_pipeline, parse_pipeline
 from orch23.model.diagnostic import Diagnostic, Severity
 from orch23.model.errors import ExitCode, InvalidInputError, NotFoundError
 from orch23.model.pipeline import ForeachStage, Price, Stage, StopConditions
+from orch23.model.plan import InvalidPipelineError
 from orch23.steps.llm.spec import LLMStep
 from orch23.steps.pytest.spec import PytestStep
 from orch23.steps.shell.spec import ShellStep

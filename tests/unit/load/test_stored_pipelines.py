@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orch23.load.loaded import InvalidPipelineError, LoadedPipeline
 from orch23.load.pipeline import load_pipeline, parse_pipeline
 from orch23.model.pipeline import Pipeline
+from orch23.model.plan import InvalidPipelineError, LoadedPipeline
 from tests.unit.load.test_stage_texts import TEXT, changed
 
 EDITS = (

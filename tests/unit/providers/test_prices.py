@@ -12,14 +12,8 @@ from msgspec.structs import replace
 
 from orch23.model.llm import CachePolicy, Message, Request, Usage
 from orch23.model.pipeline import Pipeline, Price
-from orch23.providers.prices import (
-    FREE_TARIFF,
-    Prices,
-    Tariff,
-    decimal_text,
-    unpriced_error,
-    worst_case,
-)
+from orch23.model.text import decimal_text
+from orch23.providers.prices import FREE_TARIFF, Prices, Tariff, unpriced_error, worst_case
 from orch23.steps.llm.spec import LLMStep
 from tests.doubles import adapter_with
 

@@ -6,10 +6,10 @@ import pytest
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from orch23.attempt.safeguards import guard_manifest
 from orch23.attempt.sent_data import (
     TrackedText,
     author_files,
-    guard_manifest,
     guard_proposal,
     guard_request,
     sent_bytes,

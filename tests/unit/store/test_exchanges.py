@@ -14,7 +14,8 @@ from msgspec.structs import replace
 
 from orch23.model.digest import digest_bytes
 from orch23.model.errors import CorruptStateError
-from orch23.model.llm import Exchange, ExchangeOutcome, Message, Request, StopReason, Usage
+from orch23.model.event_data import StopReason
+from orch23.model.llm import Exchange, ExchangeOutcome, Message, Request, Usage
 from orch23.model.paths import is_own_file
 from orch23.store.exchanges import Exchanges, exchange_text, parse_exchange
 
