@@ -12,7 +12,7 @@ TYPE_CHECKING = False  # `typing` and `collections.abc` take longer to load than
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-SNAPSHOT_FORMAT = b"orch23 snapshot 2\n"
+SNAPSHOT_FORMAT = b"orch23 snapshot 3\n"
 _MAX_CHANGED = 1000
 # Files per process: a smaller share takes less time to check than a fork. Threads would wait for each other (ADR 15).
 _SHARE = 2000
@@ -22,21 +22,29 @@ _MAX_BLOCKS = 256
 _COMPLETE = b"."  # after the last line of a result
 _LENGTH_BYTES = 8
 _SUM_BYTES = 16
-_PARTS = 10
-_FACTS = 1  # the index of the part
+_PARTS = 11
+_FACTS, _STATES = 1, 6  # indices of parts
 _BLOCK = 1 << 20
 _DIGEST_BYTES = 32
 _STATE_BYTES = _DIGEST_BYTES + 8 + 1  # sha256, size, executable
+_BLOCK_BYTES = 256 * _STATE_BYTES  # states with one checksum
 
 
 class FileState:
-    """The content of a file: the digest of its bytes, their number, and whether the owner may execute it."""
+    """The content of a file: the digest of its bytes, their number, and whether the owner may execute it.
+
+    The digest is zeros for a file that was not hashed: then the state is false.
+    """
 
     __slots__ = ("executable", "sha256", "size")
 
     def __init__(self, sha256: bytes, size: int, *, executable: bool) -> None:
         """Create it; the digest is 32 bytes."""
         self.sha256, self.size, self.executable = sha256, size, executable
+
+    def __bool__(self) -> bool:
+        """Return whether the file was hashed."""
+        return any(self.sha256)
 
     def to_bytes(self) -> bytes:
         """Return it in 41 bytes."""
@@ -66,11 +74,14 @@ class StatSnapshot:
 
     `facts` are the texts to repeat. `environ` maps variables to digests. `paths` are regular files, `ctimes` their
     change times in ns (0: too young to trust), `details` their states in bytes: zeros for a file that was not hashed.
-    `absent` are paths where no regular file may be. `folders` are the folders above, which may not be links; `inodes`
+    `sums` has the checksums of blocks of `details` that were not verified yet, since most are never needed. `absent` are paths where no regular file may be. `folders` are the folders above, which may not be links; `inodes`
     alternates their devices and inode numbers. `outside` maps further paths to their signatures.
     """
 
-    __slots__ = ("absent", "ctimes", "details", "environ", "facts", "folders", "inodes", "outside", "paths", "since_ns")
+    __slots__ = (
+        *("absent", "ctimes", "details", "environ", "facts", "folders", "inodes", "outside", "paths", "since_ns"),
+        "sums",
+    )
 
     def __init__(self, since_ns: int) -> None:
         """Create an empty snapshot. `since_ns` is the time now; a clock that went back makes a snapshot invalid."""
@@ -80,6 +91,7 @@ class StatSnapshot:
         self.paths: list[str] = []
         self.ctimes: list[int] = []
         self.details = bytearray()
+        self.sums: dict[int, bytes] = {}
         self.absent: list[str] = []
         self.folders: list[str] = []
         self.inodes: list[int] = []
@@ -212,27 +224,42 @@ class StatSnapshot:
         self.update_times(difference)
         decided = {*difference.changed, *written}
         absent = {*self.absent} - decided
-        self._drop(decided)
-        known = absent.union(self.paths)
+        places = dict(zip(self.paths, range(len(self.paths)), strict=True))
+        gone = {path: places.pop(path) for path in decided if path in places}
         for number, path in enumerate(newer.paths):
-            if path not in known:
-                self.paths.append(path)
-                self.ctimes.append(newer.ctimes[number])
-                self.details += newer.details[number * _STATE_BYTES : (number + 1) * _STATE_BYTES]
-        self.absent = sorted(absent | ({*newer.absent} - known))
+            if path not in places and path not in absent:
+                self._put(gone.pop(path, len(self.paths)), newer, number)
+        # The last file takes the place of one that is gone, so that the others stay where they are.
+        for number in sorted(gone.values(), reverse=True):
+            last = len(self.paths) - 1
+            self._put(number, self, last)
+            del self.paths[last], self.ctimes[last], self.details[last * _STATE_BYTES :]
+        self.absent = sorted(absent | ({*newer.absent} - places.keys()))
         inodes = {**newer._inodes(), **self._inodes()}  # noqa: SLF001 - of the same class
         self.folders = list(inodes)
         self.inodes = [number for pair in inodes.values() for number in pair]
         outside = {path: was for path, was in self.outside.items() if path not in decided}
-        self.outside = {**{path: was for path, was in newer.outside.items() if path not in known}, **outside}
+        new = {path: was for path, was in newer.outside.items() if path not in places and path not in absent}
+        self.outside = {**new, **outside}
 
-    def _drop(self, paths: "set[str]") -> None:
-        # The others are copied in slices: there can be many thousands.
-        gone = [number for number, path in enumerate(self.paths) if path in paths]
-        kept = [*zip([0, *(number + 1 for number in gone)], [*gone, len(self.paths)], strict=True)]
-        self.paths = [path for start, end in kept for path in self.paths[start:end]]
-        self.ctimes = [ctime for start, end in kept for ctime in self.ctimes[start:end]]
-        self.details = bytearray().join(self.details[start * _STATE_BYTES : end * _STATE_BYTES] for start, end in kept)
+    def _put(self, number: int, source: "StatSnapshot", place: int) -> None:
+        """Replace the file at an index by one of a snapshot, or add that at the end."""
+        self._state(number)
+        state = source._state(place)  # noqa: SLF001 - of the same class
+        self.paths[number : number + 1] = source.paths[place : place + 1]
+        self.ctimes[number : number + 1] = source.ctimes[place : place + 1]
+        self.details[number * _STATE_BYTES : (number + 1) * _STATE_BYTES] = state
+
+    def _state(self, number: int) -> bytearray:
+        """Return the bytes of a state. Those of a damaged block say that no file was hashed."""
+        start = number * _STATE_BYTES
+        block = start // _BLOCK_BYTES
+        known = self.sums.pop(block, None)
+        if known is not None:
+            states = self.details[block * _BLOCK_BYTES : (block + 1) * _BLOCK_BYTES]
+            if _sum_of(states) != known:
+                self.details[block * _BLOCK_BYTES : (block + 1) * _BLOCK_BYTES] = bytes(len(states))
+        return self.details[start : start + _STATE_BYTES]
 
     def _inodes(self) -> dict[str, tuple[int, int]]:
         return {folder: (self.inodes[2 * i], self.inodes[2 * i + 1]) for i, folder in enumerate(self.folders)}
@@ -269,28 +296,33 @@ class StatSnapshot:
 
     def file_state(self, number: int) -> FileState:
         """Return the recorded state of the file at an index of `paths`."""
-        data = self.details[number * _STATE_BYTES : (number + 1) * _STATE_BYTES]
+        data = self._state(number)
         size = int.from_bytes(data[_DIGEST_BYTES : _DIGEST_BYTES + 8], "big")
         return FileState(bytes(data[:_DIGEST_BYTES]), size, executable=bool(data[-1]))
 
     def to_bytes(self, key: bytes) -> bytes:
         """Return the bytes of the snapshot file, which `parse_snapshot` reads: a head with a MAC, then the parts.
 
-        The head has the length and the checksum of each part, so that one can be read without the others.
+        The head has the length and the checksum of each part, so that one can be read without the others. The states
+        of files have a checksum for each block instead, which is a part before them.
         """
+        states = memoryview(self.details)
+        blocks = [states[start : start + _BLOCK_BYTES] for start in range(0, len(states), _BLOCK_BYTES)]
         parts = (
             str(self.since_ns).encode(),
             _joined(text for pair in self.facts.items() for text in pair),
             _joined(text for pair in self.environ.items() for text in pair),
             _joined(self.paths),
             _packed(self.ctimes),
-            bytes(self.details),
+            b"".join(self.sums.get(number) or _sum_of(block) for number, block in enumerate(blocks)),
+            states,
             _joined(self.absent),
             _joined(self.folders),
             _packed(self.inodes, signed=False),
             _joined(text for pair in self.outside.items() for text in pair),
         )
-        head = b"".join(len(part).to_bytes(_LENGTH_BYTES, "big") + _sum_of(part) for part in parts)
+        sums = [_sum_of(b"" if number == _STATES else part) for number, part in enumerate(parts)]
+        head = b"".join(len(part).to_bytes(_LENGTH_BYTES, "big") + one for part, one in zip(parts, sums, strict=True))
         return b"".join((SNAPSHOT_FORMAT, _sum_of(head, key), head, *parts))
 
 
@@ -322,21 +354,26 @@ def _parts(data: bytes, key: bytes, wanted: "Iterable[int]") -> list[memoryview]
     body = memoryview(data)[start + _SUM_BYTES + len(head) :]  # not copied: new memory costs more than the read
     parts = {number: body[sum(lengths[:number]) : sum(lengths[: number + 1])] for number in wanted}
     sums = {number: head[number * size + _LENGTH_BYTES : (number + 1) * size] for number in parts}
-    return [*parts.values()] if all(_sum_of(part) == sums[number] for number, part in parts.items()) else []
+    intact = (_sum_of(b"" if number == _STATES else part) == sums[number] for number, part in parts.items())
+    return [*parts.values()] if all(intact) else []
 
 
-def _sum_of(data: "bytes | memoryview", key: bytes = b"") -> bytes:
+def _sum_of(data: "bytes | bytearray | memoryview", key: bytes = b"") -> bytes:
     return blake2b(data, digest_size=_SUM_BYTES, key=key).digest()
 
 
 def _parsed(parts: list[memoryview]) -> StatSnapshot:
-    since, facts, environ, paths, ctimes, details, absent, folders, inodes, outside = parts
+    since, facts, environ, paths, ctimes, sums, details, absent, folders, inodes, outside = parts
     snapshot = StatSnapshot(int(bytes(since)))
     snapshot.facts = _pairs(facts)
     snapshot.environ = _pairs(environ)
     snapshot.paths = _split(paths)
     snapshot.ctimes = ctimes.cast("q").tolist()
     snapshot.details = bytearray(details)
+    starts = range(0, len(sums), _SUM_BYTES)
+    snapshot.sums = {number: bytes(sums[start : start + _SUM_BYTES]) for number, start in enumerate(starts)}
+    if not len(details) == _STATE_BYTES * len(snapshot.paths) <= _BLOCK_BYTES * len(snapshot.sums):
+        raise ValueError
     snapshot.absent = _split(absent)
     snapshot.folders = _split(folders)
     snapshot.inodes = inodes.cast("Q").tolist()
