@@ -128,5 +128,5 @@ def _edited(index: DependencyIndex, text: str, read_stages: StageReader) -> Mapp
 def _digest(snapshot: StatSnapshot, path: str) -> Digest | None:
     if path not in snapshot.paths:
         return None
-    state = snapshot.file_state(snapshot.paths.index(path))
-    return Digest(state.sha256.hex(), state.size) if state else None
+    sha256, size_bytes, _ = snapshot.content(snapshot.paths.index(path))
+    return Digest(sha256, size_bytes) if sha256.strip("0") else None

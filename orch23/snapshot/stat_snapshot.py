@@ -5,6 +5,7 @@ import stat
 import sys
 import time
 from _blake2 import blake2b
+from _operator import attrgetter
 
 from orch23.snapshot.signatures import ENTRIES, is_racy, is_racy_signature, lstat_or_none, signature
 
@@ -19,6 +20,7 @@ _SHARE = 2000
 # Files that a process takes at once, and the maximum number of such blocks, whose numbers fit into one byte.
 _BLOCK_FILES = 500
 _MAX_BLOCKS = 256
+_CHANGE_TIME = attrgetter("st_ctime_ns")
 _COMPLETE = b"."  # after the last line of a result
 _LENGTH_BYTES = 8
 _SUM_BYTES = 16
@@ -28,27 +30,6 @@ _BLOCK = 1 << 20
 _DIGEST_BYTES = 32
 _STATE_BYTES = _DIGEST_BYTES + 8 + 1  # sha256, size, executable
 _BLOCK_BYTES = 256 * _STATE_BYTES  # states with one checksum
-
-
-class FileState:
-    """The content of a file: the digest of its bytes, their number, and whether the owner may execute it.
-
-    The digest is zeros for a file that was not hashed: then the state is false.
-    """
-
-    __slots__ = ("executable", "sha256", "size")
-
-    def __init__(self, sha256: bytes, size: int, *, executable: bool) -> None:
-        """Create it; the digest is 32 bytes."""
-        self.sha256, self.size, self.executable = sha256, size, executable
-
-    def __bool__(self) -> bool:
-        """Return whether the file was hashed."""
-        return any(self.sha256)
-
-    def to_bytes(self) -> bytes:
-        """Return it in 41 bytes."""
-        return self.sha256 + self.size.to_bytes(8, "big") + bytes([self.executable])
 
 
 class SnapshotDifference:
@@ -124,7 +105,7 @@ class StatSnapshot:
         """Hash the files with new change times, and add those with other bytes to `changed`."""
         touched: dict[int, int] = {}
         for number in numbers:
-            ctime = _unchanged_ctime(self.paths[number], self.file_state(number))
+            ctime = _unchanged_ctime(self.paths[number], *self.content(number))
             if ctime is not None:
                 touched[number] = ctime
             elif len(changed) < _MAX_CHANGED:
@@ -201,17 +182,14 @@ class StatSnapshot:
         return helper, reading
 
     def _touched_among(self, start: int, end: int) -> list[int]:
-        paths, ctimes = self.paths[start:end], self.ctimes[start:end]
-        try:
-            times = zip(map(os.lstat, paths), ctimes, strict=True)
-            return [number for number, (found, then) in enumerate(times, start) if found.st_ctime_ns != then]
-        except (FileNotFoundError, NotADirectoryError):  # rare, so that the loop above has no check for each file
-            states = zip(map(lstat_or_none, paths), ctimes, strict=True)
-            return [
-                number
-                for number, (state, then) in enumerate(states, start)
-                if state is None or state.st_ctime_ns != then
-            ]
+        paths, then = self.paths[start:end], self.ctimes[start:end]
+        try:  # without a line of Python for each file
+            now: list[int | None] = [*map(_CHANGE_TIME, map(os.lstat, paths))]
+        except (FileNotFoundError, NotADirectoryError):  # rare
+            now = [None if state is None else state.st_ctime_ns for state in map(lstat_or_none, paths)]
+        if now == then:
+            return []
+        return [number for number, pair in enumerate(zip(now, then, strict=True), start) if pair[0] != pair[1]]
 
     def merge(self, newer: "StatSnapshot", difference: SnapshotDifference, written: "Iterable[str]") -> None:
         """Merge the snapshot of a partial build that started from a difference.
@@ -279,9 +257,7 @@ class StatSnapshot:
         times = found.st_dev, found.st_mtime_ns, found.st_ctime_ns
         if not stat.S_ISREG(found.st_mode) or is_racy(*times, self.since_ns):
             return self.add_path(path)
-        self.paths.append(path)
-        self.ctimes.append(found.st_ctime_ns)
-        self.details += bytes(_STATE_BYTES)
+        self.add_file(path, found.st_ctime_ns, ("00" * _DIGEST_BYTES, 0, False))
         return True
 
     def _are_folders(self) -> bool:
@@ -294,11 +270,17 @@ class StatSnapshot:
             inodes.append(found.st_ino)
         return inodes == self.inodes
 
-    def file_state(self, number: int) -> FileState:
-        """Return the recorded state of the file at an index of `paths`."""
+    def content(self, number: int) -> tuple[str, int, bool]:
+        """Return SHA-256 in hex, size in bytes, and whether it is executable, of the file at an index of `paths`."""
         data = self._state(number)
-        size = int.from_bytes(data[_DIGEST_BYTES : _DIGEST_BYTES + 8], "big")
-        return FileState(bytes(data[:_DIGEST_BYTES]), size, executable=bool(data[-1]))
+        return data[:_DIGEST_BYTES].hex(), int.from_bytes(data[_DIGEST_BYTES:-1], "big"), bool(data[-1])
+
+    def add_file(self, path: str, ctime_ns: int, content: tuple[str, int, bool]) -> None:
+        """Add a file with its content as of `content`; the change time is 0 if it is too young to trust."""
+        self.paths.append(path)
+        self.ctimes.append(ctime_ns)
+        sha256, size, executable = content
+        self.details += bytes.fromhex(sha256) + size.to_bytes(8, "big") + bytes((executable,))
 
     def to_bytes(self, key: bytes) -> bytes:
         """Return the bytes of the snapshot file, which `parse_snapshot` reads: a head with a MAC, then the parts.
@@ -433,7 +415,7 @@ def _is_file(path: str) -> bool:
     return state is not None and stat.S_ISREG(state.st_mode)
 
 
-def _unchanged_ctime(path: str, then: FileState) -> int | None:
+def _unchanged_ctime(path: str, sha256: str, size: int, executable: bool) -> int | None:  # noqa: FBT001 - as stored
     """Return the change time of a file with the same content, 0 if it is too young to trust; None for another file."""
     import hashlib  # noqa: PLC0415 - takes as long to load as everything here; mostly no file has to be hashed
 
@@ -445,7 +427,7 @@ def _unchanged_ctime(path: str, then: FileState) -> int | None:
     try:
         before = os.fstat(descriptor)
         program = bool(before.st_mode & stat.S_IXUSR)
-        if not stat.S_ISREG(before.st_mode) or before.st_size != then.size or program != then.executable:
+        if not stat.S_ISREG(before.st_mode) or before.st_size != size or program != executable:
             return None
         hasher = hashlib.sha256()
         while block := os.read(descriptor, _BLOCK):
@@ -453,7 +435,7 @@ def _unchanged_ctime(path: str, then: FileState) -> int | None:
         after = os.fstat(descriptor)
     finally:
         os.close(descriptor)
-    if hasher.digest() != then.sha256 or before.st_ctime_ns != after.st_ctime_ns:
+    if hasher.hexdigest() != sha256 or before.st_ctime_ns != after.st_ctime_ns:
         return None
     return 0 if is_racy(after.st_dev, after.st_mtime_ns, after.st_ctime_ns, began) else after.st_ctime_ns
 
