@@ -55,7 +55,8 @@ class StatSnapshot:
 
     `facts` are the texts to repeat. `environ` maps variables to digests. `paths` are regular files, `ctimes` their
     change times in ns (0: too young to trust), `details` their states in bytes: zeros for a file that was not hashed.
-    `sums` has the checksums of blocks of `details` that were not verified yet, since most are never needed. `absent` are paths where no regular file may be. `folders` are the folders above, which may not be links; `inodes`
+    `sums` are the checksums of blocks of `details` that were not verified yet, since most are never needed.
+    `absent` are paths where no regular file may be. `folders` are the folders above, which may not be links; `inodes`
     alternates their devices and inode numbers. `outside` maps further paths to their signatures.
     """
 
