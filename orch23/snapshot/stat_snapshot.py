@@ -291,7 +291,7 @@ class StatSnapshot:
         """
         states = memoryview(self.details)
         blocks = [states[start : start + _BLOCK_BYTES] for start in range(0, len(states), _BLOCK_BYTES)]
-        parts = (
+        parts: tuple[bytes | memoryview, ...] = (
             str(self.since_ns).encode(),
             _joined(text for pair in self.facts.items() for text in pair),
             _joined(text for pair in self.environ.items() for text in pair),
