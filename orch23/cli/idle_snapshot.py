@@ -61,6 +61,7 @@ from orch23.text.secrets import secrets_from
 _IDLE = (RunStarted, Planned, StageDecided, StagesAdded, Warned, RunFinished)
 _TOKEN_BYTES = 16
 _PACKAGE = Path(__file__).parents[1]
+_BELOW_PACKAGE = f"{_PACKAGE}/"
 
 
 class IdleSnapshotWriter(Struct, kw_only=True):
@@ -281,7 +282,7 @@ class IdleSnapshotWriter(Struct, kw_only=True):
             # The modules that parsed the command line in an earlier build are not loaded.
             earlier = self.console.stale_snapshot.snapshot
             installed += [path for path in map(Path, earlier.outside) if path.is_relative_to(_PACKAGE)]
-            edited += [path for path in earlier.paths if path.startswith(f"{_PACKAGE}/")]
+            edited += [path for path in earlier.paths if path.startswith(_BELOW_PACKAGE)]
         files += [Path(sys.executable), *installed, *self._project_markers(snapshot)]
         return all(map(snapshot.add_path, map(str, files))) and all(map(snapshot.add_unhashed_file, edited))
 

@@ -36,11 +36,10 @@ class LastBuild(Struct, frozen=True):
         """The hex SHA-256 and the change time in ns of the lock file of the last build; `("", 0)` without one."""
         snapshot, difference = self.stale_snapshot.snapshot, self.stale_snapshot.difference
         path = lock_path(Path(), snapshot.facts["pipeline"]).as_posix()
-        if path not in snapshot.paths:
+        if (digest := _digest(snapshot, path)) is None:
             return "", 0
         number = snapshot.paths.index(path)
-        ctime_ns = difference.touched.get(number, snapshot.ctimes[number])
-        return snapshot.file_state(number).sha256.hex(), ctime_ns
+        return digest.sha256, difference.touched.get(number, snapshot.ctimes[number])
 
     def merged_snapshot(
         self, newer: StatSnapshot, written: Collection[str], is_decided: Callable[[str], bool], **facts: str
@@ -124,5 +123,5 @@ def _edited(index: DependencyIndex, text: str, read_stages: StageReader) -> Mapp
 def _digest(snapshot: StatSnapshot, path: str) -> Digest | None:
     if path not in snapshot.paths:
         return None
-    detail = snapshot.file_state(snapshot.paths.index(path))
-    return Digest(detail.sha256.hex(), detail.size)
+    sha256, size_bytes, _ = snapshot.content(snapshot.paths.index(path))
+    return Digest(sha256, size_bytes) if sha256.strip("0") else None

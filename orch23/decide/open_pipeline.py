@@ -52,8 +52,6 @@ if TYPE_CHECKING:
     from orch23.resolve.prompt_inputs import AuthorTexts
     from orch23.steps.llm.spec import LLMStep
 
-LAST_LOCK = "lock "
-"""The beginning of the name under which the index has the digest of the lock file that a build wrote last."""
 # Each of them looks into up to 100 directories.
 _MOST_SUGGESTIONS = 50
 
@@ -85,7 +83,7 @@ class WholePriorState(Struct):
     def is_last_written(self, store: ProjectStore) -> bool:
         """Return whether the lock file is the one that the last build of this store wrote."""
         digest = lock_digest(lock_path(self.root, self.pipeline_file)).encode()
-        return store.plans.get(LAST_LOCK + self.pipeline_file, digest) is not None
+        return store.lock_files.get(self.pipeline_file, digest) is not None
 
     def write(self, lock: LockFile, pipeline_name: str) -> LockWrite:
         """Write the lock file.

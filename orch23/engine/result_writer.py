@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from orch23.attempt.attempt import StageResult
 from orch23.attempt.stage_outcomes import StageOutcome
-from orch23.decide.open_pipeline import LAST_LOCK, OpenPipeline
+from orch23.decide.open_pipeline import OpenPipeline
 from orch23.decide.ownership import is_proven
 from orch23.decide.protected_files import DeclaredByPlan
 from orch23.decide.stage_view import ObsoleteFiles, StageTree
@@ -227,7 +227,7 @@ class ResultWriter(Struct, dict=True):
         self.written_lock = LockFile(records, retained, (), released)
         written = opened.prior.write(self.written_lock, opened.pipeline.name)
         self.written_lock_sha256 = written.sha256
-        opened.store.plans.put(LAST_LOCK + opened.pipeline.file, (written.sha256 or "unknown").encode(), b"1")
+        opened.store.lock_files.put(opened.pipeline.file, (written.sha256 or "unknown").encode(), b"1")
         if written.file is not None:
             place = opened.lock_path.relative_to(opened.store.root).as_posix()
             opened.store.workspace.note_written_file(place, written.sha256, written.file)

@@ -5,6 +5,7 @@ import stat
 import sys
 import time
 from _blake2 import blake2b
+from _operator import attrgetter
 
 from orch23.snapshot.signatures import ENTRIES, is_racy, is_racy_signature, lstat_or_none, sha256, signature
 
@@ -12,35 +13,23 @@ TYPE_CHECKING = False  # `typing` and `collections.abc` take longer to load than
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-SNAPSHOT_FORMAT = b"orch23 snapshot 2\n"
+SNAPSHOT_FORMAT = b"orch23 snapshot 3\n"
 _MAX_CHANGED = 1000
 # Files per process: a smaller share takes less time to check than a fork. Threads would wait for each other (ADR 15).
 _SHARE = 2000
 # Files that a process takes at once, and the maximum number of such blocks, whose numbers fit into one byte.
 _BLOCK_FILES = 500
 _MAX_BLOCKS = 256
+_CHANGE_TIME = attrgetter("st_ctime_ns")
 _COMPLETE = b"."  # after the last line of a result
 _LENGTH_BYTES = 8
 _SUM_BYTES = 16
-_PARTS = 10
-_FACTS = 1  # the index of the part
-_BLOCK = 1 << 20
+_PARTS = 11
+_FACTS, _STATES = 1, 6  # indices of parts
+_BLOCK = 1 << 16  # larger ones get new memory for each read, which takes longer
 _DIGEST_BYTES = 32
 _STATE_BYTES = _DIGEST_BYTES + 8 + 1  # sha256, size, executable
-
-
-class FileState:
-    """The content of a file: the digest of its bytes, their number, and whether the owner may execute it."""
-
-    __slots__ = ("executable", "sha256", "size")
-
-    def __init__(self, sha256: bytes, size: int, *, executable: bool) -> None:
-        """Create it; the digest is 32 bytes."""
-        self.sha256, self.size, self.executable = sha256, size, executable
-
-    def to_bytes(self) -> bytes:
-        """Return it in 41 bytes."""
-        return self.sha256 + self.size.to_bytes(8, "big") + bytes([self.executable])
+_BLOCK_BYTES = 256 * _STATE_BYTES  # states with one checksum
 
 
 class SnapshotDifference:
@@ -66,11 +55,15 @@ class StatSnapshot:
 
     `facts` are the texts to repeat. `environ` maps variables to digests. `paths` are regular files, `ctimes` their
     change times in ns (0: too young to trust), `details` their states in bytes: zeros for a file that was not hashed.
+    `sums` are the checksums of blocks of `details` that were not verified yet, since most are never needed.
     `absent` are paths where no regular file may be. `folders` are the folders above, which may not be links; `inodes`
     alternates their devices and inode numbers. `outside` maps further paths to their signatures.
     """
 
-    __slots__ = ("absent", "ctimes", "details", "environ", "facts", "folders", "inodes", "outside", "paths", "since_ns")
+    __slots__ = (
+        *("absent", "ctimes", "details", "environ", "facts", "folders", "inodes", "outside", "paths", "since_ns"),
+        "sums",
+    )
 
     def __init__(self, since_ns: int) -> None:
         """Create an empty snapshot. `since_ns` is the time now; a clock that went back makes a snapshot invalid."""
@@ -80,6 +73,7 @@ class StatSnapshot:
         self.paths: list[str] = []
         self.ctimes: list[int] = []
         self.details = bytearray()
+        self.sums: dict[int, bytes] = {}
         self.absent: list[str] = []
         self.folders: list[str] = []
         self.inodes: list[int] = []
@@ -112,7 +106,7 @@ class StatSnapshot:
         """Hash the files with new change times, and add those with other bytes to `changed`."""
         touched: dict[int, int] = {}
         for number in numbers:
-            ctime = _unchanged_ctime(self.paths[number], self.file_state(number))
+            ctime = _unchanged_ctime(self.paths[number], *self.content(number))
             if ctime is not None:
                 touched[number] = ctime
             elif len(changed) < _MAX_CHANGED:
@@ -189,17 +183,14 @@ class StatSnapshot:
         return helper, reading
 
     def _touched_among(self, start: int, end: int) -> list[int]:
-        paths, ctimes = self.paths[start:end], self.ctimes[start:end]
-        try:
-            times = zip(map(os.lstat, paths), ctimes, strict=True)
-            return [number for number, (found, then) in enumerate(times, start) if found.st_ctime_ns != then]
-        except (FileNotFoundError, NotADirectoryError):  # rare, so that the loop above has no check for each file
-            states = zip(map(lstat_or_none, paths), ctimes, strict=True)
-            return [
-                number
-                for number, (state, then) in enumerate(states, start)
-                if state is None or state.st_ctime_ns != then
-            ]
+        paths, then = self.paths[start:end], self.ctimes[start:end]
+        try:  # without a line of Python for each file
+            now: list[int | None] = [*map(_CHANGE_TIME, map(os.lstat, paths))]
+        except (FileNotFoundError, NotADirectoryError):  # rare
+            now = [None if state is None else state.st_ctime_ns for state in map(lstat_or_none, paths)]
+        if now == then:
+            return []
+        return [number for number, pair in enumerate(zip(now, then, strict=True), start) if pair[0] != pair[1]]
 
     def merge(self, newer: "StatSnapshot", difference: SnapshotDifference, written: "Iterable[str]") -> None:
         """Merge the snapshot of a partial build that started from a difference.
@@ -212,27 +203,42 @@ class StatSnapshot:
         self.update_times(difference)
         decided = {*difference.changed, *written}
         absent = {*self.absent} - decided
-        self._drop(decided)
-        known = absent.union(self.paths)
+        places = dict(zip(self.paths, range(len(self.paths)), strict=True))
+        gone = {path: places.pop(path) for path in decided if path in places}
         for number, path in enumerate(newer.paths):
-            if path not in known:
-                self.paths.append(path)
-                self.ctimes.append(newer.ctimes[number])
-                self.details += newer.details[number * _STATE_BYTES : (number + 1) * _STATE_BYTES]
-        self.absent = sorted(absent | ({*newer.absent} - known))
+            if path not in places and path not in absent:
+                self._put(gone.pop(path, len(self.paths)), newer, number)
+        # The last file takes the place of one that is gone, so that the others stay where they are.
+        for number in sorted(gone.values(), reverse=True):
+            last = len(self.paths) - 1
+            self._put(number, self, last)
+            del self.paths[last], self.ctimes[last], self.details[last * _STATE_BYTES :]
+        self.absent = sorted(absent | ({*newer.absent} - places.keys()))
         inodes = {**newer._inodes(), **self._inodes()}  # noqa: SLF001 - of the same class
         self.folders = list(inodes)
         self.inodes = [number for pair in inodes.values() for number in pair]
         outside = {path: was for path, was in self.outside.items() if path not in decided}
-        self.outside = {**{path: was for path, was in newer.outside.items() if path not in known}, **outside}
+        new = {path: was for path, was in newer.outside.items() if path not in places and path not in absent}
+        self.outside = {**new, **outside}
 
-    def _drop(self, paths: "set[str]") -> None:
-        # The others are copied in slices: there can be many thousands.
-        gone = [number for number, path in enumerate(self.paths) if path in paths]
-        kept = [*zip([0, *(number + 1 for number in gone)], [*gone, len(self.paths)], strict=True)]
-        self.paths = [path for start, end in kept for path in self.paths[start:end]]
-        self.ctimes = [ctime for start, end in kept for ctime in self.ctimes[start:end]]
-        self.details = bytearray().join(self.details[start * _STATE_BYTES : end * _STATE_BYTES] for start, end in kept)
+    def _put(self, number: int, source: "StatSnapshot", place: int) -> None:
+        """Replace the file at an index by one of a snapshot, or add that at the end."""
+        self._state(number)
+        state = source._state(place)  # noqa: SLF001 - of the same class
+        self.paths[number : number + 1] = source.paths[place : place + 1]
+        self.ctimes[number : number + 1] = source.ctimes[place : place + 1]
+        self.details[number * _STATE_BYTES : (number + 1) * _STATE_BYTES] = state
+
+    def _state(self, number: int) -> bytearray:
+        """Return the bytes of a state. Those of a damaged block say that no file was hashed."""
+        start = number * _STATE_BYTES
+        block = start // _BLOCK_BYTES
+        known = self.sums.pop(block, None)
+        if known is not None:
+            states = self.details[block * _BLOCK_BYTES : (block + 1) * _BLOCK_BYTES]
+            if _sum_of(states) != known:
+                self.details[block * _BLOCK_BYTES : (block + 1) * _BLOCK_BYTES] = bytes(len(states))
+        return self.details[start : start + _STATE_BYTES]
 
     def _inodes(self) -> dict[str, tuple[int, int]]:
         return {folder: (self.inodes[2 * i], self.inodes[2 * i + 1]) for i, folder in enumerate(self.folders)}
@@ -252,9 +258,7 @@ class StatSnapshot:
         times = found.st_dev, found.st_mtime_ns, found.st_ctime_ns
         if not stat.S_ISREG(found.st_mode) or is_racy(*times, self.since_ns):
             return self.add_path(path)
-        self.paths.append(path)
-        self.ctimes.append(found.st_ctime_ns)
-        self.details += bytes(_STATE_BYTES)
+        self.add_file(path, found.st_ctime_ns, ("00" * _DIGEST_BYTES, 0, False))
         return True
 
     def _are_folders(self) -> bool:
@@ -267,30 +271,41 @@ class StatSnapshot:
             inodes.append(found.st_ino)
         return inodes == self.inodes
 
-    def file_state(self, number: int) -> FileState:
-        """Return the recorded state of the file at an index of `paths`."""
-        data = self.details[number * _STATE_BYTES : (number + 1) * _STATE_BYTES]
-        size = int.from_bytes(data[_DIGEST_BYTES : _DIGEST_BYTES + 8], "big")
-        return FileState(bytes(data[:_DIGEST_BYTES]), size, executable=bool(data[-1]))
+    def content(self, number: int) -> tuple[str, int, bool]:
+        """Return SHA-256 in hex, size in bytes, and whether it is executable, of the file at an index of `paths`."""
+        data = self._state(number)
+        return data[:_DIGEST_BYTES].hex(), int.from_bytes(data[_DIGEST_BYTES:-1], "big"), bool(data[-1])
+
+    def add_file(self, path: str, ctime_ns: int, content: tuple[str, int, bool]) -> None:
+        """Add a file with its content as of `content`; the change time is 0 if it is too young to trust."""
+        self.paths.append(path)
+        self.ctimes.append(ctime_ns)
+        sha256, size, executable = content
+        self.details += bytes.fromhex(sha256) + size.to_bytes(8, "big") + bytes((executable,))
 
     def to_bytes(self, key: bytes) -> bytes:
         """Return the bytes of the snapshot file, which `parse_snapshot` reads: a head with a MAC, then the parts.
 
-        The head has the length and the checksum of each part, so that one can be read without the others.
+        The head has the length and the checksum of each part, so that one can be read without the others. The states
+        of files have a checksum for each block instead, which is a part before them.
         """
-        parts = (
+        states = memoryview(self.details)
+        blocks = [states[start : start + _BLOCK_BYTES] for start in range(0, len(states), _BLOCK_BYTES)]
+        parts: tuple[bytes | memoryview, ...] = (
             str(self.since_ns).encode(),
             _joined(text for pair in self.facts.items() for text in pair),
             _joined(text for pair in self.environ.items() for text in pair),
             _joined(self.paths),
             _packed(self.ctimes),
-            bytes(self.details),
+            b"".join(self.sums.get(number) or _sum_of(block) for number, block in enumerate(blocks)),
+            states,
             _joined(self.absent),
             _joined(self.folders),
             _packed(self.inodes, signed=False),
             _joined(text for pair in self.outside.items() for text in pair),
         )
-        head = b"".join(len(part).to_bytes(_LENGTH_BYTES, "big") + _sum_of(part) for part in parts)
+        sums = [_sum_of(b"" if number == _STATES else part) for number, part in enumerate(parts)]
+        head = b"".join(len(part).to_bytes(_LENGTH_BYTES, "big") + one for part, one in zip(parts, sums, strict=True))
         return b"".join((SNAPSHOT_FORMAT, _sum_of(head, key), head, *parts))
 
 
@@ -322,21 +337,26 @@ def _parts(data: bytes, key: bytes, wanted: "Iterable[int]") -> list[memoryview]
     body = memoryview(data)[start + _SUM_BYTES + len(head) :]  # not copied: new memory costs more than the read
     parts = {number: body[sum(lengths[:number]) : sum(lengths[: number + 1])] for number in wanted}
     sums = {number: head[number * size + _LENGTH_BYTES : (number + 1) * size] for number in parts}
-    return [*parts.values()] if all(_sum_of(part) == sums[number] for number, part in parts.items()) else []
+    intact = (_sum_of(b"" if number == _STATES else part) == sums[number] for number, part in parts.items())
+    return [*parts.values()] if all(intact) else []
 
 
-def _sum_of(data: "bytes | memoryview", key: bytes = b"") -> bytes:
+def _sum_of(data: "bytes | bytearray | memoryview", key: bytes = b"") -> bytes:
     return blake2b(data, digest_size=_SUM_BYTES, key=key).digest()
 
 
 def _parsed(parts: list[memoryview]) -> StatSnapshot:
-    since, facts, environ, paths, ctimes, details, absent, folders, inodes, outside = parts
+    since, facts, environ, paths, ctimes, sums, details, absent, folders, inodes, outside = parts
     snapshot = StatSnapshot(int(bytes(since)))
     snapshot.facts = _pairs(facts)
     snapshot.environ = _pairs(environ)
     snapshot.paths = _split(paths)
     snapshot.ctimes = ctimes.cast("q").tolist()
     snapshot.details = bytearray(details)
+    starts = range(0, len(sums), _SUM_BYTES)
+    snapshot.sums = {number: bytes(sums[start : start + _SUM_BYTES]) for number, start in enumerate(starts)}
+    if not len(details) == _STATE_BYTES * len(snapshot.paths) <= _BLOCK_BYTES * len(snapshot.sums):
+        raise ValueError
     snapshot.absent = _split(absent)
     snapshot.folders = _split(folders)
     snapshot.inodes = inodes.cast("Q").tolist()
@@ -396,7 +416,7 @@ def _is_file(path: str) -> bool:
     return state is not None and stat.S_ISREG(state.st_mode)
 
 
-def _unchanged_ctime(path: str, then: FileState) -> int | None:
+def _unchanged_ctime(path: str, sha256: str, size: int, executable: bool) -> int | None:  # noqa: FBT001 - as stored
     """Return the change time of a file with the same content, 0 if it is too young to trust; None for another file."""
     began = time.time_ns()
     try:
@@ -406,7 +426,7 @@ def _unchanged_ctime(path: str, then: FileState) -> int | None:
     try:
         before = os.fstat(descriptor)
         program = bool(before.st_mode & stat.S_IXUSR)
-        if not stat.S_ISREG(before.st_mode) or before.st_size != then.size or program != then.executable:
+        if not stat.S_ISREG(before.st_mode) or before.st_size != size or program != executable:
             return None
         hasher = sha256(size=then.size)
         while block := os.read(descriptor, _BLOCK):
@@ -414,7 +434,7 @@ def _unchanged_ctime(path: str, then: FileState) -> int | None:
         after = os.fstat(descriptor)
     finally:
         os.close(descriptor)
-    if hasher.digest() != then.sha256 or before.st_ctime_ns != after.st_ctime_ns:
+    if hasher.hexdigest() != sha256 or before.st_ctime_ns != after.st_ctime_ns:
         return None
     return 0 if is_racy(after.st_dev, after.st_mtime_ns, after.st_ctime_ns, began) else after.st_ctime_ns
 

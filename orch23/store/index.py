@@ -69,7 +69,7 @@ def file_system_type(path: Path, mounts: str = _MOUNTS) -> str:
 
 
 INDEX_FILE = "index.sqlite"
-INDEX_FORMAT = 2
+INDEX_FORMAT = 3
 _ROWS_PER_BUCKET = 8
 _LENGTHS = struct.Struct("<II")
 _SUM_BYTES = 16
@@ -77,10 +77,13 @@ _BUSY_S = 2.0
 _MAX_SINGLE_READS = 200
 """After more reads than this, and than half of its buckets, a table is read as a whole."""
 _SCHEMA = """
-CREATE TABLE tables (name TEXT PRIMARY KEY, buckets INTEGER NOT NULL, sum BLOB NOT NULL) WITHOUT ROWID;
-CREATE TABLE rows (
-    name TEXT NOT NULL, bucket INTEGER NOT NULL, data BLOB NOT NULL, PRIMARY KEY (name, bucket)
-) WITHOUT ROWID;
+CREATE TABLE tables (number INTEGER PRIMARY KEY, name TEXT UNIQUE, buckets INTEGER NOT NULL, sum BLOB NOT NULL);
+CREATE TABLE rows (place INTEGER PRIMARY KEY, data BLOB NOT NULL);
+"""
+_MOST_BUCKETS = 1 << 32
+"""The place of a bucket is its number, plus this times the number of its table.
+
+Only places are in the inner pages of SQLite's tree, and no data: so it is flat, and a search reads three pages.
 """
 
 
@@ -99,7 +102,7 @@ class StoreIndex:
         self._connection: sqlite3.Connection | None = None
         self._writes = False
         self._process = 0
-        self._buckets: dict[str, int] = {}
+        self._places: dict[str, tuple[int, int]] = {}
         self._reads: dict[str, int] = {}
         self._whole: dict[str, dict[bytes, bytes]] = {}
 
@@ -113,11 +116,11 @@ class StoreIndex:
             whole = self._whole.get(table)
             if whole is not None:
                 return whole.get(key)
-            count, reads = self._count(table), self._reads.get(table, 0) + 1
+            (_, count), reads = self._place(table), self._reads.get(table, 0) + 1
             self._reads[table] = reads
             if reads > max(_MAX_SINGLE_READS, count // 2):
                 self._whole[table] = dict(self.rows(table))
-            return self._bucket(table, count, _number(key, count)).get(key)
+            return self._bucket(table, _number(key, count)).get(key)
 
     def rows(self, table: str) -> Iterator[tuple[bytes, bytes]]:
         """Return all rows of a table, in no order.
@@ -126,18 +129,20 @@ class StoreIndex:
             IndexFaultError: the table is missing, or the index cannot be read.
         """
         with self._lock, _faults():
-            count = self._count(table)
-            found = self._open().execute("SELECT bucket, data FROM rows WHERE name = ?", (table,)).fetchall()
+            first, count = self._place(table)
+            query = "SELECT place, data FROM rows WHERE place >= ? AND place < ?"
+            found = self._open().execute(query, (first, first + _MOST_BUCKETS)).fetchall()
             if len(found) != count:
                 message = f"table {table} has {len(found)} of {count} buckets"
                 raise IndexFaultError(message)
-            pairs = [pair for number, data in found for pair in self._unpack(table, count, number, data).items()]
+            buckets = (self._unpack(table, count, place - first, data) for place, data in found)
+            pairs = [pair for bucket in buckets for pair in bucket.items()]
         return iter(pairs)
 
     def has_table(self, table: str) -> bool:
         """Return whether the table exists and can be read."""
         with self._lock, contextlib.suppress(IndexFaultError), _faults():
-            return self._count(table) > 0
+            return bool(self._place(table))
         return False
 
     def tables(self) -> tuple[str, ...]:
@@ -156,7 +161,7 @@ class StoreIndex:
                 connection.close()
 
     def _forget(self) -> None:
-        self._buckets.clear()
+        self._places.clear()
         self._reads.clear()
         self._whole.clear()
 
@@ -201,19 +206,22 @@ class StoreIndex:
             # The name of a table is always a text: another type is damage.
             connection.execute("DELETE FROM tables WHERE typeof(name) != 'text'")
             for table in (*dropped, *fresh):
-                connection.execute("DELETE FROM rows WHERE name = ?", (table,))
-                connection.execute("DELETE FROM tables WHERE name = ?", (table,))
+                for (number,) in connection.execute("SELECT number FROM tables WHERE name = ?", (table,)).fetchall():
+                    first = number * _MOST_BUCKETS
+                    connection.execute(
+                        "DELETE FROM rows WHERE place >= ? AND place < ?", (first, first + _MOST_BUCKETS)
+                    )
+                    connection.execute("DELETE FROM tables WHERE number = ?", (number,))
             for table, rows in fresh.items():
                 count = max(1, -(-len(rows) // _ROWS_PER_BUCKET))
                 buckets: list[dict[bytes, bytes]] = [{} for _ in range(count)]
                 for key, value in rows.items():
                     buckets[_number(key, count)][key] = value
-                connection.execute("INSERT INTO tables VALUES (?, ?, ?)", (table, count, self._sum_of(table, count)))
-                packed = (
-                    (table, number, self._pack(table, count, number, bucket)) for number, bucket in enumerate(buckets)
-                )
-                connection.executemany("INSERT INTO rows VALUES (?, ?, ?)", packed)
-                self._buckets[table] = count
+                entry = (table, count, self._sum_of(table, count))
+                connection.execute("INSERT INTO tables (name, buckets, sum) VALUES (?, ?, ?)", entry)
+                first, _ = self._place(table)
+                packed = ((first + one, self._pack(table, count, one, rows)) for one, rows in enumerate(buckets))
+                connection.executemany("INSERT INTO rows VALUES (?, ?)", packed)
             for table, edits in changed.items():
                 self._change(connection, table, edits)
             connection.execute("COMMIT")
@@ -222,15 +230,15 @@ class StoreIndex:
             raise
 
     def _change(self, connection: "sqlite3.Connection", table: str, edits: Mapping[bytes, bytes | None]) -> None:
-        count = self._count(table)
+        first, count = self._place(table)
         by_bucket: dict[int, dict[bytes, bytes | None]] = {}
         for key, value in edits.items():
             by_bucket.setdefault(_number(key, count), {})[key] = value
         for number, some in by_bucket.items():
-            both: dict[bytes, bytes | None] = {**self._bucket(table, count, number), **some}
+            both: dict[bytes, bytes | None] = {**self._bucket(table, number), **some}
             kept = {key: value for key, value in both.items() if value is not None}
             data = self._pack(table, count, number, kept)
-            connection.execute("UPDATE rows SET data = ? WHERE name = ? AND bucket = ?", (data, table, number))
+            connection.execute("UPDATE rows SET data = ? WHERE place = ?", (data, first + number))
 
     # ---- the file -----------------------------------------------------------------------------------
 
@@ -248,22 +256,24 @@ class StoreIndex:
             return self._open(writing=True)
         return self._connection
 
-    def _count(self, table: str) -> int:
-        known = self._buckets.get(table)
+    def _place(self, table: str) -> tuple[int, int]:
+        """Return the place of the first bucket of a table, and the number of its buckets."""
+        known = self._places.get(table)
         if known is None:
-            row = self._open().execute("SELECT buckets, sum FROM tables WHERE name = ?", (table,)).fetchone()
+            query = "SELECT number, buckets, sum FROM tables WHERE name = ?"
+            row = self._open().execute(query, (table,)).fetchone()
             if row is None:
                 raise KeyError(table)
-            known, checksum = row
-            if not isinstance(known, int) or known < 1 or checksum != self._sum_of(table, known):
+            number, count, checksum = row
+            if not isinstance(count, int) or count < 1 or checksum != self._sum_of(table, count):
                 message = f"table {table} is damaged"
                 raise IndexFaultError(message)
-            self._buckets[table] = known
+            self._places[table] = known = number * _MOST_BUCKETS, count
         return known
 
-    def _bucket(self, table: str, count: int, number: int) -> dict[bytes, bytes]:
-        query = "SELECT data FROM rows WHERE name = ? AND bucket = ?"
-        row = self._open().execute(query, (table, number)).fetchone()
+    def _bucket(self, table: str, number: int) -> dict[bytes, bytes]:
+        first, count = self._place(table)
+        row = self._open().execute("SELECT data FROM rows WHERE place = ?", (first + number,)).fetchone()
         # `PRAGMA quick_check` would read the whole file at each start; checksums are checked for what is read (ADR 31).
         # A lost row must not be taken for a key without a row (ADR 31).
         if row is None:

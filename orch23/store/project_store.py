@@ -99,6 +99,7 @@ class ProjectStore(Struct, frozen=True, kw_only=True):
     index: StoreIndex
     pipelines: CompiledTable
     plans: CompiledTable
+    lock_files: CompiledTable
     is_foreign: bool = False
     key: StoreKey = TRUSTED
     repaired: list[str] = field(default_factory=list)
@@ -190,7 +191,7 @@ class ProjectStore(Struct, frozen=True, kw_only=True):
         """
         tables, edits = dict(fresh or {}), dict(changed or {})
         pending = [(RECORDS_TABLE, self.local.records.pending_index_rows()), (FILES_TABLE, self._pending_files())]
-        for compiled in (self.pipelines, self.plans):
+        for compiled in (self.pipelines, self.plans, self.lock_files):
             whole, some = compiled.pending_rows()
             if not may_hold_secret(some if whole is None else whole, suspects):
                 pending.append((compiled.table, (whole, some)))
@@ -260,6 +261,7 @@ def open_store(root: Path, meter: FileProgress = no_progress) -> ProjectStore:
         index=index,
         pipelines=CompiledTable(index, "pipelines", ("load", "language", "model", "resolve", "checks", *_STEPS)),
         plans=CompiledTable(index, "plans", ("plan", "model", *_STEPS)),
+        lock_files=CompiledTable(index, "lock files", ()),
         is_foreign=is_foreign,
         key=key,
     )

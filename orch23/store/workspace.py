@@ -18,7 +18,7 @@ from orch23.model.errors import SafetyError
 from orch23.model.file_policy import GITIGNORE
 from orch23.model.paths import OWN_FOLDERS, is_glob, is_own_file, normalize_pattern, static_prefix
 from orch23.snapshot.signatures import entries_signature, is_racy
-from orch23.snapshot.stat_snapshot import FileState, StatSnapshot
+from orch23.snapshot.stat_snapshot import StatSnapshot
 from orch23.store.file_copy import FileProgress, hash_file, no_progress
 from orch23.store.index import StoreIndex
 from orch23.store.index_tables import EarlierHashes, HashedFile, file_row, pack_hashed_file, stamped_entry
@@ -358,11 +358,9 @@ class Workspace:
             known = self._unchanged(path, stamp, snapshot.since_ns)
             if known is None:
                 return False
-            snapshot.paths.append(path)
-            snapshot.ctimes.append(0 if self._is_racy(known) else stamp.ctime_ns)
             digest = known.entry.digest
-            detail = FileState(bytes.fromhex(digest.sha256), digest.size_bytes, executable=known.entry.executable)
-            snapshot.details += detail.to_bytes()
+            content = (digest.sha256, digest.size_bytes, known.entry.executable)
+            snapshot.add_file(path, 0 if self._is_racy(known) else stamp.ctime_ns, content)
         return True
 
     def _unchanged(self, path: str, stamp: FileStamp, since_ns: int) -> HashedFile | None:

@@ -272,6 +272,7 @@ class MemoryStore:
         self.workspace = MemoryWorkspace(files)
         self.promoter = self.sources = self
         self.plans = MemoryPlans()
+        self.lock_files = MemoryPlans()
         self.log: list[str] = []
         self.saved: Callable[[str], None] = lambda _path: None
         self.promotions: list[dict[str, FileEntry | None]] = []

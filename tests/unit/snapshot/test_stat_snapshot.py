@@ -5,16 +5,17 @@ import hashlib
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from orch23.snapshot import signatures, stat_snapshot
 from orch23.snapshot.signatures import EMPTY_DIRECTORY, ENTRIES, FINE_RACY_NS, NO_ENTRY, RACY_NS, is_racy, signature
 from orch23.snapshot.stat_snapshot import (
     SNAPSHOT_FORMAT,
-    FileState,
     SnapshotDifference,
     StatSnapshot,
     parse_facts,
@@ -41,11 +42,9 @@ def snapshot_of(root: Path) -> StatSnapshot:
     """Return the snapshot of all files of the folder, taken at a time when they had long been there."""
     snapshot = StatSnapshot(time.time_ns())
     for path in sorted(p for p in root.rglob("*") if p.is_file()):
-        snapshot.paths.append(path.relative_to(root).as_posix())
         found = path.stat()
-        snapshot.ctimes.append(found.st_ctime_ns)
-        digest = hashlib.sha256(path.read_bytes()).digest()
-        snapshot.details += FileState(digest, found.st_size, executable=bool(found.st_mode & 0o100)).to_bytes()
+        content = (hashlib.sha256(path.read_bytes()).hexdigest(), found.st_size, bool(found.st_mode & 0o100))
+        snapshot.add_file(path.relative_to(root).as_posix(), found.st_ctime_ns, content)
     snapshot.absent.append("not/there")
     for folder in ("src", "src/deep"):
         found = (root / folder).stat()
@@ -75,6 +74,7 @@ def test_a_snapshot_is_the_same_after_it_is_written_and_read(root: Path) -> None
     snapshot = snapshot_of(root)
     again = parse_snapshot(snapshot.to_bytes(KEY), KEY)
     assert again is not None
+    assert states_of(again) == states_of(snapshot)
     assert all(getattr(again, name) == getattr(snapshot, name) for name in StatSnapshot.__slots__)
     assert differences(again) == ([], snapshot.ctimes)
 
@@ -407,14 +407,71 @@ def test_the_devices_of_local_file_systems_are_those_that_the_kernel_lists(monke
     assert is_racy(process, ctime, ctime, ctime + FINE_RACY_NS)
 
 
-def test_a_damaged_snapshot_file_is_none_without_an_error(root: Path) -> None:
-    data = snapshot_of(root).to_bytes(KEY)
+def states_of(snapshot: StatSnapshot) -> dict[str, tuple[str, int, bool]]:
+    """Return the state of each file that was hashed, by its path. Whatever else the snapshot has is checked by this."""
+    states = ((path, snapshot.content(number)) for number, path in enumerate(snapshot.paths))
+    return {path: state for path, state in states if state[0].strip("0")}
+
+
+def test_a_damaged_snapshot_file_is_none_or_has_fewer_states(root: Path) -> None:
+    whole = snapshot_of(root)
+    data, states, rest = whole.to_bytes(KEY), states_of(whole), set(StatSnapshot.__slots__) - {"details", "sums"}
     assert parse_snapshot(data, KEY) is not None
-    for place in range(0, len(data), 7):
+    damaged = 0
+    for place in range(len(data)):
         assert parse_snapshot(data[:place], KEY) is None
-        assert parse_snapshot(data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :], KEY) is None
+        for mask in (1, 255):
+            found = parse_snapshot(data[:place] + bytes([data[place] ^ mask]) + data[place + 1 :], KEY)
+            if found is not None:
+                damaged += 1
+                assert all(getattr(found, name) == getattr(whole, name) for name in rest)
+                assert states_of(found) == {}
+                again = parse_snapshot(found.to_bytes(KEY), KEY)
+                assert again is not None
+                assert states_of(again) == {}
+    assert damaged == 2 * len(whole.details), "only states of files are verified later"
+    assert len(states) == len(whole.paths)
     assert parse_snapshot(b"", KEY) is None
     assert parse_snapshot(SNAPSHOT_FORMAT + b"\0\0\0\0", KEY) is None
+
+
+def many(names: Iterable[str]) -> StatSnapshot:
+    """Return a snapshot of files with these names, and states that follow from them."""
+    snapshot = StatSnapshot(1)
+    for name in names:
+        snapshot.add_file(name, len(name), (hashlib.sha256(name.encode()).hexdigest(), len(name), False))
+    return snapshot
+
+
+@given(
+    st.integers(1, 700),
+    st.lists(st.integers(0, 800), max_size=20, unique=True),
+    st.lists(st.integers(0, 800), max_size=20, unique=True),
+    st.none() | st.integers(0, 10**6),
+)
+def test_a_merge_has_the_states_of_both_and_none_of_a_damaged_block(
+    size: int, new: list[int], decided: list[int], place: int | None
+) -> None:
+    before = many(f"f{number}" for number in range(size))
+    data = bytearray(before.to_bytes(KEY))
+    start = data.index(before.details)
+    if place is not None:
+        data[start + place % len(before.details)] ^= 1
+    read = parse_snapshot(bytes(data), KEY)
+    assert read is not None
+    newer = many(f"f{number}" for number in new)
+    newer.details = bytearray(b"n" * len(newer.details))
+    read.merge(newer, SnapshotDifference({}, []), [f"f{number}" for number in decided])
+    gone = {f"f{number}" for number in decided}
+    kept = {path: state for path, state in states_of(before).items() if path not in gone}
+    expected = {path: state for path, state in states_of(newer).items() if path not in kept} | kept
+    again = parse_snapshot(read.to_bytes(KEY), KEY)
+    assert again is not None
+    assert set(again.paths) == set(expected)
+    assert len(again.paths) == len(expected) == len(again.ctimes)
+    found = states_of(again)
+    assert found.items() <= expected.items()
+    assert len(expected) - len(found) <= (0 if place is None else 256)
 
 
 def test_a_snapshot_that_was_made_with_another_key_is_none(root: Path) -> None:
@@ -447,14 +504,15 @@ def merged(
 def at(*paths: str, ctime: int, absent: tuple[str, ...] = (), outside: dict[str, str] | None = None) -> StatSnapshot:
     """Return a snapshot of these files, all of which changed at one time."""
     snapshot = StatSnapshot(0)
-    snapshot.paths, snapshot.ctimes, snapshot.absent = [*paths], [ctime] * len(paths), [*absent]
-    snapshot.details = bytearray(FileState(bytes([ctime] * 32), ctime, executable=False).to_bytes() * len(paths))
+    for path in paths:
+        snapshot.add_file(path, ctime, (bytes([ctime] * 32).hex(), ctime, False))
+    snapshot.absent = [*absent]
     snapshot.outside = outside or {}
     return snapshot
 
 
 def known(snapshot: StatSnapshot) -> dict[str, tuple[int, int]]:
-    details = [snapshot.file_state(number).size for number in range(len(snapshot.paths))]
+    details = [snapshot.content(number)[1] for number in range(len(snapshot.paths))]
     return dict(zip(snapshot.paths, zip(snapshot.ctimes, details, strict=True), strict=True))
 
 

@@ -100,11 +100,11 @@ def test_damage_is_a_fault_and_never_another_value(index: StoreIndex, kind: str)
 
 
 COLUMNS = [
+    ("tables", "number"),
     ("tables", "name"),
     ("tables", "buckets"),
     ("tables", "sum"),
-    ("rows", "name"),
-    ("rows", "bucket"),
+    ("rows", "place"),
     ("rows", "data"),
 ]
 
