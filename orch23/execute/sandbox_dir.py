@@ -26,7 +26,7 @@ from orch23.model.action import InputsChanged, link_text
 from orch23.model.digest import FileEntry
 from orch23.store.file_copy import FileProgress, no_progress
 from orch23.store.safe_files import closing, make_folder
-from orch23.store.tree_removal import open_subdirectory, remove_tree, remove_trees
+from orch23.store.tree_removal import remove_tree, remove_trees
 
 SEARCH_STOP_FILES: Final[Mapping[str, bytes]] = {
     "pytest.ini": b"",
@@ -193,7 +193,9 @@ class SandboxDirs(Struct, eq=False):
         skeleton = self._skeletons.pop(sandbox_dir.marker, None)
         if skeleton is None or not _empty_skeleton(skeleton):
             return False
-        remove_trees(self.folder, sandbox_dir.orch23_folder.name, sandbox_dir.log.name)
+        for beside in (sandbox_dir.orch23_folder, sandbox_dir.log):
+            if os.path.lexists(beside):
+                remove_tree(beside)
         self._reusable.append(skeleton)
         return True
 
@@ -278,14 +280,16 @@ def _refit_skeleton(skeleton: _FolderSkeleton, folders: Sequence[str]) -> _Folde
 def _empty_skeleton(skeleton: _FolderSkeleton) -> bool:
     """Remove the files of a step that has ended; return False if it changed more than files in `work`, or left many."""
     # Each folder must be there with its first access, and no others. Names, access and bytes are compared, never times,
-    # which a step can set. No link is followed. A directory with many files is better removed in the background.
+    # which a step can set. Parents first, so no link is followed: no process of the step is left to put one there.
+    root, work = skeleton.root, f"{skeleton.root}/{_WORK}"
     try:
-        with open_subdirectory(skeleton.root) as root:
-            if not _is_as_created(skeleton, root):
-                return False
-            with open_subdirectory(_WORK, root) as work:
-                is_ours = _access(os.fstat(work)) == skeleton.access
-                return is_ours and _remove_files(skeleton, work, "") == len(skeleton.folders)
+        names = {name for name, _ in _entries(root, skeleton.access)}
+        if names != {*_EMPTY_PARTS, _WORK, *SEARCH_STOP_FILES}:
+            return False
+        if any(_entries(f"{root}/{part}", skeleton.access) for part in _EMPTY_PARTS):
+            return False
+        is_ours = all(_is_as_written(f"{root}/{name}", text) for name, text in SEARCH_STOP_FILES.items())
+        return is_ours and _remove_files(skeleton, work, skeleton.access) == len(skeleton.folders)
     except (OSError, _UnexpectedFolderError):
         return False
 
@@ -299,46 +303,39 @@ def _with_folders(skeleton: _FolderSkeleton, folders: Sequence[str]) -> _FolderS
     return replace(skeleton, folders=tuple(folders), below=below)
 
 
-def _is_as_created(skeleton: _FolderSkeleton, root: int) -> bool:
-    """Return whether everything but `work` is as `_make_skeleton` left it."""
-    names = (*_EMPTY_PARTS, _WORK, *SEARCH_STOP_FILES)
-    if _access(os.fstat(root)) != skeleton.access or sorted(os.listdir(root)) != sorted(names):
-        return False
-    for part in _EMPTY_PARTS:
-        with open_subdirectory(part, root) as folder:
-            if _access(os.fstat(folder)) != skeleton.access or os.listdir(folder):
-                return False
-    return all(_is_as_written(root, name, text) for name, text in SEARCH_STOP_FILES.items())
-
-
-def _is_as_written(root: int, name: str, text: bytes) -> bool:
-    """Return whether a file has its first text. An empty one needs no opening."""
-    status = os.stat(name, dir_fd=root, follow_symlinks=False)
-    if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1 or status.st_size != len(text):
-        return False
-    if not text:
-        return True
-    with closing(os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=root)) as file:
-        return os.read(file, len(text) + 1) == text
-
-
-def _remove_files(skeleton: _FolderSkeleton, folder: int, prefix: str) -> int:
-    """Unlink the files in a folder and in those below it; return the number of folders below it."""
+def _entries(folder: str, access: _Access | None) -> list[tuple[str, bool]]:
+    """Return the names in a folder that has this access, each with whether it is a folder."""
+    if _access(os.lstat(folder)) != access:
+        raise _UnexpectedFolderError
     with os.scandir(folder) as entries:
         found = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in islice(entries, _MOST_FILES + 1)]
     if len(found) > _MOST_FILES:
         raise _UnexpectedFolderError
+    return found
+
+
+def _is_as_written(path: str, text: bytes) -> bool:
+    """Return whether a file has its first text. An empty one needs no opening."""
+    status = os.lstat(path)
+    if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1 or status.st_size != len(text):
+        return False
+    if not text:
+        return True
+    with closing(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)) as file:
+        return os.read(file, len(text) + 1) == text
+
+
+def _remove_files(skeleton: _FolderSkeleton, folder: str, access: _Access | None, prefix: str = "") -> int:
+    """Unlink the files in a folder and in those below it; return the number of folders below it."""
     count = 0
-    for name, is_directory in found:
+    for name, is_directory in _entries(folder, access):
+        path = f"{folder}/{name}"
         if not is_directory:
-            os.unlink(name, dir_fd=folder)
-            continue
-        if prefix + name not in skeleton.folders:
+            os.unlink(path)
+        elif f"{prefix}{name}" in skeleton.folders:
+            count += 1 + _remove_files(skeleton, path, skeleton.below, f"{prefix}{name}/")
+        else:
             raise _UnexpectedFolderError
-        with open_subdirectory(name, folder) as inner:
-            if _access(os.fstat(inner)) != skeleton.below:
-                raise _UnexpectedFolderError
-            count += 1 + _remove_files(skeleton, inner, f"{prefix}{name}/")
     return count
 
 

@@ -12,7 +12,7 @@ import stat
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fnmatch import translate
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import islice
 from pathlib import Path
 from typing import Final, Literal, TypeAlias
@@ -72,7 +72,7 @@ class FolderMount(Struct, frozen=True):
     lower: Path | None = None
 
 
-class SandboxDir(Struct, frozen=True):
+class SandboxDir(Struct, frozen=True, dict=True):
     """The directory in which one process runs. `marker` is random and identifies the processes of the step."""
 
     root: Path
@@ -83,42 +83,42 @@ class SandboxDir(Struct, frozen=True):
         """Return it with the paths that its processes have to use in this tier: others only with namespaces."""
         return SandboxDir(Path(INSIDE_PATH), self.marker) if tier in (NAMESPACES_TIER, BUBBLEWRAP_TIER) else self
 
-    @property
+    @cached_property
     def work(self) -> Path:
         """The copy of the project that the process works in."""
         return self.root / _WORK
 
-    @property
+    @cached_property
     def is_layered(self) -> bool:
         """Whether `work` is above other files: then it has only what the step changes in them."""
         return any(one.lower is not None for one in self.mounts)
 
-    @property
+    @cached_property
     def layers(self) -> Path:
         """The folder of the layers, and of what overlayfs needs."""
         return self.orch23_folder / "layers"
 
-    @property
+    @cached_property
     def home(self) -> Path:
         """The HOME of the process."""
         return self.root / "home"
 
-    @property
+    @cached_property
     def tmp(self) -> Path:
         """The TMPDIR of the process."""
         return self.root / "tmp"
 
-    @property
+    @cached_property
     def orch23_folder(self) -> Path:
         """The folder beside the sandbox directory for files of orch23. No process of the step may write there."""
         return self.root.with_name(f"{self.root.name}.own")
 
-    @property
+    @cached_property
     def tools(self) -> Path:
         """The directory of the action's tools and of other files for the process. It cannot write there."""
         return self.orch23_folder / "tools"
 
-    @property
+    @cached_property
     def log(self) -> Path:
         """The file beside the sandbox directory for output that is too long for memory."""
         return self.root.with_name(f"{self.root.name}.log")
