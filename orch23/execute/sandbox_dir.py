@@ -4,7 +4,6 @@ import contextlib
 import os
 import stat
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import islice
 from pathlib import Path
 from typing import Final, Protocol, TypeAlias
 
@@ -20,13 +19,14 @@ from orch23.execute.sandbox_tree import (
     OpenTree,
     SandboxDir,
     TreeChanges,
+    TreeEntries,
     TreeLimits,
 )
 from orch23.model.action import InputsChanged, link_text
 from orch23.model.digest import FileEntry
 from orch23.store.file_copy import FileProgress, no_progress
 from orch23.store.safe_files import closing, make_folder
-from orch23.store.tree_removal import remove_tree, remove_trees
+from orch23.store.tree_removal import open_subdirectory, remove_tree, remove_trees
 
 SEARCH_STOP_FILES: Final[Mapping[str, bytes]] = {
     "pytest.ini": b"",
@@ -46,7 +46,7 @@ _OWNER_ONLY = 0o700
 LEAST_SHARED_FILES: Final = 500
 """A folder with fewer input files is copied for each step, not shared."""
 
-# A folder with more files is not emptied while the next step waits.
+# A directory with more files is not emptied while the next step waits.
 _MOST_FILES = 500
 
 # Mode, user and group.
@@ -109,6 +109,7 @@ class SandboxDirs(Struct, eq=False):
     meter: FileProgress = no_progress
     shared: Callable[[], FolderMounts] | None = None
     _skeletons: dict[str, _FolderSkeleton] = field(default_factory=dict)
+    _seen: dict[str, TreeEntries] = field(default_factory=dict)
     _reusable: list[_FolderSkeleton] = field(default_factory=list)
 
     def stage(
@@ -170,7 +171,9 @@ class SandboxDirs(Struct, eq=False):
 
     def scan_open(self, tree: OpenTree, inputs: Mapping[str, FileEntry], scratch: tuple[str, ...]) -> TreeChanges:
         """Compare an open tree with its inputs."""
-        return tree.scan(inputs, scratch, self.limits, self.meter)
+        changes = tree.scan(inputs, scratch, self.limits, self.meter)
+        self._seen[tree.sandbox_dir.marker] = tree.seen
+        return changes
 
     def release(self, sandbox_dir: SandboxDir) -> None:
         """Give back the folders that were mounted: its processes have ended, and its tree is not scanned any more."""
@@ -180,18 +183,20 @@ class SandboxDirs(Struct, eq=False):
     def discard(self, sandbox_dir: SandboxDir) -> None:
         """Remove a sandbox directory, whatever its depth and modes. Files that cannot be removed stay until `sweep`."""
         self._skeletons.pop(sandbox_dir.marker, None)
+        self._seen.pop(sandbox_dir.marker, None)
         names = (sandbox_dir.root.name, sandbox_dir.orch23_folder.name, sandbox_dir.log.name)
         remove_trees(self.folder, *names)
 
     def recycle(self, sandbox_dir: SandboxDir) -> bool:
-        """Remove the files of a sandbox directory and keep its folders for the next step.
+        """Remove the files of a sandbox directory, as its scan found them, and keep its folders for the next step.
 
         Return False if that cannot be: the caller must discard it. Only for a step that was trusted and ran alone: no
         other process knows these folders.
         """
         # A folder that the step changed could affect the next one: then it is not reused.
         skeleton = self._skeletons.pop(sandbox_dir.marker, None)
-        if skeleton is None or not _empty_skeleton(skeleton):
+        seen = self._seen.pop(sandbox_dir.marker, None)
+        if skeleton is None or seen is None or not _empty_skeleton(skeleton, seen):
             return False
         for beside in (sandbox_dir.orch23_folder, sandbox_dir.log):
             if os.path.lexists(beside):
@@ -252,10 +257,6 @@ def parent_folders(inputs: Iterable[str], more: Iterable[str] = ()) -> list[str]
     return sorted(found)
 
 
-class _UnexpectedFolderError(Exception):
-    """A folder was not created by orch23, its access was changed, or it has many files."""
-
-
 def _make_skeleton(root: str, folders: Sequence[str]) -> _FolderSkeleton:
     for folder in (root, *(f"{root}/{part}" for part in (*_EMPTY_PARTS, _WORK))):
         os.mkdir(folder, _OWNER_ONLY)
@@ -277,21 +278,25 @@ def _refit_skeleton(skeleton: _FolderSkeleton, folders: Sequence[str]) -> _Folde
         return None
 
 
-def _empty_skeleton(skeleton: _FolderSkeleton) -> bool:
+def _empty_skeleton(skeleton: _FolderSkeleton, seen: TreeEntries) -> bool:
     """Remove the files of a step that has ended; return False if it changed more than files in `work`, or left many."""
     # Each folder must be there with its first access, and no others. Names, access and bytes are compared, never times,
-    # which a step can set. Parents first, so no link is followed: no process of the step is left to put one there.
-    root, work = skeleton.root, f"{skeleton.root}/{_WORK}"
+    # which a step can set. The scan followed no link, and no process of the step is left to put one there since.
+    work = f"{skeleton.root}/{_WORK}"
     try:
-        names = {name for name, _ in _entries(root, skeleton.access)}
-        if names != {*_EMPTY_PARTS, _WORK, *SEARCH_STOP_FILES}:
+        with open_subdirectory(skeleton.root) as root:
+            is_ours = _is_as_created(skeleton, root) and _access(os.lstat(work)) == skeleton.access
+        found = {path: status for path, status in seen.items() if status is not None}
+        folders = {path: _access(status) for path, status in found.items() if stat.S_ISDIR(status.st_mode)}
+        files = found.keys() - folders
+        is_ours = is_ours and found.keys() == seen.keys() and len(files) <= _MOST_FILES
+        if not is_ours or folders != dict.fromkeys(skeleton.folders, skeleton.below):
             return False
-        if any(_entries(f"{root}/{part}", skeleton.access) for part in _EMPTY_PARTS):
-            return False
-        is_ours = all(_is_as_written(f"{root}/{name}", text) for name, text in SEARCH_STOP_FILES.items())
-        return is_ours and _remove_files(skeleton, work, skeleton.access) == len(skeleton.folders)
-    except (OSError, _UnexpectedFolderError):
+        for path in files:
+            os.unlink(f"{work}/{path}")
+    except OSError:
         return False
+    return True
 
 
 def _with_folders(skeleton: _FolderSkeleton, folders: Sequence[str]) -> _FolderSkeleton:
@@ -303,40 +308,27 @@ def _with_folders(skeleton: _FolderSkeleton, folders: Sequence[str]) -> _FolderS
     return replace(skeleton, folders=tuple(folders), below=below)
 
 
-def _entries(folder: str, access: _Access | None) -> list[tuple[str, bool]]:
-    """Return the names in a folder that has this access, each with whether it is a folder."""
-    if _access(os.lstat(folder)) != access:
-        raise _UnexpectedFolderError
-    with os.scandir(folder) as entries:
-        found = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in islice(entries, _MOST_FILES + 1)]
-    if len(found) > _MOST_FILES:
-        raise _UnexpectedFolderError
-    return found
+def _is_as_created(skeleton: _FolderSkeleton, root: int) -> bool:
+    """Return whether everything but `work` is as `_make_skeleton` left it."""
+    names = {*_EMPTY_PARTS, _WORK, *SEARCH_STOP_FILES}
+    if _access(os.fstat(root)) != skeleton.access or names.symmetric_difference(os.listdir(root)):
+        return False
+    for part in _EMPTY_PARTS:
+        with open_subdirectory(part, root) as folder:
+            if _access(os.fstat(folder)) != skeleton.access or os.listdir(folder):
+                return False
+    return all(_is_as_written(root, name, text) for name, text in SEARCH_STOP_FILES.items())
 
 
-def _is_as_written(path: str, text: bytes) -> bool:
+def _is_as_written(root: int, name: str, text: bytes) -> bool:
     """Return whether a file has its first text. An empty one needs no opening."""
-    status = os.lstat(path)
+    status = os.stat(name, dir_fd=root, follow_symlinks=False)
     if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1 or status.st_size != len(text):
         return False
     if not text:
         return True
-    with closing(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)) as file:
+    with closing(os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=root)) as file:
         return os.read(file, len(text) + 1) == text
-
-
-def _remove_files(skeleton: _FolderSkeleton, folder: str, access: _Access | None, prefix: str = "") -> int:
-    """Unlink the files in a folder and in those below it; return the number of folders below it."""
-    count = 0
-    for name, is_directory in _entries(folder, access):
-        path = f"{folder}/{name}"
-        if not is_directory:
-            os.unlink(path)
-        elif f"{prefix}{name}" in skeleton.folders:
-            count += 1 + _remove_files(skeleton, path, skeleton.below, f"{prefix}{name}/")
-        else:
-            raise _UnexpectedFolderError
-    return count
 
 
 def _access(status: os.stat_result) -> _Access:

@@ -124,6 +124,9 @@ class SandboxDir(Struct, frozen=True, dict=True):
         return self.root.with_name(f"{self.root.name}.log")
 
 
+TreeEntries: TypeAlias = dict[str, os.stat_result | None]
+
+
 class TreeChanges(Struct, frozen=True):
     """How a tree differs from the staged inputs, and what in it cannot be part of a result.
 
@@ -157,6 +160,7 @@ class _Scan(Struct):
     meter: FileProgress
     mounted: Sequence[str]  # the inputs below mounts
     is_layered: bool
+    seen: TreeEntries
     files: set[str] = field(default_factory=set)
     written: dict[str, bool] = field(default_factory=dict)
     violations: list[Diagnostic] = field(default_factory=list)
@@ -164,14 +168,19 @@ class _Scan(Struct):
     size_bytes: int = 0
 
     def report(self, path: str, code: str, message: str, hint: str) -> None:
+        self.seen[path] = None
         self.violations.append(Diagnostic(code, message, hint=hint, subject=printable_path(path)))
 
 
 class OpenTree(Struct, frozen=True):
-    """The tree of a sandbox directory, by its descriptor. All processes of the step must have ended."""
+    """The tree of a sandbox directory, by its descriptor. All processes of the step must have ended.
+
+    `seen` has the status of each entry that a scan found, by path, and None for scratch and what cannot be in a result.
+    """
 
     top: int
     sandbox_dir: SandboxDir
+    seen: TreeEntries = field(default_factory=dict)
 
     def scan(
         self, inputs: Mapping[str, FileEntry], scratch: tuple[str, ...], limits: TreeLimits, meter: FileProgress
@@ -185,7 +194,7 @@ class OpenTree(Struct, frozen=True):
         within = tuple(f"{one.path}/" for one in self.sandbox_dir.mounts)
         mounted = sorted(path for path in inputs if path.startswith(within)) if within else ()
         is_layered = self.sandbox_dir.is_layered
-        scan = _Scan(limits, scratch_matcher(scratch), inputs, meter, mounted, is_layered, set(mounted))
+        scan = _Scan(limits, scratch_matcher(scratch), inputs, meter, mounted, is_layered, self.seen, set(mounted))
         with contextlib.suppress(_LimitReachedError):
             _scan_directory(scan, self.top, "", 1)
         removed = tuple(p for p in sorted(inputs) if p not in scan.files and not scan.is_scratch(p))
@@ -272,7 +281,8 @@ def _scan_directory(scan: _Scan, folder: int, prefix: str, depth: int) -> None:
     """Scan an open directory and everything below it. The processes have ended, so what lstat returns stays true."""
     left = scan.limits.entries - scan.entries
     with os.scandir(folder) as entries:
-        wanted = (entry.name for entry in entries if not scan.is_scratch(f"{prefix}{entry.name}"))
+        paths = ((entry.name, f"{prefix}{entry.name}") for entry in entries)
+        wanted = (name for name, path in paths if not (scan.is_scratch(path) and scan.seen.setdefault(path) is None))
         # One more than allowed is enough to refuse the tree, and a hostile one may have millions.
         names = sorted(islice(wanted, left + 1))
     scan.entries += len(names)
@@ -285,7 +295,7 @@ def _scan_directory(scan: _Scan, folder: int, prefix: str, depth: int) -> None:
         if (problem := file_name_problem(name)) is not None:
             scan.report(path, "E614", f"the name {problem}", "choose another name")
             continue
-        status = os.stat(name, dir_fd=folder, follow_symlinks=False)
+        status = scan.seen[path] = os.stat(name, dir_fd=folder, follow_symlinks=False)
         if scan.is_layered and stat.S_ISCHR(status.st_mode) and status.st_rdev == _REMOVED_DEVICE:
             _forget_mounted(scan, path)
         elif not stat.S_ISDIR(status.st_mode):
