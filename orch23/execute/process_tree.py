@@ -147,8 +147,7 @@ def step_limits(file_bytes: int) -> tuple[tuple[int, tuple[int, int]], ...]:
 
 @cache
 def _changed_limits() -> tuple[tuple[int, tuple[int, int]], ...]:
-    # Once: nothing changes the limits of this process, or of its supervisors, which start no step before they are set.
-    _, *others = fixed_limits(0)
+    _, *others = fixed_limits(0)  # once: nothing changes our limits, and supervisors have the same
     return tuple((kind, limit) for kind, limit in others if resource.getrlimit(kind) != limit)
 
 

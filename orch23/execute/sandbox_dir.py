@@ -109,7 +109,6 @@ class SandboxDirs(Struct, eq=False):
     meter: FileProgress = no_progress
     shared: Callable[[], FolderMounts] | None = None
     _skeletons: dict[str, _FolderSkeleton] = field(default_factory=dict)
-    _seen: dict[str, TreeEntries] = field(default_factory=dict)
     _reusable: list[_FolderSkeleton] = field(default_factory=list)
 
     def stage(
@@ -171,9 +170,7 @@ class SandboxDirs(Struct, eq=False):
 
     def scan_open(self, tree: OpenTree, inputs: Mapping[str, FileEntry], scratch: tuple[str, ...]) -> TreeChanges:
         """Compare an open tree with its inputs."""
-        changes = tree.scan(inputs, scratch, self.limits, self.meter)
-        self._seen[tree.sandbox_dir.marker] = tree.seen
-        return changes
+        return tree.scan(inputs, scratch, self.limits, self.meter)
 
     def release(self, sandbox_dir: SandboxDir) -> None:
         """Give back the folders that were mounted: its processes have ended, and its tree is not scanned any more."""
@@ -183,7 +180,6 @@ class SandboxDirs(Struct, eq=False):
     def discard(self, sandbox_dir: SandboxDir) -> None:
         """Remove a sandbox directory, whatever its depth and modes. Files that cannot be removed stay until `sweep`."""
         self._skeletons.pop(sandbox_dir.marker, None)
-        self._seen.pop(sandbox_dir.marker, None)
         names = (sandbox_dir.root.name, sandbox_dir.orch23_folder.name, sandbox_dir.log.name)
         remove_trees(self.folder, *names)
 
@@ -195,8 +191,7 @@ class SandboxDirs(Struct, eq=False):
         """
         # A folder that the step changed could affect the next one: then it is not reused.
         skeleton = self._skeletons.pop(sandbox_dir.marker, None)
-        seen = self._seen.pop(sandbox_dir.marker, None)
-        if skeleton is None or seen is None or not _empty_skeleton(skeleton, seen):
+        if skeleton is None or not _empty_skeleton(skeleton, sandbox_dir.seen):
             return False
         for beside in (sandbox_dir.orch23_folder, sandbox_dir.log):
             if os.path.lexists(beside):
@@ -282,21 +277,18 @@ def _empty_skeleton(skeleton: _FolderSkeleton, seen: TreeEntries) -> bool:
     """Remove the files of a step that has ended; return False if it changed more than files in `work`, or left many."""
     # Each folder must be there with its first access, and no others. Names, access and bytes are compared, never times,
     # which a step can set. The scan followed no link, and no process of the step is left to put one there since.
-    work = f"{skeleton.root}/{_WORK}"
-    try:
-        with open_subdirectory(skeleton.root) as root:
-            is_ours = _is_as_created(skeleton, root) and _access(os.lstat(work)) == skeleton.access
-        found = {path: status for path, status in seen.items() if status is not None}
-        folders = {path: _access(status) for path, status in found.items() if stat.S_ISDIR(status.st_mode)}
-        files = found.keys() - folders
-        is_ours = is_ours and found.keys() == seen.keys() and len(files) <= _MOST_FILES
-        if not is_ours or folders != dict.fromkeys(skeleton.folders, skeleton.below):
-            return False
-        for path in files:
-            os.unlink(f"{work}/{path}")
-    except OSError:
+    found = {path: status for path, status in seen.items() if status is not None}
+    folders = {path: _access(status) for path, status in found.items() if stat.S_ISDIR(status.st_mode)}
+    files = found.keys() - folders
+    is_whole = len(found) == len(seen) and len(files) <= _MOST_FILES
+    if not is_whole or folders != {".": skeleton.access, **dict.fromkeys(skeleton.folders, skeleton.below)}:
         return False
-    return True
+    with contextlib.suppress(OSError), open_subdirectory(skeleton.root) as root:
+        if _is_as_created(skeleton, root):
+            for path in files:
+                os.unlink(f"{_WORK}/{path}", dir_fd=root)
+            return True
+    return False
 
 
 def _with_folders(skeleton: _FolderSkeleton, folders: Sequence[str]) -> _FolderSkeleton:

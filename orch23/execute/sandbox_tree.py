@@ -89,6 +89,11 @@ class SandboxDir(Struct, frozen=True, dict=True):
         return self.root / _WORK
 
     @cached_property
+    def seen(self) -> "TreeEntries":
+        """What a scan of the tree found: the status by path, None for scratch and what cannot be in a result."""
+        return {}
+
+    @cached_property
     def is_layered(self) -> bool:
         """Whether `work` is above other files: then it has only what the step changes in them."""
         return any(one.lower is not None for one in self.mounts)
@@ -173,14 +178,10 @@ class _Scan(Struct):
 
 
 class OpenTree(Struct, frozen=True):
-    """The tree of a sandbox directory, by its descriptor. All processes of the step must have ended.
-
-    `seen` has the status of each entry that a scan found, by path, and None for scratch and what cannot be in a result.
-    """
+    """The tree of a sandbox directory, by its descriptor. All processes of the step must have ended."""
 
     top: int
     sandbox_dir: SandboxDir
-    seen: TreeEntries = field(default_factory=dict)
 
     def scan(
         self, inputs: Mapping[str, FileEntry], scratch: tuple[str, ...], limits: TreeLimits, meter: FileProgress
@@ -193,8 +194,9 @@ class OpenTree(Struct, frozen=True):
         # All of them are there, but for those that the step has marked as removed.
         within = tuple(f"{one.path}/" for one in self.sandbox_dir.mounts)
         mounted = sorted(path for path in inputs if path.startswith(within)) if within else ()
-        is_layered = self.sandbox_dir.is_layered
-        scan = _Scan(limits, scratch_matcher(scratch), inputs, meter, mounted, is_layered, self.seen, set(mounted))
+        is_layered, seen = self.sandbox_dir.is_layered, self.sandbox_dir.seen
+        seen["."] = os.fstat(self.top)
+        scan = _Scan(limits, scratch_matcher(scratch), inputs, meter, mounted, is_layered, seen, set(mounted))
         with contextlib.suppress(_LimitReachedError):
             _scan_directory(scan, self.top, "", 1)
         removed = tuple(p for p in sorted(inputs) if p not in scan.files and not scan.is_scratch(p))

@@ -233,10 +233,8 @@ class StateFile:
                 self._due_again = after + max(_AT_LEAST_EVERY, _SHARE * (after - now))
 
     def _is_due(self, event: Event, now: datetime) -> bool:
-        if isinstance(event.data, RunStarted | RunFinished):
-            return True
         if not isinstance(event.data, _TRANSITIONS):
-            return False
+            return isinstance(event.data, RunStarted | RunFinished)
         late = self._due_again is not None and now >= self._due_again
         return late or self._unwritten > 2 * (self._folding.stage_count() - _ALWAYS_WRITTEN)
 

@@ -14,6 +14,8 @@ from io import BufferedReader
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from msgspec import Struct
+
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import SafetyError
 
@@ -68,19 +70,16 @@ def _renamed_file(folder: Path | str, target: Path | str, mode: int, parent: int
         raise
 
 
-class closing:  # noqa: N801 - as contextlib.closing; a class, since each step closes thirty
+class closing(Struct):  # noqa: N801 - as contextlib.closing; no generator, since each step closes thirty
     """Yield a descriptor, and close it at the end of the block."""
 
-    __slots__ = ("_descriptor",)
-
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor = descriptor
+    descriptor: int
 
     def __enter__(self) -> int:
-        return self._descriptor
+        return self.descriptor
 
     def __exit__(self, *_: object) -> None:
-        os.close(self._descriptor)
+        os.close(self.descriptor)
 
 
 def open_temp(folder: Path | str, mode: int, parent: int | None = None) -> tuple[int, str]:
