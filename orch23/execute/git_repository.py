@@ -84,7 +84,7 @@ class GitRepository:
         Raises:
             InvalidInputError: it is a pointer of Git LFS.
         """
-        data = os.pread(descriptor, _HEAD_BYTES, 0)
+        data = os.pread(descriptor, min(_HEAD_BYTES, os.fstat(descriptor).st_size + 1), 0)
         if len(data) < _POINTER_BYTES and lfs_digest(data) is not None:
             # Git has the attributes. Without a repository, as in an archive of one, a pointer is never meant.
             left_out = self._not_checked_out if self._repository_of(path) else {path: "git lfs pull"}

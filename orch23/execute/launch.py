@@ -142,8 +142,7 @@ def run_launch(launch: Launch, *, timeout_s: float, cancel: Event) -> ProcessOut
         OSError: the process could not be started.
     """
     is_confined = launch.confinement is not None or bool(launch.tmpfs)
-    seen = Path(INSIDE_PATH) / launch.sandbox_dir.work.name
-    layered = (str(seen),) if launch.sandbox_dir.is_layered else ()
+    layered = (f"{INSIDE_PATH}/{launch.sandbox_dir.work.name}",) if launch.sandbox_dir.is_layered else ()
     root, limits = launch.sandbox_dir.root, launch.limits
     monitor = ResourceMonitor(root, limits, layered=layered, tmpfs=launch.tmpfs, is_confined=is_confined)
     outcome = run_process(

@@ -125,8 +125,6 @@ class LocalExecutor(Struct, kw_only=True, eq=False):
 
     def run(self, action: Action, hear: LineListener | None = None) -> ActionOutcome:
         """Run an action when a worker is free, and return its outcome. `hear` gets each line that it prints."""
-        if self._stop.is_set():
-            return Cancelled()
         with self._slots:
             return self._run(action, hear or None)
 

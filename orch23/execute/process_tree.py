@@ -15,6 +15,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 
 from msgspec import Struct, field
@@ -134,8 +135,19 @@ def unique_file_limit(file_bytes: int) -> int:
 def set_file_limit(tree: ProcessTree, pid: int) -> None:
     """Set the limits of a step for one of its processes."""
     with contextlib.suppress(OSError, ValueError):
-        for kind, limit in fixed_limits(tree.limit):
+        for kind, limit in step_limits(tree.limit):
             resource.prlimit(pid, kind, limit)
+
+
+def step_limits(file_bytes: int) -> tuple[tuple[int, tuple[int, int]], ...]:
+    """Return the limits that a process of a step has not inherited; `file_bytes` is that of `unique_file_limit`."""
+    return (resource.RLIMIT_FSIZE, (file_bytes, file_bytes)), *_changed_limits()  # first, since it marks the process
+
+
+@cache
+def _changed_limits() -> tuple[tuple[int, tuple[int, int]], ...]:
+    _, *others = fixed_limits(0)  # once: nothing changes our limits, and supervisors have the same
+    return tuple((kind, limit) for kind, limit in others if resource.getrlimit(kind) != limit)
 
 
 def fixed_limits(file_bytes: int) -> Iterator[tuple[int, tuple[int, int]]]:
@@ -144,7 +156,7 @@ def fixed_limits(file_bytes: int) -> Iterator[tuple[int, tuple[int, int]]]:
     A lower hard limit of this process stays: only root could raise it.
     """
     first = {resource.RLIMIT_FSIZE: (file_bytes, file_bytes), resource.RLIMIT_CORE: (CORE_BYTES, CORE_BYTES)}
-    for kind, (soft, hard) in {**first, **_FIXED_LIMITS}.items():  # the size first, since it marks the process
+    for kind, (soft, hard) in {**first, **_FIXED_LIMITS}.items():
         own = resource.getrlimit(kind)[1]
         yield kind, (min(soft, own, key=_size), min(hard, own, key=_size))
 

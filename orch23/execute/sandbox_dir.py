@@ -4,7 +4,6 @@ import contextlib
 import os
 import stat
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import islice
 from pathlib import Path
 from typing import Final, Protocol, TypeAlias
 
@@ -20,6 +19,7 @@ from orch23.execute.sandbox_tree import (
     OpenTree,
     SandboxDir,
     TreeChanges,
+    TreeEntries,
     TreeLimits,
 )
 from orch23.model.action import InputsChanged, link_text
@@ -46,7 +46,7 @@ _OWNER_ONLY = 0o700
 LEAST_SHARED_FILES: Final = 500
 """A folder with fewer input files is copied for each step, not shared."""
 
-# A folder with more files is not emptied while the next step waits.
+# A directory with more files is not emptied while the next step waits.
 _MOST_FILES = 500
 
 # Mode, user and group.
@@ -184,16 +184,18 @@ class SandboxDirs(Struct, eq=False):
         remove_trees(self.folder, *names)
 
     def recycle(self, sandbox_dir: SandboxDir) -> bool:
-        """Remove the files of a sandbox directory and keep its folders for the next step.
+        """Remove the files of a sandbox directory, as its scan found them, and keep its folders for the next step.
 
         Return False if that cannot be: the caller must discard it. Only for a step that was trusted and ran alone: no
         other process knows these folders.
         """
         # A folder that the step changed could affect the next one: then it is not reused.
         skeleton = self._skeletons.pop(sandbox_dir.marker, None)
-        if skeleton is None or not _empty_skeleton(skeleton):
+        if skeleton is None or not _empty_skeleton(skeleton, sandbox_dir.seen):
             return False
-        remove_trees(self.folder, sandbox_dir.orch23_folder.name, sandbox_dir.log.name)
+        for beside in (sandbox_dir.orch23_folder, sandbox_dir.log):
+            if os.path.lexists(beside):
+                remove_tree(beside)
         self._reusable.append(skeleton)
         return True
 
@@ -250,10 +252,6 @@ def parent_folders(inputs: Iterable[str], more: Iterable[str] = ()) -> list[str]
     return sorted(found)
 
 
-class _UnexpectedFolderError(Exception):
-    """A folder was not created by orch23, its access was changed, or it has many files."""
-
-
 def _make_skeleton(root: str, folders: Sequence[str]) -> _FolderSkeleton:
     for folder in (root, *(f"{root}/{part}" for part in (*_EMPTY_PARTS, _WORK))):
         os.mkdir(folder, _OWNER_ONLY)
@@ -275,19 +273,22 @@ def _refit_skeleton(skeleton: _FolderSkeleton, folders: Sequence[str]) -> _Folde
         return None
 
 
-def _empty_skeleton(skeleton: _FolderSkeleton) -> bool:
+def _empty_skeleton(skeleton: _FolderSkeleton, seen: TreeEntries) -> bool:
     """Remove the files of a step that has ended; return False if it changed more than files in `work`, or left many."""
     # Each folder must be there with its first access, and no others. Names, access and bytes are compared, never times,
-    # which a step can set. No link is followed. A directory with many files is better removed in the background.
-    try:
-        with open_subdirectory(skeleton.root) as root:
-            if not _is_as_created(skeleton, root):
-                return False
-            with open_subdirectory(_WORK, root) as work:
-                is_ours = _access(os.fstat(work)) == skeleton.access
-                return is_ours and _remove_files(skeleton, work, "") == len(skeleton.folders)
-    except (OSError, _UnexpectedFolderError):
+    # which a step can set. The scan followed no link, and no process of the step is left to put one there since.
+    found = {path: status for path, status in seen.items() if status is not None}
+    folders = {path: _access(status) for path, status in found.items() if stat.S_ISDIR(status.st_mode)}
+    files = found.keys() - folders
+    is_whole = len(found) == len(seen) and len(files) <= _MOST_FILES
+    if not is_whole or folders != {".": skeleton.access, **dict.fromkeys(skeleton.folders, skeleton.below)}:
         return False
+    with contextlib.suppress(OSError), open_subdirectory(skeleton.root) as root:
+        if _is_as_created(skeleton, root):
+            for path in files:
+                os.unlink(f"{_WORK}/{path}", dir_fd=root)
+            return True
+    return False
 
 
 def _with_folders(skeleton: _FolderSkeleton, folders: Sequence[str]) -> _FolderSkeleton:
@@ -301,8 +302,8 @@ def _with_folders(skeleton: _FolderSkeleton, folders: Sequence[str]) -> _FolderS
 
 def _is_as_created(skeleton: _FolderSkeleton, root: int) -> bool:
     """Return whether everything but `work` is as `_make_skeleton` left it."""
-    names = (*_EMPTY_PARTS, _WORK, *SEARCH_STOP_FILES)
-    if _access(os.fstat(root)) != skeleton.access or sorted(os.listdir(root)) != sorted(names):
+    names = {*_EMPTY_PARTS, _WORK, *SEARCH_STOP_FILES}
+    if _access(os.fstat(root)) != skeleton.access or names.symmetric_difference(os.listdir(root)):
         return False
     for part in _EMPTY_PARTS:
         with open_subdirectory(part, root) as folder:
@@ -320,26 +321,6 @@ def _is_as_written(root: int, name: str, text: bytes) -> bool:
         return True
     with closing(os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=root)) as file:
         return os.read(file, len(text) + 1) == text
-
-
-def _remove_files(skeleton: _FolderSkeleton, folder: int, prefix: str) -> int:
-    """Unlink the files in a folder and in those below it; return the number of folders below it."""
-    with os.scandir(folder) as entries:
-        found = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in islice(entries, _MOST_FILES + 1)]
-    if len(found) > _MOST_FILES:
-        raise _UnexpectedFolderError
-    count = 0
-    for name, is_directory in found:
-        if not is_directory:
-            os.unlink(name, dir_fd=folder)
-            continue
-        if prefix + name not in skeleton.folders:
-            raise _UnexpectedFolderError
-        with open_subdirectory(name, folder) as inner:
-            if _access(os.fstat(inner)) != skeleton.below:
-                raise _UnexpectedFolderError
-            count += 1 + _remove_files(skeleton, inner, f"{prefix}{name}/")
-    return count
 
 
 def _access(status: os.stat_result) -> _Access:

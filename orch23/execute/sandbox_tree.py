@@ -12,7 +12,7 @@ import stat
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fnmatch import translate
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import islice
 from pathlib import Path
 from typing import Final, Literal, TypeAlias
@@ -72,7 +72,7 @@ class FolderMount(Struct, frozen=True):
     lower: Path | None = None
 
 
-class SandboxDir(Struct, frozen=True):
+class SandboxDir(Struct, frozen=True, dict=True):
     """The directory in which one process runs. `marker` is random and identifies the processes of the step."""
 
     root: Path
@@ -83,45 +83,53 @@ class SandboxDir(Struct, frozen=True):
         """Return it with the paths that its processes have to use in this tier: others only with namespaces."""
         return SandboxDir(Path(INSIDE_PATH), self.marker) if tier in (NAMESPACES_TIER, BUBBLEWRAP_TIER) else self
 
-    @property
+    @cached_property
     def work(self) -> Path:
         """The copy of the project that the process works in."""
         return self.root / _WORK
 
-    @property
+    @cached_property
+    def seen(self) -> "TreeEntries":
+        """What a scan of the tree found: the status by path, None for scratch and what cannot be in a result."""
+        return {}
+
+    @cached_property
     def is_layered(self) -> bool:
         """Whether `work` is above other files: then it has only what the step changes in them."""
         return any(one.lower is not None for one in self.mounts)
 
-    @property
+    @cached_property
     def layers(self) -> Path:
         """The folder of the layers, and of what overlayfs needs."""
         return self.orch23_folder / "layers"
 
-    @property
+    @cached_property
     def home(self) -> Path:
         """The HOME of the process."""
         return self.root / "home"
 
-    @property
+    @cached_property
     def tmp(self) -> Path:
         """The TMPDIR of the process."""
         return self.root / "tmp"
 
-    @property
+    @cached_property
     def orch23_folder(self) -> Path:
         """The folder beside the sandbox directory for files of orch23. No process of the step may write there."""
         return self.root.with_name(f"{self.root.name}.own")
 
-    @property
+    @cached_property
     def tools(self) -> Path:
         """The directory of the action's tools and of other files for the process. It cannot write there."""
         return self.orch23_folder / "tools"
 
-    @property
+    @cached_property
     def log(self) -> Path:
         """The file beside the sandbox directory for output that is too long for memory."""
         return self.root.with_name(f"{self.root.name}.log")
+
+
+TreeEntries: TypeAlias = dict[str, os.stat_result | None]
 
 
 class TreeChanges(Struct, frozen=True):
@@ -157,6 +165,7 @@ class _Scan(Struct):
     meter: FileProgress
     mounted: Sequence[str]  # the inputs below mounts
     is_layered: bool
+    seen: TreeEntries
     files: set[str] = field(default_factory=set)
     written: dict[str, bool] = field(default_factory=dict)
     violations: list[Diagnostic] = field(default_factory=list)
@@ -164,6 +173,7 @@ class _Scan(Struct):
     size_bytes: int = 0
 
     def report(self, path: str, code: str, message: str, hint: str) -> None:
+        self.seen[path] = None
         self.violations.append(Diagnostic(code, message, hint=hint, subject=printable_path(path)))
 
 
@@ -184,8 +194,9 @@ class OpenTree(Struct, frozen=True):
         # All of them are there, but for those that the step has marked as removed.
         within = tuple(f"{one.path}/" for one in self.sandbox_dir.mounts)
         mounted = sorted(path for path in inputs if path.startswith(within)) if within else ()
-        is_layered = self.sandbox_dir.is_layered
-        scan = _Scan(limits, scratch_matcher(scratch), inputs, meter, mounted, is_layered, set(mounted))
+        is_layered, seen = self.sandbox_dir.is_layered, self.sandbox_dir.seen
+        seen["."] = os.fstat(self.top)
+        scan = _Scan(limits, scratch_matcher(scratch), inputs, meter, mounted, is_layered, seen, set(mounted))
         with contextlib.suppress(_LimitReachedError):
             _scan_directory(scan, self.top, "", 1)
         removed = tuple(p for p in sorted(inputs) if p not in scan.files and not scan.is_scratch(p))
@@ -272,7 +283,8 @@ def _scan_directory(scan: _Scan, folder: int, prefix: str, depth: int) -> None:
     """Scan an open directory and everything below it. The processes have ended, so what lstat returns stays true."""
     left = scan.limits.entries - scan.entries
     with os.scandir(folder) as entries:
-        wanted = (entry.name for entry in entries if not scan.is_scratch(f"{prefix}{entry.name}"))
+        paths = ((entry.name, f"{prefix}{entry.name}") for entry in entries)
+        wanted = (name for name, path in paths if not (scan.is_scratch(path) and scan.seen.setdefault(path) is None))
         # One more than allowed is enough to refuse the tree, and a hostile one may have millions.
         names = sorted(islice(wanted, left + 1))
     scan.entries += len(names)
@@ -285,7 +297,7 @@ def _scan_directory(scan: _Scan, folder: int, prefix: str, depth: int) -> None:
         if (problem := file_name_problem(name)) is not None:
             scan.report(path, "E614", f"the name {problem}", "choose another name")
             continue
-        status = os.stat(name, dir_fd=folder, follow_symlinks=False)
+        status = scan.seen[path] = os.stat(name, dir_fd=folder, follow_symlinks=False)
         if scan.is_layered and stat.S_ISCHR(status.st_mode) and status.st_rdev == _REMOVED_DEVICE:
             _forget_mounted(scan, path)
         elif not stat.S_ISDIR(status.st_mode):

@@ -113,7 +113,7 @@ class Supervisor:
             tuple(map(os.fsencode, process.argv)),
             {os.fsencode(name): os.fsencode(value) for name, value in process.env.items()},
             os.fsencode(process.cwd),
-            (*process_tree.fixed_limits(file_bytes), *confinement.limits),
+            (*process_tree.step_limits(file_bytes), *confinement.limits),
             tuple(process.pass_fds),
             confinement.request,
         )

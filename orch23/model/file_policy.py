@@ -185,6 +185,7 @@ _TOOL_ENDINGS = frozenset(
 _TOOL_SUFFIXES = (".code-workspace", ".sublime-project")
 
 
+@lru_cache(maxsize=1024)
 def fold_names(path: str) -> tuple[str, ...]:
     """Return the names of a path as the most tolerant file system reads them.
 
@@ -206,6 +207,7 @@ def _fold(name: str) -> str:
     return ".git" if name == "git~1" else name
 
 
+@lru_cache(maxsize=1024)
 def sealed_reason(path: str) -> str | None:
     """Return why no stage may write a path, even if the pipeline declares it, or None."""
     names = fold_names(path)
@@ -215,6 +217,7 @@ def sealed_reason(path: str) -> str | None:
     return None if found is None else f"nothing below `{found}` is written by a stage"
 
 
+@lru_cache(maxsize=1024)
 def protected_reason(path: str) -> str | None:
     """Return which name of a path is protected, or None; sealed names are protected too."""
     names = fold_names(path)

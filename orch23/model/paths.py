@@ -84,6 +84,7 @@ _DEVICES = frozenset(
 )
 
 
+@lru_cache(maxsize=4096)
 def is_glob(pattern: str) -> bool:
     """Return whether a pattern is more than one literal file: it has a wildcard or ends in `/`."""
     return pattern.endswith("/") or _WILD.search(pattern) is not None
@@ -94,6 +95,7 @@ def without_dot(path: str) -> str:
     return _DOT.sub("", path)
 
 
+@lru_cache(maxsize=4096)
 def normalize_pattern(pattern: str) -> str:
     """Return a pattern without a leading `./`, and a directory `d/` as `d/**`."""
     pattern = without_dot(pattern)
@@ -113,6 +115,7 @@ def compile_pattern(pattern: str) -> Callable[[str], object]:
     return _regex(normalize_pattern(pattern)).fullmatch
 
 
+@lru_cache(maxsize=4096)
 def match_any(patterns: tuple[str, ...], path: str) -> bool:
     """Return whether any of the patterns matches the path."""
     return any(match(pattern, path) for pattern in patterns)
@@ -157,7 +160,7 @@ def escape_pattern(name: str) -> str:
 
 def split_slice(text: str) -> tuple[str, str]:
     """Return the path and the selector of an input: the text after the first `#` outside of `[...]`, or empty."""
-    at = 0
+    at = 0 if "#" in text else len(text)
     while at < len(text) and text[at] != "#":
         at += len(_set_at(text, at)) or 1
     return text[:at], text[at + 1 :]

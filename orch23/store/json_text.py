@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import cached_property
 from typing import Any, Final, NamedTuple
 
+from msgspec.json import Encoder as JsonEncoder
 from msgspec.json import format as format_json
 
 from orch23.model.digest import Json, canonical_json, digest_json, json_builtin
@@ -23,12 +24,11 @@ def indented_json(value: Json, *, sort_keys: bool = False) -> str:
 
 
 def compact_json(value: Json) -> str:
-    """Return the text of a value on one line, without spaces, its keys in the order given.
-
-    Raises:
-        ValueError: it holds NaN or an infinity.
-    """
-    return _AS_GIVEN.encode(value)
+    """Return the text of a value on one line, without spaces, its keys in the order given; NaN is written as null."""
+    try:
+        return _COMPACT.encode(value).decode()
+    except (UnicodeEncodeError, OverflowError):  # a lone surrogate, or a number of more than 64 bits
+        return _AS_GIVEN.encode(value)
 
 
 _FORM: Final[dict[str, Any]] = {
@@ -38,6 +38,7 @@ _FORM: Final[dict[str, Any]] = {
     "check_circular": False,  # takes more than half of the time, and values from texts have no cycles
     "default": json_builtin,
 }
+_COMPACT: Final = JsonEncoder(enc_hook=json_builtin)
 _AS_GIVEN: Final = json.JSONEncoder(**_FORM)
 _SORTED: Final = json.JSONEncoder(**_FORM, sort_keys=True)
 

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from pathlib import Path
 
-import msgspec
 from msgspec import Struct
 
 from orch23.model.digest import FileEntry, canonical_json
@@ -24,7 +23,6 @@ from orch23.store.record_format import (
     lookup_keys,
     move_body,
     record_body,
-    record_from_json,
     record_to_json,
 )
 from orch23.store.safe_files import (
@@ -153,10 +151,7 @@ class Records:
             files = self._load()
             self._repair(files)
             file = files.setdefault(record.key, RecordFile())
-            read = record_from_json(msgspec.json.decode(body))
-            # The caller's object, so that it is not in memory twice.
-            same = record if read == record else read
-            entry = RecordEntry(same, sha256_hex(body), self._number + 1)
+            entry = RecordEntry(record, sha256_hex(body), self._number + 1)
             known = file.entries.get(entry.digest)
             if known is not None and not known.is_proven:  # a claim that was verified
                 known = None

@@ -54,7 +54,7 @@ _RESUMABLE = frozenset({INTERRUPTED, "cancelled", "limit", "edited", "decision",
 _TESTED = frozenset({"verify_failed", "acceptance_failed"})
 _TRANSITIONS = (StageStarted, AttemptStarted, FilesProposed, CheckResult, AttemptFinished, StageWithheld, StageFinished)
 _AT_LEAST_EVERY = timedelta(seconds=1)
-_SHARE = 60
+_SHARE = 200
 # Up to this number of stages the file is written after each transition. With 10,000 stages it has megabytes, and 40,000
 # writes of it would take hours.
 _ALWAYS_WRITTEN = 64
@@ -207,7 +207,7 @@ class StateFile:
 
     The file only shows the journal, so it is not made durable. A run writes it at its start and its end. A run of up to
     64 stages also writes it after every transition. A larger run writes it at the first transition after one second, or
-    after 60 times the duration of a write if that is longer, or after two events for each stage above 64.
+    after 200 times the duration of a write if that is longer, or after two events for each stage above 64.
     """
 
     def __init__(self, path: Path, clock: Callable[[], datetime]) -> None:
@@ -233,10 +233,8 @@ class StateFile:
                 self._due_again = after + max(_AT_LEAST_EVERY, _SHARE * (after - now))
 
     def _is_due(self, event: Event, now: datetime) -> bool:
-        if isinstance(event.data, RunStarted | RunFinished):
-            return True
         if not isinstance(event.data, _TRANSITIONS):
-            return False
+            return isinstance(event.data, RunStarted | RunFinished)
         late = self._due_again is not None and now >= self._due_again
         return late or self._unwritten > 2 * (self._folding.stage_count() - _ALWAYS_WRITTEN)
 

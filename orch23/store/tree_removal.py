@@ -7,7 +7,6 @@ import os
 import stat
 import struct
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -25,7 +24,7 @@ _IMMUTABLE, _APPEND_ONLY = 0x10, 0x20
 _REFUSED = frozenset({errno.EPERM, errno.EACCES})
 
 
-def open_subdirectory(name: str | Path, parent: int | None = None) -> AbstractContextManager[int]:
+def open_subdirectory(name: str | Path, parent: int | None = None) -> closing:
     """Open a directory by its parent's descriptor, without following a link, and close it at the end."""
     return closing(os.open(name, DIRECTORY_FLAGS, dir_fd=parent))
 

@@ -152,9 +152,9 @@ class Secrets(Struct, frozen=True, dict=True):
         known = self._known
         return (
             any([spelling in joined for spelling, _ in known.spellings])  # noqa: C419 - faster than a generator
-            or any(form.may_match(joined) for form in formats_in(joined))
+            or any([form.may_match(joined) for form in formats_in(joined)])  # noqa: C419 - as above
             or (bool(breaks) and any(form.may_match(whole) for form in formats_in(whole)))
-            or any(True for _ in find_cut_secrets(joined, known.spellings))
+            or next(find_cut_secrets(joined, known.spellings), None) is not None
         )
 
     def redact(self, text: str) -> str:

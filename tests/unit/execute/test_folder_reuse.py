@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from orch23.execute.sandbox_dir import SandboxDirs
-from orch23.execute.sandbox_tree import SANDBOX_EPOCH, SandboxDir
+from orch23.execute.sandbox_tree import SANDBOX_EPOCH, SandboxDir, open_tree
 from orch23.model.digest import FileEntry, digest_bytes
 
 FILES = {"src/a.txt": b"alpha", "src/deep/b.txt": b"beta", "other/c.txt": b"gamma"}
@@ -36,6 +36,14 @@ def stage(sandbox_dirs: SandboxDirs, paths: tuple[str, ...]) -> SandboxDir:
     return sandbox_dir
 
 
+def recycle(sandbox_dirs: SandboxDirs, sandbox_dir: SandboxDir) -> bool:
+    """Scan a sandbox directory, as the executor does, and recycle it."""
+    inputs = {path: FileEntry(digest_bytes(FILES[path])) for path in FIRST}
+    with open_tree(sandbox_dir) as opened:
+        sandbox_dirs.scan_open(opened, inputs, ("*.tmp",))
+    return sandbox_dirs.recycle(sandbox_dir)
+
+
 def tree(sandbox_dir: SandboxDir) -> set[str]:
     return {str(path.relative_to(sandbox_dir.root)) for path in sandbox_dir.root.rglob("*")}
 
@@ -46,7 +54,7 @@ def test_reused_folders_hold_what_new_ones_would(sandbox_dirs: SandboxDirs) -> N
     (first.work / "stray.txt").write_text("x")
     os.utime(first.work / "src", (1, 1))
     inode = first.root.stat().st_ino
-    assert sandbox_dirs.recycle(first)
+    assert recycle(sandbox_dirs, first)
     second = stage(sandbox_dirs, SECOND)
     assert second.root.stat().st_ino == inode
     assert second.marker != first.marker
@@ -90,6 +98,8 @@ def _link_settings(sandbox_dir: SandboxDir) -> None:
         lambda sandbox_dir: sandbox_dir.home.chmod(0o755),
         lambda sandbox_dir: (sandbox_dir.work / "more").mkdir(),
         lambda sandbox_dir: (sandbox_dir.work / "out").rmdir(),
+        lambda sandbox_dir: (sandbox_dir.work / "out/scratch.tmp").touch(),
+        lambda sandbox_dir: os.mkfifo(sandbox_dir.work / "out/pipe"),
         _link,
         _link_home,
         _link_settings,
@@ -105,7 +115,7 @@ def test_folders_that_a_step_changed_are_not_reused(
         for path, found in before.items():
             with contextlib.suppress(FileNotFoundError):
                 os.utime(path, ns=(found.st_atime_ns, found.st_mtime_ns), follow_symlinks=False)
-    assert not sandbox_dirs.recycle(first)
+    assert not recycle(sandbox_dirs, first)
     sandbox_dirs.discard(first)
     assert [path.name for path in sandbox_dirs.folder.iterdir() if path.name != "elsewhere"] == []
     second = stage(sandbox_dirs, FIRST)
@@ -113,7 +123,7 @@ def test_folders_that_a_step_changed_are_not_reused(
 
 
 def test_two_sandbox_directories_at_once_never_share_a_folder(sandbox_dirs: SandboxDirs) -> None:
-    assert sandbox_dirs.recycle(stage(sandbox_dirs, FIRST))
+    assert recycle(sandbox_dirs, stage(sandbox_dirs, FIRST))
     one, other = stage(sandbox_dirs, FIRST), stage(sandbox_dirs, FIRST)
     assert one.root != other.root
     assert tree(one) == tree(other)
@@ -121,7 +131,7 @@ def test_two_sandbox_directories_at_once_never_share_a_folder(sandbox_dirs: Sand
 
 def test_a_skeleton_that_was_filled_meanwhile_is_not_used(sandbox_dirs: SandboxDirs) -> None:
     first = stage(sandbox_dirs, FIRST)
-    assert sandbox_dirs.recycle(first)
+    assert recycle(sandbox_dirs, first)
     (first.work / "src/deep/late.txt").write_text("x")
     second = stage(sandbox_dirs, SECOND)
     assert second.root != first.root
@@ -133,4 +143,4 @@ def test_folders_with_many_files_are_not_reused(sandbox_dirs: SandboxDirs) -> No
     first = stage(sandbox_dirs, FIRST)
     for number in range(501):
         (first.work / "out" / f"{number}.txt").touch()
-    assert not sandbox_dirs.recycle(first)
+    assert not recycle(sandbox_dirs, first)
