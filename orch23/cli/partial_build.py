@@ -41,7 +41,7 @@ class LastBuild(Struct, frozen=True):
             return "", 0
         number = snapshot.paths.index(path)
         ctime_ns = difference.touched.get(number, snapshot.ctimes[number])
-        return snapshot.file_state(number).sha256.hex(), ctime_ns
+        return snapshot.content(number)[0], ctime_ns
 
     def merged_snapshot(
         self, newer: StatSnapshot, written: Collection[str], is_decided: Callable[[str], bool], **facts: str
@@ -129,5 +129,5 @@ def _edited(index: DependencyIndex, text: str, read_stages: StageReader) -> Mapp
 def _digest(snapshot: StatSnapshot, path: str) -> Digest | None:
     if path not in snapshot.paths:
         return None
-    detail = snapshot.file_state(snapshot.paths.index(path))
-    return Digest(detail.sha256.hex(), detail.size)
+    sha256, size_bytes, _ = snapshot.content(snapshot.paths.index(path))
+    return Digest(sha256, size_bytes)

@@ -29,20 +29,6 @@ _DIGEST_BYTES = 32
 _STATE_BYTES = _DIGEST_BYTES + 8 + 1  # sha256, size, executable
 
 
-class FileState:
-    """The content of a file: the digest of its bytes, their number, and whether the owner may execute it."""
-
-    __slots__ = ("executable", "sha256", "size")
-
-    def __init__(self, sha256: bytes, size: int, *, executable: bool) -> None:
-        """Create it; the digest is 32 bytes."""
-        self.sha256, self.size, self.executable = sha256, size, executable
-
-    def to_bytes(self) -> bytes:
-        """Return it in 41 bytes."""
-        return self.sha256 + self.size.to_bytes(8, "big") + bytes([self.executable])
-
-
 class SnapshotDifference:
     """The paths that changed, and what is known now of those that did not.
 
@@ -112,7 +98,7 @@ class StatSnapshot:
         """Hash the files with new change times, and add those with other bytes to `changed`."""
         touched: dict[int, int] = {}
         for number in numbers:
-            ctime = _unchanged_ctime(self.paths[number], self.file_state(number))
+            ctime = _unchanged_ctime(self.paths[number], *self.content(number))
             if ctime is not None:
                 touched[number] = ctime
             elif len(changed) < _MAX_CHANGED:
@@ -216,9 +202,7 @@ class StatSnapshot:
         known = absent.union(self.paths)
         for number, path in enumerate(newer.paths):
             if path not in known:
-                self.paths.append(path)
-                self.ctimes.append(newer.ctimes[number])
-                self.details += newer.details[number * _STATE_BYTES : (number + 1) * _STATE_BYTES]
+                self.add_file(path, newer.ctimes[number], newer.content(number))
         self.absent = sorted(absent | ({*newer.absent} - known))
         inodes = {**newer._inodes(), **self._inodes()}  # noqa: SLF001 - of the same class
         self.folders = list(inodes)
@@ -252,9 +236,7 @@ class StatSnapshot:
         times = found.st_dev, found.st_mtime_ns, found.st_ctime_ns
         if not stat.S_ISREG(found.st_mode) or is_racy(*times, self.since_ns):
             return self.add_path(path)
-        self.paths.append(path)
-        self.ctimes.append(found.st_ctime_ns)
-        self.details += bytes(_STATE_BYTES)
+        self.add_file(path, found.st_ctime_ns, ("00" * _DIGEST_BYTES, 0, False))
         return True
 
     def _are_folders(self) -> bool:
@@ -267,11 +249,17 @@ class StatSnapshot:
             inodes.append(found.st_ino)
         return inodes == self.inodes
 
-    def file_state(self, number: int) -> FileState:
-        """Return the recorded state of the file at an index of `paths`."""
+    def content(self, number: int) -> tuple[str, int, bool]:
+        """Return SHA-256 in hex, size in bytes, and whether it is executable, of the file at an index of `paths`."""
         data = self.details[number * _STATE_BYTES : (number + 1) * _STATE_BYTES]
-        size = int.from_bytes(data[_DIGEST_BYTES : _DIGEST_BYTES + 8], "big")
-        return FileState(bytes(data[:_DIGEST_BYTES]), size, executable=bool(data[-1]))
+        return data[:_DIGEST_BYTES].hex(), int.from_bytes(data[_DIGEST_BYTES:-1], "big"), bool(data[-1])
+
+    def add_file(self, path: str, ctime_ns: int, content: tuple[str, int, bool]) -> None:
+        """Add a file with its content as of `content`; the change time is 0 if it is too young to trust."""
+        self.paths.append(path)
+        self.ctimes.append(ctime_ns)
+        sha256, size, executable = content
+        self.details += bytes.fromhex(sha256) + size.to_bytes(8, "big") + bytes((executable,))
 
     def to_bytes(self, key: bytes) -> bytes:
         """Return the bytes of the snapshot file, which `parse_snapshot` reads: a head with a MAC, then the parts.
@@ -396,7 +384,7 @@ def _is_file(path: str) -> bool:
     return state is not None and stat.S_ISREG(state.st_mode)
 
 
-def _unchanged_ctime(path: str, then: FileState) -> int | None:
+def _unchanged_ctime(path: str, sha256: str, size: int, executable: bool) -> int | None:  # noqa: FBT001 - as stored
     """Return the change time of a file with the same content, 0 if it is too young to trust; None for another file."""
     import hashlib  # noqa: PLC0415 - takes as long to load as everything here; mostly no file has to be hashed
 
@@ -408,7 +396,7 @@ def _unchanged_ctime(path: str, then: FileState) -> int | None:
     try:
         before = os.fstat(descriptor)
         program = bool(before.st_mode & stat.S_IXUSR)
-        if not stat.S_ISREG(before.st_mode) or before.st_size != then.size or program != then.executable:
+        if not stat.S_ISREG(before.st_mode) or before.st_size != size or program != executable:
             return None
         hasher = hashlib.sha256()
         while block := os.read(descriptor, _BLOCK):
@@ -416,7 +404,7 @@ def _unchanged_ctime(path: str, then: FileState) -> int | None:
         after = os.fstat(descriptor)
     finally:
         os.close(descriptor)
-    if hasher.digest() != then.sha256 or before.st_ctime_ns != after.st_ctime_ns:
+    if hasher.hexdigest() != sha256 or before.st_ctime_ns != after.st_ctime_ns:
         return None
     return 0 if is_racy(after.st_dev, after.st_mtime_ns, after.st_ctime_ns, began) else after.st_ctime_ns
 

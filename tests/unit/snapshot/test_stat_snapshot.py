@@ -14,7 +14,6 @@ from orch23.snapshot import signatures, stat_snapshot
 from orch23.snapshot.signatures import EMPTY_DIRECTORY, ENTRIES, FINE_RACY_NS, NO_ENTRY, RACY_NS, is_racy, signature
 from orch23.snapshot.stat_snapshot import (
     SNAPSHOT_FORMAT,
-    FileState,
     SnapshotDifference,
     StatSnapshot,
     parse_facts,
@@ -41,11 +40,9 @@ def snapshot_of(root: Path) -> StatSnapshot:
     """Return the snapshot of all files of the folder, taken at a time when they had long been there."""
     snapshot = StatSnapshot(time.time_ns())
     for path in sorted(p for p in root.rglob("*") if p.is_file()):
-        snapshot.paths.append(path.relative_to(root).as_posix())
         found = path.stat()
-        snapshot.ctimes.append(found.st_ctime_ns)
-        digest = hashlib.sha256(path.read_bytes()).digest()
-        snapshot.details += FileState(digest, found.st_size, executable=bool(found.st_mode & 0o100)).to_bytes()
+        content = (hashlib.sha256(path.read_bytes()).hexdigest(), found.st_size, bool(found.st_mode & 0o100))
+        snapshot.add_file(path.relative_to(root).as_posix(), found.st_ctime_ns, content)
     snapshot.absent.append("not/there")
     for folder in ("src", "src/deep"):
         found = (root / folder).stat()
@@ -447,14 +444,15 @@ def merged(
 def at(*paths: str, ctime: int, absent: tuple[str, ...] = (), outside: dict[str, str] | None = None) -> StatSnapshot:
     """Return a snapshot of these files, all of which changed at one time."""
     snapshot = StatSnapshot(0)
-    snapshot.paths, snapshot.ctimes, snapshot.absent = [*paths], [ctime] * len(paths), [*absent]
-    snapshot.details = bytearray(FileState(bytes([ctime] * 32), ctime, executable=False).to_bytes() * len(paths))
+    for path in paths:
+        snapshot.add_file(path, ctime, (bytes([ctime] * 32).hex(), ctime, False))
+    snapshot.absent = [*absent]
     snapshot.outside = outside or {}
     return snapshot
 
 
 def known(snapshot: StatSnapshot) -> dict[str, tuple[int, int]]:
-    details = [snapshot.file_state(number).size for number in range(len(snapshot.paths))]
+    details = [snapshot.content(number)[1] for number in range(len(snapshot.paths))]
     return dict(zip(snapshot.paths, zip(snapshot.ctimes, details, strict=True), strict=True))
 
 
