@@ -136,7 +136,7 @@ class IdleSnapshotWriter(Struct, kw_only=True):
                 "warnings": self._warnings(),
                 **self._plans(build, idle.decisions),
             }
-        snapshot = self._snapshot(build, facts, idle.unaffected)
+        snapshot = self._snapshot(build, idle, facts)
         if snapshot is not None:
             with contextlib.chdir(self.project.settings.root):
                 self._write(snapshot, idle)
@@ -175,7 +175,7 @@ class IdleSnapshotWriter(Struct, kw_only=True):
         # After a build that worked, the output of the next one is predicted. Its warnings cannot be.
         return not self._has_worked or (self.idle_screen is not None and not self._warned)
 
-    def _snapshot(self, build: Build, facts: Mapping[str, str], unaffected: Container[str]) -> StatSnapshot | None:
+    def _snapshot(self, build: Build, idle: IdleBuild, facts: Mapping[str, str]) -> StatSnapshot | None:
         """Return the states of all files that this build used; None if one changed since, or is too new to be sure."""
         store, last = self.project.store, self.project.last_build
         # A file that changed during the build, and was not written by it, may be an edit that nothing was decided on.
@@ -183,13 +183,13 @@ class IdleSnapshotWriter(Struct, kw_only=True):
         if not all(_is_unchanged(store.workspace, file, sha256) for file, sha256 in read_once.items()):
             return None
         snapshot = StatSnapshot(self.console.began_ns)
-        if not self._add_program(snapshot) or not add_read_paths(snapshot, store, self.project.facts.looked_at):
+        if not self._add_program(snapshot) or not add_read_paths(snapshot, idle.store, self.project.facts.looked_at):
             return None
         snapshot.environ = environment_digests(os.environ)
         if last is None:
             snapshot.facts = dict(facts)
             return snapshot
-        return self._since_last(build, snapshot, facts, unaffected)
+        return self._since_last(build, snapshot, facts, idle.unaffected)
 
     def _since_last(
         self, build: Build, snapshot: StatSnapshot, facts: Mapping[str, str], unaffected: Container[str]

@@ -136,6 +136,8 @@ def open_project(settings: ProjectSettings, stale_snapshot: StaleSnapshot | None
         NotFoundError: the file does not exist.
     """
     store = open_store(settings.root, settings.meter)
+    if stale_snapshot is not None:
+        store.workspace.earlier.use_snapshot(stale_snapshot.snapshot)
     try:
         project = load_project(settings, store)
     except InvalidPipelineError as error:
@@ -189,6 +191,7 @@ def open_partial(settings: ProjectSettings, stale_snapshot: StaleSnapshot) -> Pr
     None if the part is not known, or is nearly everything.
     """
     store = open_store(settings.root, settings.meter)
+    store.workspace.earlier.use_snapshot(stale_snapshot.snapshot)
     part = partial_build(stale_snapshot, store, lambda text: _declared(settings, text))
     if part is None:
         # The whole project opens its own store, and `watch` builds in one process for hours.

@@ -244,7 +244,8 @@ def replan(opened: OpenPipeline, lock: LockFile, selection: Selection) -> Replan
     old = before.state
     state = ProjectState(
         old.plan,
-        opened.store.for_one_moment(),
+        # An edit since the last stage ended is a difference to the snapshot, for the next build.
+        opened.store.for_one_moment(continued=True),
         lock,
         git=old.git,
         other_pipelines=old.other_pipelines,

@@ -107,10 +107,10 @@ class ProjectState(Struct, dict=True):
         one.known_originals = ChainMap({}, self.known_originals)
         return one
 
-    def note(self, path: str) -> None:
-        """Note that the decision depends on a path, also if its entry comes from memory."""
+    def note(self, *paths: str) -> None:
+        """Note that the decision depends on these paths, also if their entries come from memory."""
         if self._noted is not None:
-            self._noted.add(path)
+            self._noted.update(paths)
 
     @property
     def declared(self) -> PlanIndex:

@@ -9,7 +9,7 @@ from orch23.decide.project_state import ProjectState
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry
 from orch23.model.errors import SafetyError
-from orch23.model.paths import is_glob, match, match_any, normalize_pattern
+from orch23.model.paths import PatternSet, is_glob, match, match_any, normalize_pattern
 from orch23.model.pipeline import ForeachStage, Stage, family_of
 from orch23.model.record import Record
 from orch23.plan.nodes import WriterIndex, writes_of
@@ -141,6 +141,18 @@ class StageTree(Struct, frozen=True):
         entry = self.version(real)
         return None if entry is None else replace(entry, link=real)
 
+    def inputs_of(
+        self, paths: Sequence[str], reads: Iterable[tuple[str, tuple[str, ...]]]
+    ) -> Mapping[str, FileEntry | None]:
+        """Return what `input_of` returns for each of many paths, which these patterns match, with their exclusions."""
+        state = self.state
+        makers = frozenset[str]().union(*(state.declared.makers(pattern, exclude) for pattern, exclude in reads))
+        written = PatternSet(one for name in makers for one in writes_of(state.plan.nodes[name]))
+        # Of these paths, all stages see the file on disk.
+        sources = (p for p in paths if not (state.owners.get(p) or state.locked.owning(p) or written.contains(p)))
+        known = state.store.workspace.unchanged(sources)
+        return {path: known.get(path) or self.input_of(path) for path in paths}
+
     def _refuse_later_output(self, path: str, real: str) -> None:
         """Refuse a link to an output that the stage does not wait for: the plan cannot see this dependency."""
         plan = self.state.plan
@@ -212,7 +224,9 @@ class StageTree(Struct, frozen=True):
         """Return the files that a glob matches for the stage, by path, also those that are not on disk yet."""
         listing = self.state.store.workspace.listing(pattern, self.state.declared.outputs, exclude)
         wanted = [path for path in self._candidates(pattern, listing) if not match_any(exclude, path)]
-        return {path: entry for path in wanted if (entry := self.entry(path)) is not None}
+        self.state.note(*wanted)
+        found = self.inputs_of(wanted, [(pattern, exclude)])
+        return {path: entry for path, entry in found.items() if entry is not None}
 
     def versions(self) -> dict[str, FileEntry]:
         """Return the base of the stage in its chain: path -> the version that its outputs start from."""

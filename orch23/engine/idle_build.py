@@ -33,7 +33,8 @@ class IdleBuild(Struct, frozen=True, kw_only=True):
     """A build with nothing to do: its decisions, its plan, what each stage read, its first and its last event.
 
     `wanted` are the selected stages, `empty` the foreach stages with an empty list that are reported, `lock` is the
-    lock file that it finds. The `unaffected` stages were not decided since the build before.
+    lock file that it finds. The `unaffected` stages were not decided since the build before. `store` is as it was for
+    the decisions.
     """
 
     decisions: Mapping[str, Decision]
@@ -45,6 +46,7 @@ class IdleBuild(Struct, frozen=True, kw_only=True):
     empty: tuple[str, ...]
     lock: LockFile
     unaffected: frozenset[str]
+    store: ProjectStore
 
 
 def idle_build_of(
@@ -83,6 +85,7 @@ def idle_build_of(
         empty=tuple(name for name in skipped if not state.plan.idle[name].condition),
         lock=build.writer.written_lock,
         unaffected=unaffected,
+        store=state.store,
     )
 
 

@@ -21,6 +21,7 @@ from orch23.model.errors import MissingBytesError
 from orch23.model.event import FilesReleased
 from orch23.model.pipeline import CheckStep, EnsuresStep, Stage
 from orch23.model.record import LockFile, Record
+from orch23.plan.nodes import reads_with_exclusions
 from orch23.resolve.resolution import ResolvedStage
 from orch23.steps.registry import is_llm
 from orch23.store.promotion import PromotionResult
@@ -168,9 +169,8 @@ class ResultWriter(Struct, dict=True):
         """Return the source inputs that changed while the stage ran."""
         view = StageTree(self.opened.state.for_one_moment(), resolved.stage.name)
         given = {**resolved.files, **resolved.verify_files}
-        return tuple(
-            path for path, entry in given.items() if view.input_of(path) != entry and path not in resolved.base
-        )
+        now = view.inputs_of([*given], reads_with_exclusions(resolved.stage))
+        return tuple(path for path, entry in given.items() if now[path] != entry and path not in resolved.base)
 
     def end_ownership(self, events: "RunEvents") -> None:
         """Remove the files that only ended stages own, and report those that belong to the user from now on."""

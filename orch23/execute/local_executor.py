@@ -159,17 +159,18 @@ class LocalExecutor(Struct, kw_only=True, eq=False):
             return EngineUnavailable(missing.diagnostics[0].message, diagnostic=missing.diagnostics[0])
         kind = self._mount_kind(action)
         outcome = self._run_staged(action, interpreter, on_line, kind)
-        if kind is not None and isinstance(outcome, EngineUnavailable) and outcome.kind == "sandbox":
+        if kind in ("layer", "read-only") and isinstance(outcome, EngineUnavailable) and outcome.kind == "sandbox":
             # Nothing was started. Not all file systems can have a layer, and not all kernels let a user mount one.
             self._can_mount = False
-            outcome = self._run_staged(action, interpreter, on_line, None)
+            outcome = self._run_staged(action, interpreter, on_line, "moved")
         return outcome
 
     def _mount_kind(self, action: Action) -> MountKind | None:
-        """Return how large folders of inputs are mounted, or None if they are copied."""
+        """Return how the step gets large folders of inputs, or None if there are none."""
         kind: MountKind = "layer" if action.writable is None else "read-only"
-        is_large = self._can_mount and len(action.inputs) >= LEAST_SHARED_FILES
-        return kind if is_large and kind in MOUNT_KINDS.get(self._launcher_of(action).tier, ()) else None
+        if len(action.inputs) < LEAST_SHARED_FILES:
+            return None
+        return kind if self._can_mount and kind in MOUNT_KINDS.get(self._launcher_of(action).tier, ()) else "moved"
 
     def _run_staged(
         self, action: Action, interpreter: Path, on_line: LineListener | None, kind: MountKind | None
@@ -327,7 +328,7 @@ class LocalExecutor(Struct, kw_only=True, eq=False):
         self, sandbox_dir: SandboxDir, action: Action, read_only: ReadOnlyChanges
     ) -> tuple[TreeChanges, dict[str, FileEntry]]:
         """Return the changes of the tree, and the written files, which are stored; none if it has violations."""
-        stored = {}
+        stored, sandbox_dir = {}, self.sandbox_dirs.move_back(sandbox_dir)
         with contextlib.ExitStack() as stack:
             try:
                 tree = stack.enter_context(open_tree(sandbox_dir))

@@ -80,6 +80,13 @@ class FolderMounts(Protocol):
             OSError: the disk is full or not writable.
         """
 
+    @property
+    def can_move(self) -> bool:
+        """Whether times show each change of a file that was moved."""
+
+    def move_back(self, sandbox_dir: SandboxDir) -> SandboxDir:
+        """Move back the folders that the step left as they were. The others are part of the tree from now on."""
+
     def give_back(self, *folders: Path) -> None:
         """End the use of the files of mounts by one step."""
 
@@ -130,10 +137,11 @@ class SandboxDirs(Struct, eq=False):
         more = (working_directory, *output_folders)
         large: Mapping[str, Sequence[str]] = {}
         shared = self.shared() if self.shared and kind and len(inputs) >= LEAST_SHARED_FILES else None
-        if shared is not None:
-            large = shared.large_folders(inputs, more if kind == "read-only" else ())
+        if shared is not None and (kind != "moved" or shared.can_move):
+            large = shared.large_folders(inputs, () if kind == "layer" else more)
         copied = sorted(inputs.keys() - {path for paths in large.values() for path in paths})
-        folders = parent_folders(copied, (*more, *(large if kind == "read-only" else ())))
+        above = [one if kind == "read-only" else one.rpartition("/")[0] for one in large]
+        folders = parent_folders(copied, (*more, *(above if kind != "layer" else ())))
         skeleton = None
         # Another thread may take the last one in between.
         with contextlib.suppress(IndexError):
@@ -143,16 +151,19 @@ class SandboxDirs(Struct, eq=False):
         try:
             skeleton = skeleton or self._new_skeleton(sandbox_dir, folders)
             lost = copy_inputs(self.sources, {path: sandbox_dir.work / path for path in copied}, inputs)
-            set_times(sandbox_dir.work, skeleton.folders)
             for folder, paths in large.items() if not lost else ():
                 assert shared is not None
                 assert kind is not None
                 mount = shared.mount(sandbox_dir, folder, paths, inputs, kind)
                 if isinstance(mount, InputsChanged):
                     return mount
-                sandbox_dir = replace(sandbox_dir, mounts=(*sandbox_dir.mounts, mount))
+                if kind == "moved":
+                    sandbox_dir = replace(sandbox_dir, moved=(*sandbox_dir.moved, mount))
+                else:
+                    sandbox_dir = replace(sandbox_dir, mounts=(*sandbox_dir.mounts, mount))
             if lost:
                 return InputsChanged(lost)
+            set_times(sandbox_dir.work, skeleton.folders)
             self._skeletons[marker] = skeleton
             is_staged = True
             return sandbox_dir
@@ -172,10 +183,15 @@ class SandboxDirs(Struct, eq=False):
         """Compare an open tree with its inputs."""
         return tree.scan(inputs, scratch, self.limits, self.meter)
 
+    def move_back(self, sandbox_dir: SandboxDir) -> SandboxDir:
+        """Move back the folders that its step had alone and left as they were: its processes have ended."""
+        return self.shared().move_back(sandbox_dir) if sandbox_dir.moved and self.shared is not None else sandbox_dir
+
     def release(self, sandbox_dir: SandboxDir) -> None:
         """Give back the folders that were mounted: its processes have ended, and its tree is not scanned any more."""
-        if sandbox_dir.mounts and self.shared is not None:
-            self.shared().give_back(*(mount.files for mount in sandbox_dir.mounts))
+        every = (*sandbox_dir.mounts, *sandbox_dir.moved)
+        if every and self.shared is not None:
+            self.shared().give_back(*(mount.files for mount in every))
 
     def discard(self, sandbox_dir: SandboxDir) -> None:
         """Remove a sandbox directory, whatever its depth and modes. Files that cannot be removed stay until `sweep`."""

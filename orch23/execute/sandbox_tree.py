@@ -46,14 +46,14 @@ _SPECIAL_FILES = {stat.S_IFIFO: "a FIFO", stat.S_IFSOCK: "a socket"}
 _CONTROL_CHARACTER = lazy_pattern(r"[\x00-\x1f\x7f-\x9f]")
 
 
-MountKind: TypeAlias = Literal["layer", "read-only"]
-"""How a step sees a folder that is mounted: it writes to a layer above the files, or nothing."""
+MountKind: TypeAlias = Literal["layer", "read-only", "moved"]
+"""How a step sees a folder: it writes to a layer above the files, or nothing, or to the files, which it has alone."""
 
 MOUNT_KINDS: Final[Mapping[str, tuple[MountKind, ...]]] = {
     NAMESPACES_TIER: ("layer", "read-only"),
     BUBBLEWRAP_TIER: ("read-only",),
 }
-"""What each tier can mount. The others get copies."""
+"""What each tier can mount. All can move."""
 
 # The marks of overlayfs: a file or folder was removed, and a folder was removed before it was made again.
 _REMOVED_DEVICE = 0
@@ -73,11 +73,15 @@ class FolderMount(Struct, frozen=True):
 
 
 class SandboxDir(Struct, frozen=True, dict=True):
-    """The directory in which one process runs. `marker` is random and identifies the processes of the step."""
+    """The directory in which one process runs. `marker` is random and identifies the processes of the step.
+
+    The files of `moved` are in the tree itself.
+    """
 
     root: Path
     marker: str
     mounts: tuple[FolderMount, ...] = ()
+    moved: tuple[FolderMount, ...] = ()
 
     def seen_from_inside(self, tier: str) -> "SandboxDir":
         """Return it with the paths that its processes have to use in this tier: others only with namespaces."""

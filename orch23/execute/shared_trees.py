@@ -1,14 +1,16 @@
 """Keep copies of large input folders: they are mounted into the sandbox directories of steps, not copied for each.
 
-A step writes to a layer of its own above the copy (overlayfs), or nothing. A copy is changed only to follow the
-project, while no step uses it (ADR 77).
+A step writes to a layer of its own above the copy (overlayfs), or nothing. Without mounts, it has the copy alone, which
+is kept if the step left it as it was. A copy is changed only to follow the project, while no step uses it (ADR 82).
 """
 
 import contextlib
 import os
 import threading
+import time
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import TypeAlias
 
@@ -26,14 +28,15 @@ from orch23.execute.sandbox_dir import (
 )
 from orch23.execute.sandbox_tree import FolderMount, MountKind, SandboxDir
 from orch23.model.action import InputsChanged, link_text
-from orch23.model.digest import FileEntry
+from orch23.model.digest import FileEntry, digest_bytes
+from orch23.snapshot.signatures import is_racy
+from orch23.store.index import file_system_type
 from orch23.store.json_text import TRUSTED, StoreKey, checked_line
 from orch23.store.safe_files import (
-    FileStamp,
+    FILE_STAMP,
     make_folder,
     make_subfolder,
     read_regular,
-    stamp_of,
     try_unlink,
     walk_tree,
     write_atomic,
@@ -42,6 +45,10 @@ from orch23.store.tree_removal import remove_tree
 
 _MOST_COPIES = 8
 _MANIFEST, _FILES = "manifest", "files"
+_PAUSE_S = 0.02
+_UNREADABLE = (OSError, UnicodeError)
+# Here, a write through a shared mapping changes times too, other than on tmpfs.
+_EXACT_TIMES = frozenset({"btrfs", "ext4", "xfs"})
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 # For each path of a copy: digest and mode of a file, or the text of a link.
@@ -49,20 +56,22 @@ _Contents: TypeAlias = dict[str, str]
 
 
 class _Manifest(Struct, frozen=True):
-    """What a copy holds: `folder` is its path in the project, `stamps` are of the copy's own files and folders."""
+    """What a copy holds: `folder` is its path in the project, `stamps` the digest of those of its files and folders."""
 
     boot: str
     folder: str
     contents: _Contents = field(default_factory=dict)
-    stamps: dict[str, FileStamp] = field(default_factory=dict)
+    stamps: str = ""
+    changed_ns: int = 0  # the last change time in it
 
 
 class _Copy(Struct, eq=False):
-    """A copy of a folder, and how many steps use it."""
+    """A copy of a folder, how many steps use it, and whether one of them has it in its tree."""
 
     root: Path
     manifest: _Manifest
     users: int = 0
+    is_moved: bool = False
 
     @property
     def files(self) -> Path:
@@ -70,7 +79,7 @@ class _Copy(Struct, eq=False):
 
     def is_intact(self) -> bool:
         """Return whether no one has changed its files, by their stamps."""
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(*_UNREADABLE):
             return _stamps(self.files) == self.manifest.stamps
         return False
 
@@ -100,11 +109,18 @@ class SharedTrees:
         kind: MountKind,
     ) -> FolderMount | InputsChanged:
         """Return the mount that has exactly these inputs: see `FolderMounts`."""
-        files = self._take(folder, paths, inputs)
+        files = self._take(folder, paths, inputs, is_moved=kind == "moved")
         if isinstance(files, InputsChanged) or kind == "read-only":
             return files if isinstance(files, InputsChanged) else FolderMount(folder, files)
         lower = sandbox_dir.layers / f"lower{len(sandbox_dir.mounts)}"
         try:
+            if kind == "moved":
+                changed_ns = self._used[files].manifest.changed_ns
+                # A change by the step must get another time.
+                while is_racy(os.stat(files).st_dev, 0, changed_ns, time.time_ns()):
+                    time.sleep(_PAUSE_S)
+                os.rename(files, sandbox_dir.work / folder)
+                return FolderMount(folder, files)
             for part in (sandbox_dir.orch23_folder, sandbox_dir.layers, sandbox_dir.layers / "work", lower):
                 make_subfolder(part, 0o700)
         except BaseException:
@@ -112,13 +128,32 @@ class SharedTrees:
             raise
         return FolderMount(folder, files, lower)
 
-    def _take(self, folder: str, paths: Iterable[str], inputs: Mapping[str, FileEntry]) -> Path | InputsChanged:
+    @cached_property
+    def can_move(self) -> bool:
+        """Whether times show each change of a file that was moved, also by a shared mapping."""
+        return file_system_type(self._folder) in _EXACT_TIMES
+
+    def move_back(self, sandbox_dir: SandboxDir) -> SandboxDir:
+        """Move back the folders that the step left as they were. The others are part of the tree from now on."""
+        back = []
+        for mount in sandbox_dir.moved:
+            there = sandbox_dir.work / mount.path
+            with contextlib.suppress(*_UNREADABLE):
+                own = [name for name in os.listxattr(there) if not name.startswith("security.")]
+                if not own and _stamps(there) == self._used[mount.files].manifest.stamps:
+                    os.rename(there, mount.files)
+                    back.append(mount)
+        return replace(sandbox_dir, mounts=(*sandbox_dir.mounts, *back))
+
+    def _take(
+        self, folder: str, paths: Iterable[str], inputs: Mapping[str, FileEntry], *, is_moved: bool
+    ) -> Path | InputsChanged:
         wanted = {path[len(folder) + 1 :]: _content(path, inputs) for path in paths}
         with self._lock:
-            copy = self._find(folder, wanted) or self._make(folder, wanted, inputs)
+            copy = self._find(folder, wanted, is_moved=is_moved) or self._make(folder, wanted, inputs)
             if isinstance(copy, InputsChanged):
                 return copy
-            copy.users += 1
+            copy.users, copy.is_moved = copy.users + 1, is_moved
             self._used[copy.files] = copy
             return copy.files
 
@@ -127,11 +162,13 @@ class SharedTrees:
         with self._lock:
             for files in folders:
                 self._used[files].users -= 1
+                self._used[files].is_moved = False
 
-    def _find(self, folder: str, wanted: _Contents) -> _Copy | None:
-        """Return the copy with these contents, or None."""
+    def _find(self, folder: str, wanted: _Contents, *, is_moved: bool) -> _Copy | None:
+        """Return the copy with these contents, or None; one that no step uses, if it will be moved."""
         copies = self._all()
-        for copy in [one for one in copies if (one.manifest.folder, one.manifest.contents) == (folder, wanted)]:
+        free = [one for one in copies if not (one.is_moved or (is_moved and one.users))]
+        for copy in [one for one in free if (one.manifest.folder, one.manifest.contents) == (folder, wanted)]:
             if copy.is_intact():
                 copies.remove(copy)
                 copies.append(copy)
@@ -189,7 +226,8 @@ class SharedTrees:
         if lost := copy_inputs(self._sources, {prefix + path: copy.files / path for path in new}, inputs):
             return lost
         set_times(copy.files, {*parent_folders((*gone, *new))}.intersection(folders))
-        copy.manifest = replace(manifest, contents=wanted, stamps=_stamps(copy.files))
+        changed_ns = os.stat(copy.files).st_ctime_ns
+        copy.manifest = replace(manifest, contents=wanted, stamps=_stamps(copy.files), changed_ns=changed_ns)
         data = self._key.line(msgspec.json.encode(copy.manifest))
         write_atomic(copy.root / _MANIFEST, data, mode=0o600, durable=False)
         return ()
@@ -255,6 +293,9 @@ def _last_use(root: Path) -> int:
         return 0
 
 
-def _stamps(files: Path) -> dict[str, FileStamp]:
-    found = ((path, entry.stat(follow_symlinks=False)) for path, entry in walk_tree(files))
-    return {".": stamp_of(os.stat(files)), **{path: stamp_of(status) for path, status in found}}
+def _stamps(files: Path) -> str:
+    found = [(path, FILE_STAMP(entry.stat(follow_symlinks=False))) for path, entry in walk_tree(files)]
+    top = os.lstat(files)
+    # Its own change time is new whenever it is moved.
+    own = (top.st_ino, top.st_mtime_ns, top.st_mode)
+    return digest_bytes(msgspec.msgpack.encode((own, sorted(found)))).sha256

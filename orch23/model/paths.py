@@ -24,6 +24,7 @@ LOCK_MARK = b'"orch23_lock"'
 ORIGINALS_FOLDER = "originals"
 """The folder beside transcripts with the bytes that a stage started from."""
 
+_DIGITS = 64
 _DIGEST = lazy_pattern(r"[0-9a-f]{64}")
 _TRANSCRIPT = lazy_pattern(r"[0-9a-f]{64}\.json")
 _TRANSCRIPT_MARK = b'"orch23_exchange"'
@@ -44,6 +45,8 @@ def is_own_file(path: str, read: Callable[[], bytes]) -> bool:
     above, _, name = path.rpartition("/")
     if name.endswith(".lock"):
         return LOCK_MARK in read()
+    if len(name) < _DIGITS:
+        return False
     if _TRANSCRIPT.fullmatch(name) is not None:
         return _TRANSCRIPT_MARK in read()
     if above.rpartition("/")[2] == ORIGINALS_FOLDER and _DIGEST.fullmatch(name) is not None:

@@ -111,8 +111,11 @@ def core_of(manifest: Manifest, key: str | None = None) -> str:
 
     Without a verification it is the key, which is not computed again if it is given.
     """
-    core = {a: v for a, v in manifest.items() if not is_verify_aspect(a)}
-    return key if key is not None and len(core) == len(manifest) else digest_json(core)
+    # The prefix saves time for thousands of inputs.
+    verify = {a for a in manifest if a.startswith(("ensures", "verify")) and is_verify_aspect(a)}
+    if key is not None and not verify:
+        return key
+    return digest_json({a: v for a, v in manifest.items() if a not in verify})
 
 
 def program_of(manifest: Manifest) -> dict[str, Json]:

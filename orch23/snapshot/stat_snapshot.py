@@ -221,6 +221,12 @@ class StatSnapshot:
         new = {path: was for path, was in newer.outside.items() if path not in places and path not in absent}
         self.outside = {**new, **outside}
 
+    def copy_of_files(self) -> "StatSnapshot":
+        """Return a snapshot with the same files and nothing else, which later changes to this one do not change."""
+        one = StatSnapshot(self.since_ns)
+        one.paths, one.ctimes, one.details, one.sums = [*self.paths], [*self.ctimes], self.details[:], {**self.sums}
+        return one
+
     def _put(self, number: int, source: "StatSnapshot", place: int) -> None:
         """Replace the file at an index by one of a snapshot, or add that at the end."""
         self._state(number)

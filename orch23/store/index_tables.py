@@ -1,5 +1,6 @@
 """Rows and tables of the index: file hashes by path, compiled pipelines and plans."""
 
+import os
 import stat
 import struct
 from _blake2 import blake2b
@@ -9,9 +10,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from orch23.model.digest import Digest, FileEntry
-from orch23.snapshot.signatures import sha256
+from orch23.snapshot.signatures import RACY_NS, sha256
+from orch23.snapshot.stat_snapshot import StatSnapshot
 from orch23.store.index import IndexFaultError, StoreIndex
-from orch23.store.safe_files import FileStamp, walk_tree
+from orch23.store.safe_files import FileStamp, stamp_of, walk_tree
 
 FILES_TABLE = "files"
 """The table of the index with the hashed files, by a digest of their path."""
@@ -47,14 +49,31 @@ def unpack_hashed_file(data: bytes) -> HashedFile | None:
 
 
 class EarlierHashes:
-    """The files that earlier processes hashed, from the index. After a read error there are none."""
+    """The files that earlier processes hashed: of the last snapshot, and of the index. After a read error of it, none.
+
+    A file that still has its change time in the snapshot has the same content, as in the fast path.
+    """
 
     def __init__(self, index: StoreIndex | None) -> None:
         """Use an index, or none."""
         self._index, self._is_readable = index, True
+        self.use_snapshot(StatSnapshot(0))
 
-    def get(self, path: str) -> HashedFile | None:
-        """Return the file at a path as it was hashed last, or None."""
+    def use_snapshot(self, snapshot: StatSnapshot) -> None:
+        """Use what a snapshot has now, not what is merged into it later."""
+        self._snapshot, self._numbers = snapshot.copy_of_files(), dict[str, int]()
+
+    def get(self, path: str, now: os.stat_result | None = None) -> HashedFile | None:
+        """Return the file at a path as it was hashed last, or None. With its status now, it is found faster."""
+        if now is not None and not self._numbers:
+            self._numbers.update(zip(self._snapshot.paths, range(len(self._snapshot.paths)), strict=True))
+        number = self._numbers.get(path)
+        if now is not None and number is not None and self._snapshot.ctimes[number] == now.st_ctime_ns:
+            sha256, size_bytes, executable = self._snapshot.content(number)
+            # Git may convert files of another size otherwise by now. A digest of zeros: it was not hashed.
+            if size_bytes == now.st_size and sha256.strip("0"):
+                entry = FileEntry(Digest(sha256, size_bytes), executable=executable)
+                return HashedFile(stamp_of(now), entry, now.st_ctime_ns + RACY_NS)
         if self._index is None or not self._is_readable:
             return None
         try:

@@ -12,6 +12,7 @@ from orch23.model.errors import SafetyError
 from orch23.model.file_policy import GITIGNORE, IGNORED_FOLDER_RULES, NO_GITIGNORE_RULES, GitignoreRules
 from orch23.model.paths import (
     FORBIDDEN_LINK_TARGETS,
+    LOGS_FOLDER,
     OWN_FOLDERS,
     compile_pattern,
     is_glob,
@@ -152,8 +153,9 @@ class Listing:
         if (GITIGNORE, FILE_KIND) in entries:
             folder = folder._replace(rules=self._with_file(folder.rules, folder.real))
         may_enter = self._entered_by(folder.path.count("/"))
+        has_runs = folder.real.endswith(f"{LOGS_FOLDER}/")
         for name, kind in entries:
-            if name in self._closed or is_run_file(folder.real[:-1], name):
+            if name in self._closed or (has_runs and is_run_file(folder.real[:-1], name)):
                 continue
             path = folder.path + name
             if kind == FOLDER_KIND:

@@ -104,9 +104,9 @@ class ProjectStore(Struct, frozen=True, kw_only=True):
     key: StoreKey = TRUSTED
     repaired: list[str] = field(default_factory=list)
 
-    def for_one_moment(self) -> "ProjectStore":
+    def for_one_moment(self, *, continued: bool = False) -> "ProjectStore":
         """Return a view of this store that looks at each path of the workspace once: see `Workspace.for_one_moment`."""
-        return self._with_workspace(self.workspace.for_one_moment())
+        return self._with_workspace(self.workspace.for_one_moment(continued=continued))
 
     def tracked(self, reads: set[str]) -> "ProjectStore":
         """Return a view for one moment that adds to `reads` each path of the workspace that is read through it."""

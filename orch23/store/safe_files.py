@@ -11,6 +11,7 @@ import stat
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from io import BufferedReader
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -454,6 +455,10 @@ class FileStamp(NamedTuple):
     mtime_ns: int
     ctime_ns: int
     mode: int
+
+
+FILE_STAMP = attrgetter("st_dev", "st_ino", "st_size", "st_mtime_ns", "st_ctime_ns", "st_mode")
+"""Returns the fields of a stamp, with the type in the mode, for many files."""
 
 
 def stamp_of(status: os.stat_result) -> FileStamp:

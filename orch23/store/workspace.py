@@ -1,12 +1,13 @@
 """Show the files of a project by their digests; hash a file only when its stat has changed."""
 
+import contextlib
 import errno
 import os
 import stat
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from itertools import islice
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import groupby, islice
 from pathlib import Path
 from typing import TypeAlias
 
@@ -34,6 +35,7 @@ from orch23.store.listing import (
 )
 from orch23.store.observations import Observations
 from orch23.store.safe_files import (
+    FILE_STAMP,
     FileStamp,
     closing,
     is_temp,
@@ -89,7 +91,7 @@ class Workspace:
         """Read nothing yet. Without an index, each process hashes all files again."""
         self._root = root
         self._base = f"{root}/"
-        self._earlier = EarlierHashes(index)
+        self.earlier = EarlierHashes(index)
         self._now_ns = now_ns
         self._meter = meter
         self._seen: dict[str, HashedFile | None] = {}
@@ -100,15 +102,19 @@ class Workspace:
         self._wrote: set[str] = set()
         self._reads: set[str] | None = None
         self._looks: _Looks | None = None
+        self._last_looks = _Looks()
         self.as_committed: AsCommitted = lambda _path, _descriptor: None
 
-    def for_one_moment(self) -> "Workspace":
+    def for_one_moment(self, *, continued: bool = False) -> "Workspace":
         """Return a view of this workspace that looks at each file, folder and link once, and shares everything else.
 
-        It is for a command that writes nothing, or for one decision: both describe a moment.
+        It is for a command that writes nothing, or for one decision: both describe a moment. With `continued`, the
+        moment is that of the last view, but for what was written since.
         """
+        if not continued:
+            self._last_looks = _Looks()
         one = self._copy()
-        one._looks = _Looks()  # noqa: SLF001 - of the same class
+        one._looks = self._last_looks  # noqa: SLF001 - of the same class
         return one
 
     def _copy(self) -> "Workspace":
@@ -137,13 +143,43 @@ class Workspace:
             return None
         seen = self._known(path)
         hashed = () if self._looks is None else self._looks.hashed
-        if seen is None or seen.stamp != stamp or (self._is_racy(seen) and path not in hashed):
+        if seen is None or seen.stamp != stamp or (_is_racy(seen, self._now_ns()) and path not in hashed):
             seen = self._hash(path)
             if self._looks is not None:
                 self._looks.hashed.add(path)
         entry = None if seen is None else seen.entry
         self._observed.note_entry(path, entry)
         return entry
+
+    def unchanged(self, paths: Iterable[str]) -> dict[str, FileEntry]:
+        """Return the entries of the files that are as they were hashed, in a fraction of the time that `entry` takes.
+
+        The others are left out: `entry` finds them, or what is wrong.
+        """
+        looks, found, now_ns = self._looks or _Looks(), dict[str, FileEntry](), self._now_ns()
+        for _, group in groupby(paths, key=lambda path: path.rpartition("/")[0]):
+            some = [*group]
+            with contextlib.suppress(OSError, SafetyError):
+                if looks.files.keys().isdisjoint(some):
+                    self._look_at_all(some, looks)
+            for path in some:
+                look, seen = looks.files.get(path), self._seen.get(path)
+                if look and seen and seen.stamp == look[0] and not _is_racy(seen, now_ns):
+                    found[path] = seen.entry
+                    if self._observed.entries.get(path) is not seen.entry:
+                        self._observed.note_presence(path, is_there=True)
+                        self._observed.note_entry(path, seen.entry)
+        if self._reads is not None:
+            self._reads.update(found)
+        return found
+
+    def _look_at_all(self, paths: Sequence[str], looks: _Looks) -> None:
+        """Look at files of one folder; note those that have the stamp with which they were hashed."""
+        self._lstat(paths[0], looks.unlinked)  # also shows whether a folder above them is a link
+        for path, now in zip(paths, map(os.lstat, map(self._base.__add__, paths)), strict=True):
+            seen = self._seen.get(path) or self.earlier.get(path, now)
+            if seen is not None and seen.stamp == (*FILE_STAMP(now)[:-1], now.st_mode ^ stat.S_IFREG):
+                looks.files[path], self._seen[path] = (seen.stamp, ""), seen
 
     def has(self, path: str, entry: FileEntry) -> bool:
         """Return whether the file at a path is this one; False if a link replaced one of its folders."""
@@ -268,8 +304,9 @@ class Workspace:
     def invalidate(self, paths: Iterable[str]) -> None:
         """Forget what is known of these paths: they are looked at and hashed again when they are next needed."""
         for path in paths:
-            if self._looks is not None:
-                self._looks.forget(path)
+            for looks in (self._looks, self._last_looks):
+                if looks is not None:
+                    looks.forget(path)
             if self._known(path) is not None:
                 with self._lock:
                     self._seen[path] = None
@@ -343,24 +380,28 @@ class Workspace:
         self._observed.missing_folders.clear()
         try:
             # Each path once, and each folder above them.
-            return self.for_one_moment()._add_files(snapshot) and self._observed.add_folders(snapshot)  # noqa: SLF001 - of the same class
+            view = self if self._looks is not None else self.for_one_moment()
+            return view._add_files(snapshot) and self._observed.add_folders(snapshot)  # noqa: SLF001 - of the same class
         except SafetyError:  # a folder became a link
             return False
 
     def _add_files(self, snapshot: StatSnapshot) -> bool:
-        for path in sorted(self._observed.present):
-            stamp = self._stamp(path)
+        paths = sorted(self._observed.present)
+        found = self.unchanged(paths)
+        for path in paths:
+            known = self._seen[path] if path in found and path not in self._observed.opened else None
+            stamp = self._stamp(path) if known is None else known.stamp
             if path in self._observed.unsettled:
                 return False
             if stamp is None:
                 snapshot.absent.append(path)
                 continue
-            known = self._unchanged(path, stamp, snapshot.since_ns)
+            known = known or self._unchanged(path, stamp, snapshot.since_ns)
             if known is None:
                 return False
             digest = known.entry.digest
             content = (digest.sha256, digest.size_bytes, known.entry.executable)
-            snapshot.add_file(path, 0 if self._is_racy(known) else stamp.ctime_ns, content)
+            snapshot.add_file(path, 0 if _is_racy(known, self._now_ns()) else stamp.ctime_ns, content)
         return True
 
     def _unchanged(self, path: str, stamp: FileStamp, since_ns: int) -> HashedFile | None:
@@ -422,9 +463,6 @@ class Workspace:
         except NotADirectoryError:
             return None, ""
         return stamp_of(found) if stat.S_ISREG(found.st_mode) else None, ""
-
-    def _is_racy(self, seen: HashedFile) -> bool:
-        return _is_racy(seen, self._now_ns())
 
     def _hash(self, path: str) -> HashedFile | None:
         """Hash a file. Try again if it changes meanwhile: the digest might then match no state of the file."""
@@ -497,7 +535,7 @@ class Workspace:
         try:
             return self._seen[path]
         except KeyError:
-            seen = self._earlier.get(path)
+            seen = self.earlier.get(path)
         with self._lock:
             return self._seen.setdefault(path, seen)
 

@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from orch23.decide.stage_view import StageTree
 from orch23.execute.shared_trees import SharedTrees
+from orch23.store.workspace import Workspace
 from tests.e2e.pipelines import green, shell
 from tests.project import Project
 from tests.sandbox.users import need
@@ -109,3 +111,62 @@ def test_the_project_may_have_any_path(tmp_path: Path, name: bytes) -> None:
     project.write(shell(f"  app: {{inputs: [modules/], outputs: [o], shell: '{layered}; ls modules > o'}}\n", FILES))
     green(project.build())
     assert project.read("o").startswith("p0\n")
+
+
+def off(shell_text: str) -> str:
+    """Return a stage without a sandbox, which can write to the project, as a user can while it runs."""
+    return f'  app: {{inputs: [main.js, modules/], outputs: [out.txt], sandbox: "off", shell: "{shell_text}"}}\n'
+
+
+@pytest.mark.parametrize("edit", ["echo new > {}/modules/p0/f1.js", "echo new > {}/modules/p0/new.js"])
+def test_an_edit_while_the_step_runs_is_noticed(project: Project, edit: str) -> None:
+    project.write(shell(off("cat main.js modules/p0/*.js > out.txt; sh main.js"), {"main.js": "true\n", **FILES}))
+    green(project.build("--allow-unsandboxed"))
+    assert "up to date" in project.build("--allow-unsandboxed").err
+    project.write({"main.js": edit.format(project.root) + "\n"})
+    green(project.build("--allow-unsandboxed"))
+    assert "1 built" in project.build("--allow-unsandboxed").err
+    assert "up to date" in project.build("--allow-unsandboxed").err
+
+
+def test_files_that_were_touched_or_edited_and_restored_leave_the_stage_fresh(project: Project) -> None:
+    project.write(shell(off("cat main.js > out.txt"), {"main.js": "end\n", **FILES}))
+    green(project.build("--allow-unsandboxed"))
+    for path in FILES:
+        os.utime(project.root / path)
+    project.write({"modules/p3/f150.js": "other\n"})
+    project.write({"modules/p3/f150.js": "150\n"})
+    assert "up to date" in project.build("--allow-unsandboxed").err
+    project.write({"modules/p3/f150.js": "other\n"})
+    assert "1 built" in project.build("--allow-unsandboxed").err
+
+
+def test_an_edit_beside_the_folder_asks_for_none_of_its_files_alone(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project.write(shell(off("cat main.js > out.txt"), {"main.js": "end\n", **FILES}))
+    green(project.build("--allow-unsandboxed"))
+    monkeypatch.setattr("orch23.snapshot.signatures.FINE_RACY_NS", 0)  # the files are old enough
+    monkeypatch.setattr("orch23.snapshot.signatures.RACY_NS", 0)
+    project.write({"main.js": "next\n"})
+    green(project.build("--allow-unsandboxed"))
+    alone: list[str] = []
+    seen: list[str] = []
+
+    def note(owner: object, name: str, paths: list[str], at: int) -> None:
+        was = getattr(owner, name)
+
+        def noted(*arguments: object, **more: object) -> object:
+            paths.append(str(arguments[at]))
+            return was(*arguments, **more)
+
+        monkeypatch.setattr(owner, name, noted)
+
+    note(StageTree, "version", alone, 1)
+    note(Workspace, "entry", alone, 1)
+    note(os, "lstat", seen, 0)
+    project.write({"main.js": "last\n"})
+    green(project.build("--allow-unsandboxed"))
+    assert [path for path in alone if path.startswith("modules/")] == []
+    looks = [path for path in seen if "/modules/" in path and path.endswith(".js")]
+    assert len(looks) <= 2 * len(FILES) + 2 * 13, "for the decision and at the end of the step; each folder once more"

@@ -13,6 +13,7 @@ from orch23.execute.sandbox_dir import LEAST_SHARED_FILES, SandboxDirs
 from orch23.execute.shared_trees import SharedTrees
 from orch23.model.action import Action, ActionOutcome, Completed, InputsChanged, StepLimits, TimedOut
 from orch23.model.digest import FileEntry, digest_bytes
+from orch23.store.index import file_system_type
 from orch23.store.json_text import Keys, StoreKey
 from orch23.store.safe_files import make_subfolder
 from tests.doubles import memory
@@ -27,7 +28,7 @@ FILES = {
     "big/deep/er/x": b"x\n",
     "src/main": b"m\n",
 }
-WRITERS = ("namespaces",)  # tiers that mount a folder which the step may write
+WRITERS = ("namespaces", "bubblewrap", "landlock", "none")  # the first mounts what a step may write, the others move it
 MOUNTERS = ("namespaces", "bubblewrap")
 
 
@@ -53,6 +54,7 @@ class World:
     def __init__(self, folder: Path, tier: str, *, shared: bool = True, key: StoreKey | None = None) -> None:
         self.folder, self.source, self.kept = folder, Source(FILES), memory()
         trees = SharedTrees(folder / "trees", self.source, key or StoreKey())
+        vars(trees)["can_move"] = True  # also on a tmpfs, where only writes through a shared mapping go unnoticed
         self.executor = LocalExecutor(
             sandbox_dirs=SandboxDirs(folder / "rooms", self.source, shared=(lambda: trees) if shared else None),
             contents=self.kept,
@@ -117,14 +119,17 @@ SCRIPTS = {
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
-@pytest.mark.parametrize("tier", WRITERS)
-def test_a_step_has_the_same_result_as_with_copies(tier: str, name: str, tmp_path: Path) -> None:
-    need(tier)
+@pytest.mark.parametrize(("tier", "folders"), [(tier, ("big/out", "big/c/out")) for tier in WRITERS] + [("none", ())])
+def test_a_step_has_the_same_result_as_with_copies(
+    tier: str, folders: tuple[str, ...], name: str, tmp_path: Path
+) -> None:
+    if tier != "none":
+        need(tier)
     outcomes = []
     for shared in (True, False):
         world = World(tmp_path / str(shared), tier, shared=shared)
         try:
-            more = {"scratch": ("__pycache__", "*.log"), "output_folders": ("big/out", "big/c/out")}
+            more = {"scratch": ("__pycache__", "*.log"), "output_folders": folders}
             outcome = world.run(SCRIPTS[name], **more)
             assert isinstance(outcome, Completed), outcome
             result = outcome.result
@@ -277,13 +282,94 @@ def test_an_input_that_changed_meanwhile_is_reported_and_leaves_no_copy(world: W
     assert world.said("cat big/a/f1") == "1\n"
 
 
-def test_without_overlayfs_the_files_are_copied(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_overlayfs_the_files_are_moved(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     some = lambda part, mode: None if part.name == "work" else make_subfolder(part, mode)  # noqa: E731
     monkeypatch.setattr("orch23.execute.shared_trees.make_subfolder", some)
     assert world.said("cat big/a/f1; echo n > big/a/f1") == "1\n"
-    assert world.copied_of_folder() == 2 * (len(FILES) - 1)
+    assert world.copied_of_folder() == len(FILES) - 1, "the copy for the first try serves the second"
     assert world.said("cat big/a/f1") == "1\n"
     assert world.copied_of_folder() == len(FILES) - 1
+
+
+@pytest.mark.parametrize("tier", ["landlock", "none"])
+def test_a_tier_without_mounts_copies_the_files_once(tier: str, tmp_path: Path) -> None:
+    if tier != "none":
+        need(tier)
+    world = World(tmp_path, tier)
+    try:
+        assert world.said("cat big/a/f1; stat -c %Y . big") == "1\n315619200\n315619200\n"
+        assert world.copied_of_folder() == len(FILES) - 1
+        # Also for its tests, whose tree is read-only, and after an edit of another file.
+        world.source.files["src/main"] = b"edited\n"
+        assert world.said("cat big/a/f1 src/main", writable=()) == "1\nedited\n"
+        assert world.said("rm -r src; ls big | tr '\\n' ' '") == "a c deep "
+        assert world.source.copied == ["src/main"]
+        world.source.files["big/a/f1"] = b"edited\n"
+        assert world.said("cat big/a/f1") == "edited\n"
+        assert sorted(world.source.copied) == ["big/a/f1", "src/main"]
+        assert len(world.trees()) == 1
+    finally:
+        world.executor.close()
+
+
+TRACES = {
+    "bytes": "echo x > big/a/f1",
+    "bytes with all times": "touch -r big/a/f1 t; printf '7\n' > big/a/f1; touch -r t big/a/f1 big/a big",
+    "a mapping": "python3 -c \"import mmap; f = open('big/a/f1', 'r+b'); mmap.mmap(f.fileno(), 0)[0:1] = b'7'\"",
+    "a mode": "chmod 600 big/a/f1; chmod 644 big/a/f1",
+    "a mode of the folder": "chmod 700 big",
+    "an empty folder": "mkdir big/c/new",
+    "an attribute": "python3 -c \"import os; os.setxattr('big', 'user.note', b'x')\" || touch big/note",
+    "a name": "mv big/a/f1 big/a/f; mv big/a/f big/a/f1",
+    "a link outside": "ln big/a/f1 kept",
+    "another folder": "mv big was; cp -a was big",
+    "a link for it": "mv big was; ln -s was big",
+}
+
+
+@pytest.mark.parametrize("trace", TRACES)
+def test_no_later_step_gets_a_folder_that_a_step_changed(trace: str, tmp_path: Path) -> None:
+    world = World(tmp_path, "none")
+    try:
+        if trace == "a mapping" and file_system_type(tmp_path) == "tmpfs":
+            pytest.skip("there, SharedTrees moves nothing")
+        world.said(TRACES[trace])
+        look = "cat big/a/f1; ls big; stat -c %a big; python3 -c \"import os; print(os.listxattr('big'))\""
+        assert world.said(look) == "1\na\nc\ndeep\n755\n[]\n"
+        assert world.copied_of_folder() == len(FILES) - 1
+    finally:
+        world.executor.close()
+
+
+def test_steps_at_the_same_time_have_a_moved_folder_each(tmp_path: Path) -> None:
+    world = World(tmp_path, "none")
+    meet = f"touch {tmp_path}/$$.here; until [ $(ls {tmp_path} | grep -c here) = 2 ]; do sleep 0.01; done"
+    try:
+        with ThreadPoolExecutor() as pool:
+            said = [*pool.map(lambda n: world.said(f"echo {n} > big/a/f1; {meet}; cat big/a/f1"), (1, 2))]
+        assert said == ["1\n", "2\n"]
+    finally:
+        world.executor.close()
+
+
+@pytest.mark.parametrize(("kind", "moves"), [("tmpfs", False), ("ext4", True), ("nfs", False), ("", False)])
+def test_a_folder_is_moved_only_where_times_show_each_change(
+    kind: str, moves: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("orch23.execute.shared_trees.file_system_type", lambda _path: kind)
+    assert SharedTrees(tmp_path, Source({})).can_move is moves
+
+
+def test_a_step_starts_when_its_changes_get_another_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    monkeypatch.setattr("orch23.execute.shared_trees.is_racy", lambda *_: len(asked) < 3)
+    monkeypatch.setattr("time.sleep", lambda _s: asked.append(1))
+    world = World(tmp_path, "none")
+    try:
+        assert world.said("cat big/a/f1") == "1\n"
+        assert len(asked) >= 3
+    finally:
+        world.executor.close()
 
 
 def test_what_a_step_writes_to_a_mount_counts(world: World) -> None:

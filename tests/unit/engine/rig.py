@@ -105,6 +105,9 @@ class MemoryWorkspace:
 
     input_entry = entry
 
+    def unchanged(self, paths: Iterable[str]) -> dict[str, FileEntry]:
+        return {path: entry(self.files[path]) for path in paths if path in self.files}
+
     def resolved_path(self, path: str) -> str | None:
         return path
 
@@ -280,7 +283,7 @@ class MemoryStore:
     def tracked(self, _reads: set[str]) -> "MemoryStore":
         return self
 
-    def for_one_moment(self) -> "MemoryStore":
+    def for_one_moment(self, *, continued: bool = False) -> "MemoryStore":
         return self
 
     def add_file(self, path: str) -> Digest:

@@ -14,7 +14,7 @@ from orch23.model.errors import InvalidInputError, SafetyError
 from orch23.model.paths import match
 from orch23.snapshot import signatures
 from orch23.snapshot.signatures import ENTRIES, FINE_RACY_NS, RACY, RACY_NS, signature
-from orch23.snapshot.stat_snapshot import StatSnapshot
+from orch23.snapshot.stat_snapshot import SnapshotDifference, StatSnapshot
 from orch23.store import observations
 from orch23.store.index import StoreIndex
 from orch23.store.index_tables import FILES_TABLE
@@ -122,7 +122,7 @@ def test_a_file_whose_bytes_are_refused_is_closed(root: Path) -> None:
 
 def save(workspace: Workspace) -> None:
     """Write what a workspace has seen into its index, as the store does."""
-    index = workspace._earlier._index
+    index = workspace.earlier._index
     rows = workspace.pending_index_rows()
     if index is None:
         return
@@ -609,3 +609,26 @@ def test_a_decision_hashes_a_young_file_once_and_the_next_decision_again(
         decision = workspace.tracked(set())
         assert decision.entry("f") == decision.entry("f") == FileEntry(digest_bytes(b"x"))
     assert paths == ["f", "f"]
+
+
+def test_a_file_with_its_change_time_of_the_snapshot_is_not_hashed(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = put(root, "d/a")
+    put(root, "d/b")
+    clock = Clock(first.stat().st_ctime_ns + 3 * RACY_NS)
+    earlier, snapshot = Workspace(root, None, clock), StatSnapshot(clock.now_ns)
+    entries = {path: earlier.entry(path) for path in ("d/a", "d/b")}
+    assert earlier.add_to_snapshot(snapshot)
+    workspace, reads, seen = Workspace(root, None, clock), set[str](), hashed(monkeypatch)
+    workspace.earlier.use_snapshot(snapshot)
+    snapshot.merge(StatSnapshot(clock.now_ns), SnapshotDifference({}, ["d/a", "d/b"]), ())
+    view = workspace.tracked(reads)
+    assert (view.unchanged(entries), seen, reads) == (entries, [], {"d/a", "d/b"})
+    (root / "d/a").write_text("edited")
+    assert workspace.for_one_moment().unchanged(entries) == {"d/b": entries["d/b"]}
+    assert view.unchanged(entries) == entries, "a view for one moment looks once"
+    assert workspace.for_one_moment(continued=True).unchanged(["d/b", "d/c"]) == {"d/b": entries["d/b"]}
+    (root / "d").rename(root / "e")
+    (root / "d").symlink_to("e")
+    assert workspace.for_one_moment().unchanged(entries) == {}
+    with pytest.raises(SafetyError):
+        workspace.entry("d/b")
