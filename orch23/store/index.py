@@ -204,12 +204,13 @@ class StoreIndex:
                 connection.execute("DELETE FROM tables WHERE name = ?", (table,))
             for table, rows in fresh.items():
                 count = max(1, -(-len(rows) // _ROWS_PER_BUCKET))
-                buckets: list[dict[bytes, bytes]] = [{} for _ in range(count)]
-                for key, value in rows.items():
-                    buckets[_number(key, count)][key] = value
+                buckets: list[list[bytes]] = [[] for _ in range(count)]
+                for key in rows:
+                    buckets[_number(key, count)].append(key)
                 connection.execute("INSERT INTO tables VALUES (?, ?, ?)", (table, count, self._sum_of(table, count)))
                 packed = (
-                    (table, number, self._pack(table, count, number, bucket)) for number, bucket in enumerate(buckets)
+                    (table, number, self._pack(table, count, number, {key: rows[key] for key in keys}))
+                    for number, keys in enumerate(buckets)
                 )
                 connection.executemany("INSERT INTO rows VALUES (?, ?, ?)", packed)
                 self._buckets[table] = count

@@ -248,7 +248,13 @@ class Records:
                 names = [(kind, value) for kind, value in self._changed if kind != "key"]
                 self._changed.clear()
             rows.update((index_row(kind, value), index_value(self._index[kind][value])) for kind, value in names)
-            return (None, rows) if is_partial else (rows, {})
+            if is_partial:
+                return None, rows
+            if self._source is not None and not self._damaged:
+                # From here on, records are looked up in the index that these rows are for.
+                self._read_files = None
+                self._index.clear()
+            return rows, {}
 
     def _results(self, kind: str, value: str) -> tuple[Record, ...]:
         return tuple(record for record in self._newest(kind, value) if not record.failed)
