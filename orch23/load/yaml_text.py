@@ -242,7 +242,6 @@ class _Building:
         self._caps = caps
         self._last_line = text.count("\n")
         self._frames: list[_Frame] = []
-        self._texts: dict[str, str] = {}
         self._nodes = 0
         self._paths = 0
         self._documents = 0
@@ -260,9 +259,6 @@ class _Building:
         if isinstance(plain, _OutOfRange):
             self._report("E807", plain.message, event, "put it in quotes to keep it as text")
         value: Json = event.value if isinstance(plain, _OutOfRange) else plain
-        if isinstance(value, str):
-            # A path that one stage writes and others read is in memory once.
-            value = self._texts.setdefault(value, value)
         frame = self._awaiting_key()
         if frame is not None:
             self._key(frame, event, value)
