@@ -93,13 +93,13 @@ def part_of(since: Since, store: ProjectStore, edited_stages: EditedStages) -> P
     try:
         rows = index_of(since, store)
         digests = {one: _known(since.digest_of(one)) for one in rows.head.read if one not in changed}
-        text, edited = "", {}
+        text, edited = "", dict[str, Stage]()
         if since.file in changed:
             data = read_regular(root / since.file) or b""
             text, digests[since.file] = data.decode("utf-8"), digest_bytes(data)
-            edited = edited_stages(rows, text)
-            if edited is None:
+            if (found := edited_stages(rows, text)) is None:
                 return None
+            edited |= found
             for name, stage in edited.items():
                 amend(rows, name, stage, lambda path: (root / path).is_file())
             changed.remove(since.file)

@@ -3,7 +3,7 @@
 import os
 import random
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from unittest.mock import patch
@@ -32,11 +32,10 @@ NAMES = "abcdef"
 # Each stage NAME makes NAME.out; others are files of the user.
 PATHS = (*(f"{name}.out" for name in NAMES), "x.in", "y.in", "made/one.txt", "./a.out", "many/one.txt")
 INPUTS = st.lists(
-    st.sampled_from((*PATHS, "*.out", "many/", "{list: '*.out'}", "{path: b.out, order: true}")), max_size=3
+    st.sampled_from((*PATHS, "'*.out'", "many/", "{list: '*.out'}", "{path: b.out, order: true}")), max_size=3
 )
 MORE = {
     "nothing": "",
-    "a scope": "  w: {inputs: [y.in], outputs: [w.out], allowed_paths: {write: [made/one.txt]}, shell: x}\n",
     "a pattern": "  w: {inputs: [y.in], outputs: [made/], shell: x}\n",
     "a chain": "  w: {foreach: {in: [1, 2], order: sequential}, outputs: [w.out], inputs: [f.out], shell: x}\n",
     "a list": "  w: {foreach: {in: [1, 2]}, outputs: ['made/${{ item }}.txt'], inputs: [f.out], shell: x}\n",
@@ -129,6 +128,46 @@ def test_amended_rows_are_those_of_the_whole_plan(
             }
             assert rows.nodes() == wanted.nodes()
             assert rows.head.patterns == wanted.head.patterns
+
+
+PLAIN = text_of({name: ["x.in"] for name in NAMES}, {name: [] for name in NAMES}, "nothing")
+
+
+@pytest.mark.parametrize(
+    ("text", "new", "is_amended"),
+    [
+        (PLAIN, ["a.out"], True),
+        (PLAIN, ["y.in"], True),
+        (PLAIN, ["d.out"], False),  # made by a later stage
+        (PLAIN, ["gone.in"], False),
+        (PLAIN, ["'*.in'"], False),
+        (PLAIN, ["{list: '*.in'}"], False),
+        (PLAIN + MORE["a pattern"], ["made/one.txt"], False),
+        (PLAIN + MORE["a pattern"], ["a.out"], True),
+        (PLAIN + MORE["a group"], ["a.out"], False),
+        (PLAIN + MORE["a chain"], ["a.out"], False),
+        (
+            PLAIN.replace("  a: {inputs: [x.in]", "  a: {inputs: [b.out]"),
+            ["y.in"],
+            False,
+        ),  # ordered otherwise than the file
+    ],
+)
+def test_only_edges_along_the_file_with_no_other_reason_are_amended(
+    tmp_path: Path, text: str, new: list[str], is_amended: bool
+) -> None:
+    before, edited = plan_of(text), parse_pipeline(text_of({"c": new}, {"c": []}, "nothing"), "p.yaml").pipeline
+    assert before is not None
+    assert edited is not None
+    stage = edited.stages[0]
+    assert isinstance(stage, Stage)
+    rows = rows_of(before, str(tmp_path))
+    is_known = False
+    with suppress(OutdatedIndexError):
+        amend(rows, "c", stage, lambda path: path in ("x.in", "y.in", "made/one.txt"))
+        is_known = True
+    assert is_known == is_amended
+    assert ("c" in rows.amended) == is_amended
 
 
 SOURCES = tuple(f"{number}.in" for number in range(4))
