@@ -215,13 +215,15 @@ class IdleSnapshotWriter(Struct, kw_only=True):
         """
         snapshot.facts.pop(PAIR, None)
         store, loaded = self.project.store, self.project.loaded
+        suspects = secrets_from(self.project.settings.environ).may_contain
+        if self.project.part is None:
+            store.save_index(suspects=suspects)  # before the rows of all stages are in memory
         name, token, table = table_name(snapshot), os.urandom(_TOKEN_BYTES).hex(), Table()
         if not loaded.warnings:
             text = loaded.sources.get(self.project.pipeline.file, "")
             part, last = self.project.part, self.project.last_build
             before = None if last is None else last.rows
             table = table_of(idle, part, before, token=token, text=text, read=loaded.digests, is_cut=can_split)
-        suspects = secrets_from(self.project.settings.environ).may_contain
         # The index is a file in the project: secrets are neither stored nor logged.
         if may_hold_secret(table.parts(), suspects):
             table = Table()

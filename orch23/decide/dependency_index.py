@@ -4,14 +4,14 @@ There is one table for each command line. It maps a path to the stages that read
 downstream (see `decide.partial_plan`). So the cost of an edit depends on the stages that it affects, not on all stages.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import cache
 from typing import TypeVar
 
 import msgspec
 
 from orch23.model.event import RunStarted
-from orch23.model.paths import is_glob, may_overlap
+from orch23.model.paths import is_glob, may_overlap, normalize_pattern
 from orch23.model.pipeline import ForeachStage, ListInput, Pipeline, Stage
 from orch23.model.plan import Plan
 from orch23.model.record import Record
@@ -24,6 +24,7 @@ _HEAD, _TEXT = b"head", b"text"
 _STAGE, _FAMILY, _READERS, _CHAIN, _ABOVE, _GROUP = b"stage ", b"foreach ", b"reads ", b"chain ", b"above ", b"group "
 _OTHER = b"other "
 _encode = msgspec.msgpack.encode
+_MOST_PATTERNS = 100
 _MOST_BESIDE = 100
 """If stages list the files of more others than this, on average, the table is not written: it would be too large."""
 
@@ -59,7 +60,9 @@ class IndexHead(msgspec.Struct, frozen=True):
     """Facts about all stages. `token` pairs the index with a snapshot; `began` is the first event of a build.
 
     `ends` counts the stages by status in a build with nothing to do; of the skipped ones, `empty` are foreach stages
-    with an empty list. `read` are the pipeline and the vars file, by their names below the root.
+    with an empty list. `read` are the pipeline and the vars file, by their names below the root. `patterns` are those
+    that stages write. They are None if the order is not that of the pipeline file, or has other reasons than files and
+    `needs`: then an edit of inputs changes more than its own edges.
     """
 
     token: str
@@ -68,6 +71,7 @@ class IndexHead(msgspec.Struct, frozen=True):
     ends: dict[str, int]
     read: tuple[str, ...]
     empty: tuple[str, ...] = ()
+    patterns: tuple[str, ...] | None = None
 
 
 class OutdatedIndexError(Exception):
@@ -86,7 +90,10 @@ class DependencyIndex:
         self._index, self._table = index, table
         self.head = self._value(_HEAD, IndexHead)
         # Walking through the graph reads the row of a stage once for each of its neighbours.
-        self.row = cache(lambda name: self._value(_STAGE + _bytes(name), StageRow))
+        stored = cache(lambda name: self._value(_STAGE + _bytes(name), StageRow))
+        # The rows of edited stages and their neighbours, as they are written if the build succeeds.
+        self.amended: dict[str, StageRow] = {}
+        self.row: Callable[[str], StageRow] = lambda name: self.amended.get(name) or stored(name)
         self._rows = cache(self._read_rows)
 
     def family(self, name: str) -> ForeachStage | None:
@@ -119,7 +126,7 @@ class DependencyIndex:
         rows = self._rows()
         nodes = [_decoded(data, StageRow).node for key, data in rows.items() if key.startswith(_STAGE)]
         others = [_decoded(data, _Other).node for key, data in rows.items() if key.startswith(_OTHER)]
-        return {node.name: node for node in (*nodes, *others)}
+        return {node.name: node for node in (*nodes, *others, *(row.node for row in self.amended.values()))}
 
     def stages(self) -> Mapping[str, StageRow]:
         """Return the rows of all stages that were selected, by name."""
@@ -184,7 +191,7 @@ def all_rows(
         return None
     beside, chains = found
     seen = {*wanted, *(one for names in (*beside.values(), *chains.values()) for one in names)}
-    rows = {_HEAD: _encode(head), _TEXT: _encode(text)}
+    rows = {_TEXT: _encode(text)}
     families = [stage for stage in plan.pipeline.stages if isinstance(stage, ForeachStage)]
     sources = [family.foreach.source for family in families if family.foreach.source is not None]
     looked: dict[str, tuple[str, ...]] = {}
@@ -194,8 +201,7 @@ def all_rows(
         if isinstance(node, ForeachStage) or name not in seen:
             rows[_OTHER + _bytes(name)] = _encode(_Other(node))
             continue
-        # Sorted, since the order of a set differs from process to process.
-        looked[name] = tuple(sorted(reads.get(name, ())))
+        looked[name] = _looked(node, reads) if name in wanted else ()
         above[name] = tuple(sorted(plan.upstream_of_chains.get(name, ())))
         row = StageRow(
             node,
@@ -211,6 +217,11 @@ def all_rows(
             name in recorded,
         )
         rows[_STAGE + _bytes(name)] = _encode(row)
+    patterns = {one for node in plan.nodes.values() for one in writes_of(node) if is_glob(one)}
+    others = sources or plan.chains or plan.groups or plan.upstream_of_chains or len(patterns) > _MOST_PATTERNS
+    if plan.order == tuple(plan.nodes) and len(wanted) == len(plan.order) and not others:
+        head = msgspec.structs.replace(head, patterns=tuple(sorted(patterns)))
+    rows[_HEAD] = _encode(head)
     rows |= {_FAMILY + _bytes(family.name): _encode(family) for family in families}
     # A changed list changes the plan. The index maps it to its foreach, which has no row: so all stages are decided.
     lists = {family.name: reads.get(family.name, ()) for family in families}
@@ -244,14 +255,23 @@ def changed_rows(
         before, node = rows_before.row(name), plan.nodes[name]
         if isinstance(node, ForeachStage):
             raise OutdatedIndexError
-        looked = tuple(sorted(reads.get(name, ())))
+        looked = _looked(node, reads)
         for path in set(looked).symmetric_difference(before.looked):
             others = readers[path] if path in readers else set(rows_before.readers(path))
             readers[path] = others | {name} if path in looked else others - {name}
         row = msgspec.structs.replace(before, node=node, looked=looked, makes=_makes(node, records[name]))
         rows[_STAGE + _bytes(name)] = _encode(row)
     rows.update((_READERS + _bytes(path), _encode(sorted(names)) if names else None) for path, names in readers.items())
+    amended = ((name, row) for name, row in rows_before.amended.items() if name not in names)
+    rows.update((_STAGE + _bytes(name), _encode(row)) for name, row in amended)
     return rows
+
+
+def _looked(node: Stage, reads: Mapping[str, Collection[str]]) -> tuple[str, ...]:
+    """Return the paths that a stage looked at, and those that it may write: it is among the readers of both."""
+    written = (normalize_pattern(one) for one in writes_of(node) if not is_glob(one))
+    # Sorted, since the order of a set differs from process to process.
+    return tuple(sorted({*reads.get(node.name, ()), *written}))
 
 
 def _inverted(names: Mapping[str, Collection[str]]) -> dict[str, list[str]]:

@@ -252,6 +252,7 @@ def replan(opened: OpenPipeline, lock: LockFile, selection: Selection) -> Replan
         trusts_lock=old.trusts_lock,
     )
     state.reads.update((node, reads) for node, reads in old.reads.items() if node in old.plan.expansions)
+    old.reads.clear()  # every stage is decided again, which notes the same paths
     decider = StageDecider(
         state,
         before.facts_of,

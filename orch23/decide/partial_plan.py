@@ -14,9 +14,10 @@ from msgspec.structs import replace
 
 from orch23.decide.dependency_index import DependencyIndex, OutdatedIndexError
 from orch23.model.digest import Digest, digest_bytes
-from orch23.model.pipeline import Stage
+from orch23.model.paths import is_glob, may_overlap, normalize_pattern
+from orch23.model.pipeline import ListInput, Stage
 from orch23.model.plan import Plan
-from orch23.plan.nodes import graph_facts_of
+from orch23.plan.nodes import graph_facts_of, program_files_of, reads_of, writes_of
 from orch23.steps.registry import is_llm
 from orch23.store.project_store import ProjectStore
 from orch23.store.safe_files import read_regular
@@ -92,14 +93,18 @@ def part_of(since: Since, store: ProjectStore, edited_stages: EditedStages) -> P
     try:
         rows = index_of(since, store)
         digests = {one: _known(since.digest_of(one)) for one in rows.head.read if one not in changed}
-        text, edited = "", {}
+        text, edited = "", dict[str, Stage]()
         if since.file in changed:
             data = read_regular(root / since.file) or b""
             text, digests[since.file] = data.decode("utf-8"), digest_bytes(data)
-            edited = _edited(rows, edited_stages(rows, text))
+            if (found := edited_stages(rows, text)) is None:
+                return None
+            edited |= found
+            for name, stage in edited.items():
+                amend(rows, name, stage, lambda path: (root / path).is_file())
             changed.remove(since.file)
         names = reached_stages(rows, changed, lambda path: os.path.lexists(root / path), edited)
-        plan = plan_of_part(rows, names, edited)
+        plan = plan_of_part(rows, names)
     except (OutdatedIndexError, UnicodeError):
         return None
     return Part(since=since, rows=rows, names=names, plan=plan, text=text, digests=digests)
@@ -111,15 +116,43 @@ def _known(digest: Digest | None) -> Digest:
     return digest
 
 
-def _edited(rows: DependencyIndex, found: Mapping[str, Stage] | None) -> dict[str, Stage]:
-    """Return edited stages, if the plan stays the same.
+def amend(rows: DependencyIndex, name: str, stage: Stage, is_file: Callable[[str], bool]) -> None:
+    """Amend the rows of an edited stage, and of the stages whose edges to it are new or gone.
 
     Raises:
-        OutdatedIndexError: more than stages differ, or one reads, writes or waits for something else.
+        OutdatedIndexError: it writes something else, or its inputs change more than these edges.
     """
-    if found is None or any(_plan_facts(rows.row(name).node) != _plan_facts(stage) for name, stage in found.items()):
+    row = rows.row(name)
+    if _plan_facts(row.node) != _plan_facts(replace(stage, inputs=row.node.inputs)):
         raise OutdatedIndexError
-    return dict(found)
+    if stage.inputs != row.node.inputs:
+        before, upstream = _makers(rows, row.node, is_file), _makers(rows, stage, is_file)
+        # Edges along the order of the file change neither this order nor other edges, and make no cycle.
+        if before != row.upstream or any(rows.row(up).number > row.number for up in upstream):
+            raise OutdatedIndexError
+        for up in {*before} ^ {*upstream}:
+            after = sorted({*rows.row(up).downstream} ^ {name}, key=lambda one: rows.row(one).number)
+            rows.amended[up] = replace(rows.row(up), downstream=tuple(after))
+        row = replace(row, upstream=upstream)
+    rows.amended[name] = replace(row, node=stage)
+
+
+def _makers(rows: DependencyIndex, stage: Stage, is_file: Callable[[str], bool]) -> tuple[str, ...]:
+    """Return the stages that a stage waits for, in the order of the plan.
+
+    Raises:
+        OutdatedIndexError: that is not known, or an input is missing.
+    """
+    found, read = {*stage.needs}, {*map(normalize_pattern, (*reads_of(stage), *program_files_of(stage)))}
+    is_listing = any(isinstance(one, ListInput) for one in stage.inputs)
+    if is_listing or rows.head.patterns is None or any(map(is_glob, read)):
+        raise OutdatedIndexError
+    for path in read:
+        makers = {up for up in rows.readers(path) if path in map(normalize_pattern, writes_of(rows.row(up).node))}
+        if any(may_overlap(one, path) for one in rows.head.patterns) or not (makers or is_file(path)):
+            raise OutdatedIndexError
+        found |= makers
+    return tuple(sorted(found - {stage.name}, key=lambda up: rows.row(up).number))
 
 
 def _plan_facts(stage: Stage) -> tuple[object, ...]:
@@ -130,12 +163,12 @@ def _plan_facts(stage: Stage) -> tuple[object, ...]:
     return (graph_facts_of(stage), stage.kind, stage.retry.max, models)
 
 
-def plan_of_part(rows: DependencyIndex, names: Sequence[str], pieces: Mapping[str, Stage] | None = None) -> Plan:
-    """Return the plan of some stages and of those whose results they see; `pieces` are edited declarations."""
+def plan_of_part(rows: DependencyIndex, names: Sequence[str]) -> Plan:
+    """Return the plan of some stages and of those whose results they see."""
     reached = frozenset(names)
     found = {name: rows.row(name) for name in (*names, *_seen_by(rows, reached))}
     order = tuple(sorted(found, key=lambda name: found[name].number))
-    nodes = {name: (pieces or {}).get(name, found[name].node) for name in order}
+    nodes = {name: found[name].node for name in order}
     chains = dict.fromkeys(node.chain.chain for node in nodes.values() if node.chain is not None)
     groups = dict.fromkeys(found[name].group for name in names if found[name].group)
     families: dict[str, list[Stage]] = {name: [] for name in rows.head.empty}

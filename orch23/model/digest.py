@@ -48,8 +48,9 @@ class FileEntry(Struct, frozen=True, order=True):
 
     def __str__(self) -> str:
         """Return the form used in manifests: the hex digest, `+x` for an executable, and where a link leads to."""
-        mode = "+x" if self.executable else ""
-        return f"{self.digest.sha256}{mode} -> {self.link}" if self.link else f"{self.digest.sha256}{mode}"
+        # The text of most files is the digest itself, not a copy of it.
+        content = f"{self.digest.sha256}+x" if self.executable else self.digest.sha256
+        return f"{content} -> {self.link}" if self.link else content
 
 
 def is_script(data: bytes) -> bool:

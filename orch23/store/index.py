@@ -214,13 +214,16 @@ class StoreIndex:
                     connection.execute("DELETE FROM tables WHERE number = ?", (number,))
             for table, rows in fresh.items():
                 count = max(1, -(-len(rows) // _ROWS_PER_BUCKET))
-                buckets: list[dict[bytes, bytes]] = [{} for _ in range(count)]
-                for key, value in rows.items():
-                    buckets[_number(key, count)][key] = value
+                buckets: list[list[bytes]] = [[] for _ in range(count)]
+                for key in rows:
+                    buckets[_number(key, count)].append(key)
                 entry = (table, count, self._sum_of(table, count))
                 connection.execute("INSERT INTO tables (name, buckets, sum) VALUES (?, ?, ?)", entry)
                 first, _ = self._place(table)
-                packed = ((first + one, self._pack(table, count, one, rows)) for one, rows in enumerate(buckets))
+                packed = (
+                    (first + number, self._pack(table, count, number, {key: rows[key] for key in keys}))
+                    for number, keys in enumerate(buckets)
+                )
                 connection.executemany("INSERT INTO rows VALUES (?, ?)", packed)
             for table, edits in changed.items():
                 self._change(connection, table, edits)

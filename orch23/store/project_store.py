@@ -190,16 +190,18 @@ class ProjectStore(Struct, frozen=True, kw_only=True):
         caller holds the build lock.
         """
         tables, edits = dict(fresh or {}), dict(changed or {})
-        pending = [(RECORDS_TABLE, self.local.records.pending_index_rows()), (FILES_TABLE, self._pending_files())]
-        for compiled in (self.pipelines, self.plans, self.lock_files):
-            whole, some = compiled.pending_rows()
-            if not may_hold_secret(some if whole is None else whole, suspects):
-                pending.append((compiled.table, (whole, some)))
-        for table, (whole, some) in pending:
+        sources = {RECORDS_TABLE: self.local.records.pending_index_rows, FILES_TABLE: self._pending_files}
+        compiled = {table.table: table.pending_rows for table in (self.pipelines, self.plans, self.lock_files)}
+        for table, pending in (sources | compiled).items():
+            whole, some = pending()
+            if table in compiled and may_hold_secret(some if whole is None else whole, suspects):
+                continue
             if whole is not None:
-                tables[table] = whole
+                # Each in a transaction of its own: all together are a third of the memory of a first build.
+                self.index.write({table: whole})
             elif some:
                 edits[table] = some
+            del whole, some
         if tables or edits or dropped:
             self.index.write(tables, edits, dropped)
 

@@ -242,7 +242,13 @@ class Records:
             for kind, value in [one for one in before if one[0] != "key"] if is_partial else names:
                 keys = [entry.record.key for entry in self._index[kind][value]]
                 rows[index_row(kind, value)] = index_value([*before.get((kind, value), ()), *keys])
-            return (None, rows) if is_partial else (rows, {})
+            if is_partial:
+                return None, rows
+            if self._source is not None and not self._damaged:
+                # From here on, records are looked up in the index that these rows are for.
+                self._read_files = None
+                self._index.clear()
+            return rows, {}
 
     def _results(self, kind: str, value: str) -> tuple[Record, ...]:
         return tuple(record for record in self._newest(kind, value) if not record.failed)

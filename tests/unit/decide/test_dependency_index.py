@@ -117,15 +117,16 @@ def test_a_row_of_another_version_is_an_outdated_index(rows: DependencyIndex) ->
 def test_after_a_build_only_the_rows_of_what_was_reached_change(rows: DependencyIndex) -> None:
     names = reached(rows, "a.in")
     plan = plan_of_part(rows, names)
-    reads = {"a": {"a.in", "new.in"}, "b": {"b.out"}}
+    reads = {"a": {"new.in"}, "b": set[str]()}
     head = IndexHead("next", bare(plan), RunStarted(), {"fresh": 14}, ("p.yaml",))
     changes = changed_rows(head, None, rows, names, plan, reads, {name: record(name) for name in plan.nodes})
-    assert set(changes) == {b"head", b"stage a", b"stage b", b"reads new.in", b"reads a.out"}
+    assert set(changes) == {b"head", b"stage a", b"stage b", b"reads new.in", b"reads a.in", b"reads a.out"}
     rows._index.write({}, {"t": changes})
     again = DependencyIndex(rows._index, "t")
     assert again.head.token == "next"
     assert again.readers("new.in") == ("a",)
-    assert again.readers("a.out") == ()
+    assert again.readers("a.in") == ()
+    assert again.readers("a.out") == ("a",), "a stage is among the readers of the files that it may write"
     assert again.readers("b.out") == ("b",)
 
 
