@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Sequence
 
-from orch23.cli.console import Console
+from orch23.cli.console import CommandLine, Console
 from orch23.cli.parameters import parsed_build, run_build
 from orch23.model.errors import OS_ERROR_HINTS, ExitCode
 from orch23.snapshot.fast_path import COMPLETE, StaleSnapshot
@@ -50,7 +50,7 @@ def _run(argv: Sequence[str], stale_snapshot: StaleSnapshot | None, began_s: flo
             consoles.append(build)
             code = run_build(build)
         else:
-            from orch23.cli.group import CommandLine, run_command  # noqa: PLC0415 - loads click
+            from orch23.cli.group import run_command  # noqa: PLC0415 - loads click
 
             code = run_command(CommandLine(tuple(argv), stale_snapshot, consoles))
         sys.stdout.flush()

@@ -34,8 +34,8 @@ from orch23.model.paths import LOGS_FOLDER
 from orch23.model.pipeline import LOCAL_EXECUTOR, NO_CACHE
 from orch23.plan.planner import unordered_plan
 from orch23.report.formats import Format, Guarded, View
-from orch23.report.live import LiveScreen
-from orch23.report.registry import FORMATS, format_of, installed_formats, own_format
+from orch23.report.live import PLAIN, LiveScreen
+from orch23.report.registry import format_of, installed_formats, own_format
 from orch23.snapshot.fast_path import StaleSnapshot
 from orch23.store.safe_files import read_file
 
@@ -307,7 +307,7 @@ def accept_edits(
     project = replace(project, loaded=replace(project.loaded, pipeline=pipeline))
     # Verification runs steps, but accepting an edit calls no model: `replay` refuses each call.
     request = BuildRequest(replay=True, allow_unsandboxed=allow_unsandboxed, cache=NO_CACHE, executor=LOCAL_EXECUTOR)
-    with prepared_build(project, request, FORMATS["plain"].observer(build_view(console, project))) as build:
+    with prepared_build(project, request, PLAIN.observer(build_view(console, project))) as build:
         code = accept(build, stages)
         status: RunStatus = "ok" if code == ExitCode.OK else "failed"
         build.observer.notice(Event(RunFinished(status=status, exit_code=int(code)), status))
