@@ -2,16 +2,19 @@
 
 import gc
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
-from orch23.cli.console import Console
+from msgspec.structs import replace
+
+from orch23.cli.console import Console, working_directory
 from orch23.cli.discovery import FoundProject, find_project, required_pipeline
 from orch23.cli.parameters import PipelineArguments
 from orch23.cli.project_loading import Project, ProjectSettings, open_partial, open_project
+from orch23.decide.dependency_index import OutdatedIndexError
 from orch23.load.loaded import InvalidPipelineError
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import NotFoundError, Orch23Error, UsageError
@@ -20,7 +23,7 @@ from orch23.model.pipeline import CACHE_VARIABLE, NO_CACHE
 from orch23.model.plan import Plan
 from orch23.plan.planner import ALL_STAGES, Selection
 from orch23.report.diagnostics import render_diagnostics, visible
-from orch23.snapshot.fast_path import StaleSnapshot
+from orch23.snapshot.fast_path import StaleSnapshot, last_snapshot
 from orch23.store.access import foreign_store_warning
 from orch23.store.run_logs import journal_pipeline
 
@@ -28,6 +31,8 @@ if TYPE_CHECKING:
     from orch23.cli.consent import Consent
     from orch23.model.shared_cache import CacheSettings
     from orch23.model.step import Grant
+
+_Shown = TypeVar("_Shown")
 
 
 @contextmanager
@@ -105,11 +110,14 @@ def settings_of(console: Console, args: PipelineArguments) -> ProjectSettings:
 
 
 def open_partial_project(
-    console: Console, args: PipelineArguments, stale_snapshot: StaleSnapshot
+    console: Console, args: PipelineArguments, stale_snapshot: StaleSnapshot, asked: Collection[str] = ()
 ) -> tuple[Project, Selection] | None:
-    """Return the part of the project that an edit reaches, and its selection; None if the whole must be loaded."""
+    """Return the part of the project that an edit, or an `asked` stage, reaches, and its selection.
+
+    None if the whole must be loaded.
+    """
     try:
-        project = open_partial(settings_of(console, args), stale_snapshot)
+        project = open_partial(settings_of(console, args), stale_snapshot, asked)
     except Orch23Error:  # the whole project is loaded then, and reports all errors
         return None
     if project is None or project.part is None:
@@ -178,6 +186,38 @@ def _register(console: Console, project: Project) -> None:
     console.exit_codes.update(project.pipeline.exit_codes)
     console.resources.callback(project.git.close)
     console.resources.callback(project.store.index.close)
+
+
+def of_stage(
+    console: Console, args: PipelineArguments, show: Callable[[Project, str, Selection], _Shown], *, whole: bool = False
+) -> _Shown:
+    """Return what `show` makes of the project, the stage on the command line, and the stages that decide about it.
+
+    After a build with nothing to do these are few, except if it is to decide the `whole` pipeline.
+
+    Raises:
+        UsageError: no stage is named, or several.
+    """
+    snapshot, names = None if whole else last_build_of(console, args), found_project(console, args.arguments).stages
+    found = None if snapshot is None or len(names) != 1 else open_partial_project(console, args, snapshot, names)
+    if found is not None and (last := found[0].last_build) is not None:
+        with suppress(OutdatedIndexError, Orch23Error):  # the whole pipeline reports all errors
+            shown = show(found[0], names[0], found[1])
+            last.check_current(found[0].store)  # last: a build that ran meanwhile has changed what was decided on
+            return shown
+    project, (name,) = open_stages(console, args, 1)
+    return show(project, name, ALL_STAGES)
+
+
+def last_build_of(console: Console, args: PipelineArguments) -> StaleSnapshot | None:
+    """Return the last build of a whole pipeline without options, if it had nothing to do, and what changed since."""
+    names = found_project(console, args.arguments).stages
+    has_more = replace(args, arguments=()) != PipelineArguments() or console.here != working_directory()
+    if has_more or any(name.startswith("ORCH23_BUILD_") for name in console.environ):
+        return None
+    found = last_snapshot(["build", *(one for one in args.arguments if one not in names)])
+    # Only the whole pipeline has its warnings.
+    return None if found is None or "warning" in found.snapshot.facts["warnings"] else found
 
 
 def open_stages(console: Console, args: PipelineArguments, most: int | None = None) -> tuple[Project, tuple[str, ...]]:

@@ -1,7 +1,7 @@
 """Load a project: its pipeline, its store, and the open pipeline, to read or to build."""
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -40,6 +40,7 @@ from orch23.model.errors import CorruptStateError, InvalidInputError, Orch23Erro
 from orch23.model.paths import match_any
 from orch23.model.pipeline import Pipeline, Stage
 from orch23.model.plan import CompileCache, Plan
+from orch23.model.plugins import LazyMapping
 from orch23.plan.nodes import writes_of
 from orch23.providers.registry import step_errors, unsupported_fields
 from orch23.snapshot.fast_path import StaleSnapshot
@@ -181,21 +182,35 @@ def _proven(
     return with_proven_fixes(found, check, sources)
 
 
-def open_partial(settings: ProjectSettings, stale_snapshot: StaleSnapshot) -> Project | None:
-    """Return the part of a project that an edit reaches, by the last build and what changed since. Writes nothing.
+def open_partial(
+    settings: ProjectSettings, stale_snapshot: StaleSnapshot, asked: Collection[str] = ()
+) -> Project | None:
+    """Return the part of a project that an edit, or an `asked` stage, reaches, by the last build. Writes nothing.
 
     None if the part is not known, or is nearly everything.
     """
     store = open_store(settings.root, settings.meter)
-    part = partial_build(stale_snapshot, store, lambda text: _declared(settings, text))
+    part = partial_build(stale_snapshot, store, lambda text: _declared(settings, text), asked)
     if part is None:
         # The whole project opens its own store, and `watch` builds in one process for hours.
         store.index.close()
         return None
+    # The index has no places: those of stages are found in the text if one is asked for.
+    places = LazyMapping((f"stages/{one.name}" for one in part.plan.pipeline.stages), partial(_place_of, part))
+    part = replace(part, plan=replace(part.plan, pipeline=replace(part.plan.pipeline, locations=places)))
     sources = {part.plan.pipeline.file: part.text} if part.text else {}
     loaded = LoadedPipeline(part.plan.pipeline, (), {}, sources, part.digests)
     last = LastBuild(stale_snapshot, part.rows)
     return replace(_project(settings, loaded, store), last_build=last, part=part)
+
+
+def _place_of(part: Part, path: str) -> Location:
+    from orch23.load.stage_texts import split_stages  # noqa: PLC0415 - loaded with the pipeline
+
+    text = split_stages(part.text or part.rows.text())
+    if text is None:  # only a text that can be split has an index
+        raise KeyError(path)
+    return text.place_of(path.removeprefix("stages/"), part.plan.pipeline.file)
 
 
 def _project(settings: ProjectSettings, loaded: LoadedPipeline, store: ProjectStore) -> Project:

@@ -86,8 +86,8 @@ def index_of(since: Since, store: ProjectStore) -> DependencyIndex:
     return rows
 
 
-def part_of(since: Since, store: ProjectStore, edited_stages: EditedStages) -> Part | None:
-    """Return the stages that changes affect; None if that is not known, or is more than half of all."""
+def part_of(since: Since, store: ProjectStore, edited_stages: EditedStages, asked: Collection[str] = ()) -> Part | None:
+    """Return the stages that changes affect, and those `asked` for; None if not known, or more than half of all."""
     root, changed = store.root, [*since.changed]
     try:
         rows = index_of(since, store)
@@ -98,7 +98,7 @@ def part_of(since: Since, store: ProjectStore, edited_stages: EditedStages) -> P
             text, digests[since.file] = data.decode("utf-8"), digest_bytes(data)
             edited = _edited(rows, edited_stages(rows, text))
             changed.remove(since.file)
-        names = reached_stages(rows, changed, lambda path: os.path.lexists(root / path), edited)
+        names = reached_stages(rows, changed, lambda path: os.path.lexists(root / path), {*edited, *asked})
         plan = plan_of_part(rows, names, edited)
     except (OutdatedIndexError, UnicodeError):
         return None

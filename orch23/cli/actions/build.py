@@ -121,6 +121,7 @@ def build_stages(  # noqa: PLR0913 - a command has as many parameters as options
         code = _build_part(console, args, stale_snapshot, request, builtin)
         if code is not None:
             return code
+    stale_snapshot = None if given.forced else stale_snapshot
     project, stages = open_for_command(console, args, stale_snapshot=stale_snapshot)
     form = builtin or format_of(output, project.pipeline.plugins)
     console.progress.is_quiet = form.is_alone
@@ -152,7 +153,7 @@ def _build_part(
     form: Format,
 ) -> int | None:
     """Build only the stages that an edit reaches; None if the whole pipeline has to be decided."""
-    found = open_partial_project(console, args, stale_snapshot)
+    found = open_partial_project(console, args, stale_snapshot, request.forced)
     if found is None:
         return None
     project, selection = found

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from orch23.cli.actions.plan import first_request, plan_view_of, replay_first_request
 from orch23.cli.console import Console
-from orch23.cli.opening import open_stages
+from orch23.cli.opening import of_stage
 from orch23.cli.parameters import PipelineArguments
 from orch23.cli.project_loading import Project, open_for_reading
 from orch23.decide.decisions import DecidedStage
@@ -24,7 +24,7 @@ from orch23.model.paths import match_any
 from orch23.model.plan import Blocked, Edited, Expand, Fresh, Maybe, Restore, Run, VerifyOnly
 from orch23.model.record import Manifest, Reason, Record
 from orch23.plan.nodes import writes_of
-from orch23.plan.planner import Selection
+from orch23.plan.planner import ALL_STAGES, Selection
 from orch23.report.diagnostics import visible
 from orch23.report.marks import Style, Tone
 from orch23.report.plan_json import stage_document
@@ -227,14 +227,16 @@ def explain_json(explanation: Explanation) -> str:
     )
 
 
-def explain_stage(project: Project, opened: OpenPipeline, name: str) -> tuple[Explanation, ...]:
-    """Return the explanation of a stage, or of each item of a foreach.
+def explain_stage(
+    project: Project, opened: OpenPipeline, name: str, selection: Selection = ALL_STAGES
+) -> tuple[Explanation, ...]:
+    """Return the explanation of a stage, or of each item of a foreach. The selected stages are decided.
 
     Raises:
         NotFoundError: the stage does not exist.
     """
     Selection(targets=(name,)).nodes(opened.state.plan)
-    seen = preview(opened)
+    seen = preview(opened, selection)
     lines = {line.stage: line for line in plan_view_of(seen).lines}
     stages = [one for one in lines if name in (one, one.partition("@")[0])]
     if not stages:
@@ -401,15 +403,14 @@ def _causes_of_reason(seen: Preview, name: str, reason: Reason, depth: int, visi
     if maker is None:
         edited = ", because you edited it" if reason.code == "input_changed" else ""
         return [Cause(name, depth, f"{text}{edited}")]
-    if isinstance(seen.decisions.get(maker), Fresh):
+    if maker not in seen.decisions or isinstance(seen.decisions[maker], Fresh):  # without a decision it is at rest
         return [Cause(name, depth, f"{text}, which {maker} made")]
     return [Cause(name, depth, f"{text}, which {maker} makes"), *_causes(seen, maker, depth + 1, visited)]
 
 
 def show_explanation(console: Console, *, args: PipelineArguments, as_json: bool) -> None:
     """Show why a stage's key changed."""
-    project, (name,) = open_stages(console, args, 1)
-    found = explain_stage(project, open_for_reading(project), name)
+    found = of_stage(console, args, lambda project, *asked: explain_stage(project, open_for_reading(project), *asked))
     if as_json:
         if len(found) > 1:
             items = ", ".join(one.line.stage for one in found)
