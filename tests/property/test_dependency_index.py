@@ -209,7 +209,8 @@ def test_what_an_edit_reaches_is_what_deciding_everything_finds(history: tuple[i
 
 def explain(play: Play, stages: Collection[str]) -> None:
     """Ask why stages are stale, with and without what is known of the last build: it is the same answer."""
-    for argv in (["explain", "pipeline.yaml", *more, name] for name in stages for more in ((), ("--json",))):
+    forms = (("explain",), ("explain", "--json"), ("show",), ("show", "--key"), ("show", "--diff", "--json"))
+    for argv in ([command, "pipeline.yaml", name, *more] for command, *more in forms for name in stages):
         quick = play.ask(main, argv)
         with patch("orch23.cli.opening.last_snapshot", return_value=None):
             assert play.ask(main, argv) == quick, argv
@@ -228,7 +229,7 @@ def test_a_stage_that_is_named_is_explained_and_forced_with_what_it_reaches(stag
             with patch("orch23.cli.opening.open_stages", wraps=open_stages) as whole:
                 explain(play, [stage])
             # A foreach, and what more than half of all stages wait for, need the whole pipeline.
-            assert whole.call_count == (4 if stage in ("worded", "gen") else 2)
+            assert whole.call_count == (10 if stage in ("worded", "gen") else 5)
         play.build("--force", stage)
         answered = play.answered
         play.build()
