@@ -210,16 +210,8 @@ def _write(stream: TextIO, text: str) -> None:
     stream.flush()
 
 
-class CommandLine(Struct, frozen=True):
-    """The words of a command line, and the snapshot of an earlier build with them. Its console is added."""
-
-    argv: tuple[str, ...] = ()
-    stale_snapshot: StaleSnapshot | None = None
-    consoles: list[Console] = []
-
-
-def open_console(line: CommandLine, directory: str, color: ColorChoice) -> Console:
-    """Return the console of a command line that names a directory and colors, and add it to the line.
+def open_console(consoles: list[Console], directory: str, color: ColorChoice, **given: Any) -> Console:
+    """Return the console of a command line that names a directory and colors, and add it to the `consoles`.
 
     Raises:
         NotFoundError: the directory does not exist.
@@ -230,5 +222,5 @@ def open_console(line: CommandLine, directory: str, color: ColorChoice) -> Conso
     if here is None or not here.is_dir():
         why = "the working directory was removed" if here is None else f"`{directory}` is not an existing directory"
         raise NotFoundError(Diagnostic("E667", why, hint="change to a folder that exists, or name one with `-C`"))
-    line.consoles.append(Console(here=here, color=color, argv=line.argv, stale_snapshot=line.stale_snapshot))
-    return line.consoles[-1]
+    consoles.append(Console(here=here, color=color, **given))
+    return consoles[-1]

@@ -5,15 +5,12 @@ import shlex
 from collections.abc import Callable
 from functools import partial, update_wrapper
 from types import NoneType
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import click
 from click.core import ParameterSource
 
 from orch23.model import features
-
-if TYPE_CHECKING:
-    from orch23.cli.console import Console
 
 # A function that only carries options, arguments and the help text of a command.
 Declaration: TypeAlias = Callable[[], None]
@@ -29,7 +26,7 @@ def declare_command(name: str, place: str, group: click.Group | None = None) -> 
     def act(context: click.Context, /, **given: Any) -> Any:
         from orch23.cli.parameters import load_action, run_action  # noqa: PLC0415 - `--help` needs no msgspec
 
-        console: Console = context.obj
+        console = context.obj
         texts = (name for name, value in given.items() if not isinstance(value, _STORABLE))
         # A snapshot must not store a text from the environment, which may be a secret.
         if not any(context.get_parameter_source(name) is ParameterSource.ENVIRONMENT for name in texts):

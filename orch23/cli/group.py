@@ -1,16 +1,14 @@
 """The group of all commands, and the options before a command."""
 
 import contextlib
+from collections.abc import Callable, Sequence
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from orch23 import __version__
 from orch23.cli.declaration import CommandGroup, end_of_group, option
-
-if TYPE_CHECKING:
-    from orch23.cli.console import ColorChoice, CommandLine
 
 PROGRAM_NAME = "orch23"
 # The commands, most used first. Each is `NAME_command` of a module in `commands`, if it is not of a feature.
@@ -69,7 +67,7 @@ class LazyGroup(CommandGroup):
 )
 @click.version_option(__version__, prog_name=PROGRAM_NAME, message="%(prog)s %(version)s", allow_from_autoenv=False)
 @click.pass_context
-def orch23(context: click.Context, directory: str, color: "ColorChoice") -> int:
+def orch23(context: click.Context, directory: str, color: Any) -> int:
     """Build software with language models: declare stages in YAML, verify results, build only what changed.
 
     The project root is the nearest parent directory with orch23.toml or with [tool.orch23] in pyproject.toml, else
@@ -79,17 +77,15 @@ def orch23(context: click.Context, directory: str, color: "ColorChoice") -> int:
     Every option can be set as ORCH23_..., such as ORCH23_COLOR or ORCH23_BUILD_JOBS; -C as ORCH23_DIRECTORY. A
     repeatable option takes several values: ORCH23_BUILD_SET="a=1 b='two words'".
     """
-    from orch23.cli.console import CommandLine, open_console  # noqa: PLC0415 - `--help` needs no msgspec
-
-    context.obj = open_console(context.obj or CommandLine(), directory, color)
+    context.obj = context.obj(directory, color)
     context.call_on_close(context.obj.resources.close)
     return end_of_group(context)
 
 
-def run_command(line: "CommandLine") -> Any:
-    """Parse a command line, run its command, and return what its action returned."""
+def run_command(argv: Sequence[str], open_console: Callable[[str, Any], Any]) -> Any:
+    """Parse a command line, run its command with the console that opens, and return what its action returned."""
     try:
-        with orch23.make_context(PROGRAM_NAME, list(line.argv), auto_envvar_prefix="ORCH23", obj=line) as context:
+        with orch23.make_context(PROGRAM_NAME, list(argv), auto_envvar_prefix="ORCH23", obj=open_console) as context:
             return orch23.invoke(context)
     except click.exceptions.Exit as finished:
         return finished.exit_code

@@ -111,19 +111,15 @@ def settings_of(console: Console, args: PipelineArguments) -> ProjectSettings:
 
 def open_partial_project(
     console: Console, args: PipelineArguments, stale_snapshot: StaleSnapshot, asked: Collection[str] = ()
-) -> tuple[Project, Selection] | None:
-    """Return the part of the project that an edit, or an `asked` stage, reaches, and its selection.
-
-    None if the whole must be loaded.
-    """
+) -> Project | None:
+    """Return the part of the project that an edit, or an `asked` stage, reaches; None if the whole must be loaded."""
     try:
         project = open_partial(settings_of(console, args), stale_snapshot, asked)
     except Orch23Error:  # the whole project is loaded then, and reports all errors
         return None
-    if project is None or project.part is None:
-        return None
-    _register(console, project)
-    return project, Selection(only=(*project.part.names, *project.part.rows.head.empty))
+    if project is not None:
+        _register(console, project)
+    return project
 
 
 def open_for_command(
@@ -188,32 +184,49 @@ def _register(console: Console, project: Project) -> None:
     console.resources.callback(project.store.index.close)
 
 
-def of_stage(
-    console: Console, args: PipelineArguments, show: Callable[[Project, str, Selection], _Shown], *, whole: bool = False
-) -> _Shown:
-    """Return what `show` makes of the project, the stage on the command line, and the stages that decide about it.
+def of_part(
+    console: Console,
+    args: PipelineArguments,
+    snapshot: StaleSnapshot | None,
+    asked: Collection[str],
+    show: Callable[[Project], _Shown],
+) -> _Shown | None:
+    """Return what `show` makes of the part of `open_partial_project`; None if the whole pipeline has to be decided."""
+    project = None if snapshot is None else open_partial_project(console, args, snapshot, asked)
+    if project is not None and project.last_build is not None:
+        with suppress(OutdatedIndexError, Orch23Error):  # the whole pipeline reports all errors
+            shown = show(project)
+            # Checked last: a build that ran meanwhile has changed what was decided on.
+            project.last_build.check_current(project.store)
+            return shown
+    return None
 
-    After a build with nothing to do these are few, except if it is to decide the `whole` pipeline.
+
+def of_stage(
+    console: Console, args: PipelineArguments, show: Callable[[Project, str], _Shown], *, whole: bool = False
+) -> _Shown:
+    """Return what `show` makes of the stage on the command line, and of the `whole` project or what decides the stage.
 
     Raises:
         UsageError: no stage is named, or several.
     """
-    snapshot, names = None if whole else last_build_of(console, args), found_project(console, args.arguments).stages
-    found = None if snapshot is None or len(names) != 1 else open_partial_project(console, args, snapshot, names)
-    if found is not None and (last := found[0].last_build) is not None:
-        with suppress(OutdatedIndexError, Orch23Error):  # the whole pipeline reports all errors
-            shown = show(found[0], names[0], found[1])
-            last.check_current(found[0].store)  # last: a build that ran meanwhile has changed what was decided on
-            return shown
+    names = found_project(console, args.arguments).stages
+    snapshot = None if whole or len(names) != 1 else last_build_of(console, args, names)
+    shown = of_part(console, args, snapshot, names, lambda project: show(project, names[0]))
+    if shown is not None:
+        return shown
     project, (name,) = open_stages(console, args, 1)
-    return show(project, name, ALL_STAGES)
+    return show(project, name)
 
 
-def last_build_of(console: Console, args: PipelineArguments) -> StaleSnapshot | None:
-    """Return the last build of a whole pipeline without options, if it had nothing to do, and what changed since."""
+def last_build_of(console: Console, args: PipelineArguments, stages: Sequence[str] = ()) -> StaleSnapshot | None:
+    """Return the last build of a whole pipeline without options, if it had nothing to do, and what changed since.
+
+    `args` may have these stages and no other.
+    """
     names = found_project(console, args.arguments).stages
     has_more = replace(args, arguments=()) != PipelineArguments() or console.here != working_directory()
-    if has_more or any(name.startswith("ORCH23_BUILD_") for name in console.environ):
+    if has_more or names != stages or any(name.startswith("ORCH23_BUILD_") for name in console.environ):
         return None
     found = last_snapshot(["build", *(one for one in args.arguments if one not in names)])
     # Only the whole pipeline has its warnings.

@@ -42,6 +42,7 @@ from orch23.model.pipeline import Pipeline, Stage
 from orch23.model.plan import CompileCache, Plan
 from orch23.model.plugins import LazyMapping
 from orch23.plan.nodes import writes_of
+from orch23.plan.planner import ALL_STAGES, Selection
 from orch23.providers.registry import step_errors, unsupported_fields
 from orch23.snapshot.fast_path import StaleSnapshot
 from orch23.snapshot.store_registry import TRUST_VARIABLE
@@ -113,6 +114,11 @@ class Project(Struct, frozen=True, kw_only=True):
     def pipeline(self) -> Pipeline:
         """The pipeline."""
         return self.loaded.pipeline
+
+    @property
+    def selection(self) -> Selection:
+        """The stages to decide: all of them, or those of the part."""
+        return ALL_STAGES if self.part is None else Selection(only=(*self.part.names, *self.part.rows.head.empty))
 
     @property
     def refusal(self) -> RefusePath:

@@ -314,6 +314,11 @@ def stage_mark(stage: str) -> bytes:
     return escape_hidden(f'"role":{compact_json(stage)[:-1]}').encode("utf-8", "backslashreplace")
 
 
+def stage_events(path: Path, stage: str) -> Iterator[Event]:
+    """Yield the events in a journal of a stage, and of stages whose names begin with its name, by `past_events`."""
+    return (line.event for line, _ in past_events(path, *EVENT_KINDS.values(), marks=(stage_mark(stage),)))
+
+
 def stage_ends(logs: Path, pipeline_file: str, stage: str) -> Iterator[tuple[str, str, StageFinished]]:
     """Yield run, message and data of each end of a pipeline's stage, newest run first."""
     for path in pipeline_journals(logs, pipeline_file):

@@ -207,10 +207,14 @@ def test_what_an_edit_reaches_is_what_deciding_everything_finds(history: tuple[i
             play.build()
 
 
+OF_STAGES = (("explain",), ("explain", "--json"), ("show",), ("show", "--key"), ("show", "--diff", "--json"))
+OF_ALL = (("status", "--all"), ("status", "--json"), ("plan", "-v"), ("plan", "--json", "--exit-code"))
+
+
 def explain(play: Play, stages: Collection[str]) -> None:
-    """Ask why stages are stale, with and without what is known of the last build: it is the same answer."""
-    forms = (("explain",), ("explain", "--json"), ("show",), ("show", "--key"), ("show", "--diff", "--json"))
-    for argv in ([command, "pipeline.yaml", name, *more] for command, *more in forms for name in stages):
+    """Ask about stages, and all of them, with and without what is known of the last build: it is the same answer."""
+    of_stages = [[command, "pipeline.yaml", name, *more] for command, *more in OF_STAGES for name in stages]
+    for argv in (*of_stages, *([command, "pipeline.yaml", *more] for command, *more in OF_ALL)):
         quick = play.ask(main, argv)
         with patch("orch23.cli.opening.last_snapshot", return_value=None):
             assert play.ask(main, argv) == quick, argv

@@ -153,10 +153,9 @@ def _build_part(
     form: Format,
 ) -> int | None:
     """Build only the stages that an edit reaches; None if the whole pipeline has to be decided."""
-    found = open_partial_project(console, args, stale_snapshot, request.forced)
-    if found is None:
+    project = open_partial_project(console, args, stale_snapshot, request.forced)
+    if project is None:
         return None
-    project, selection = found
     started = False
 
     def start() -> None:
@@ -164,7 +163,7 @@ def _build_part(
         started = True
 
     try:
-        return _run(console, project, replace(request, selection=selection), form, on_ready=start)
+        return _run(console, project, replace(request, selection=project.selection), form, on_ready=start)
     except OutdatedIndexError:
         return None
     # The user has refused already: the whole build would ask again.

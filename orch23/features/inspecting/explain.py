@@ -24,7 +24,7 @@ from orch23.model.paths import match_any
 from orch23.model.plan import Blocked, Edited, Expand, Fresh, Maybe, Restore, Run, VerifyOnly
 from orch23.model.record import Manifest, Reason, Record
 from orch23.plan.nodes import writes_of
-from orch23.plan.planner import ALL_STAGES, Selection
+from orch23.plan.planner import Selection
 from orch23.report.diagnostics import visible
 from orch23.report.marks import Style, Tone
 from orch23.report.plan_json import stage_document
@@ -227,16 +227,14 @@ def explain_json(explanation: Explanation) -> str:
     )
 
 
-def explain_stage(
-    project: Project, opened: OpenPipeline, name: str, selection: Selection = ALL_STAGES
-) -> tuple[Explanation, ...]:
-    """Return the explanation of a stage, or of each item of a foreach. The selected stages are decided.
+def explain_stage(project: Project, opened: OpenPipeline, name: str) -> tuple[Explanation, ...]:
+    """Return the explanation of a stage, or of each item of a foreach.
 
     Raises:
         NotFoundError: the stage does not exist.
     """
     Selection(targets=(name,)).nodes(opened.state.plan)
-    seen = preview(opened, selection)
+    seen = preview(opened, project.selection)
     lines = {line.stage: line for line in plan_view_of(seen).lines}
     stages = [one for one in lines if name in (one, one.partition("@")[0])]
     if not stages:
@@ -410,7 +408,7 @@ def _causes_of_reason(seen: Preview, name: str, reason: Reason, depth: int, visi
 
 def show_explanation(console: Console, *, args: PipelineArguments, as_json: bool) -> None:
     """Show why a stage's key changed."""
-    found = of_stage(console, args, lambda project, *asked: explain_stage(project, open_for_reading(project), *asked))
+    found = of_stage(console, args, lambda project, name: explain_stage(project, open_for_reading(project), name))
     if as_json:
         if len(found) > 1:
             items = ", ".join(one.line.stage for one in found)

@@ -22,15 +22,7 @@ from orch23.features.inspecting.runs import commands_json, commands_text, ran_co
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry, Json
 from orch23.model.errors import MissingBytesError, NotFoundError, UsageError
-from orch23.model.event import (
-    EVENT_KINDS,
-    FROM_SHARED_CACHE,
-    AttemptFinished,
-    AttemptStarted,
-    Event,
-    LlmResponse,
-    StageFinished,
-)
+from orch23.model.event import FROM_SHARED_CACHE, AttemptFinished, AttemptStarted, Event, LlmResponse, StageFinished
 from orch23.model.event_data import NEW_RESULTS, StageStatus
 from orch23.model.llm import Exchange, joined_messages
 from orch23.model.pipeline import ForeachStage, Stage
@@ -41,16 +33,7 @@ from orch23.plan.planner import Selection
 from orch23.report.diagnostics import visible
 from orch23.report.values import json_document
 from orch23.steps.registry import is_llm
-from orch23.store.run_logs import (
-    AttemptFiles,
-    past_events,
-    pipeline_journals,
-    read_journal,
-    run_ids,
-    run_of_result,
-    stage_ends,
-    stage_mark,
-)
+from orch23.store.run_logs import AttemptFiles, pipeline_journals, run_ids, run_of_result, stage_ends, stage_events
 from orch23.text.secrets import secrets_from
 
 if TYPE_CHECKING:
@@ -73,18 +56,9 @@ class ShowResult(Struct, frozen=True):
 
 
 def _find_kept(
-    project: Project,
-    stage: str,
-    selection: Selection,
-    *,
-    view: str,
-    attempt: int | None,
-    run: str | None,
-    read_cache: Callable[[], bool],
+    project: Project, stage: str, view: str, attempt: int | None, run: str | None, read_cache: Callable[[], bool]
 ) -> ShowResult:
     """Return what the store and the pipeline's journals keep of a stage. `view` is an option of `show`, or all.
-
-    The selected stages are decided.
 
     `read_cache` lets the store look up responses in the shared cache, too; False if they are not shared.
     """
@@ -93,8 +67,8 @@ def _find_kept(
     if view == "cost":
         return _cost(project, stage, run)
     # The key of a result does not depend on decisions on other stages, but a list may have to be expanded first.
-    is_kept = selection.selects_all and view == "key" and _known_record(opened, stage) is not None
-    seen = preview(opened, Selection(targets=(stage,)) if is_kept else selection)
+    is_kept = project.part is None and view == "key" and _known_record(opened, stage) is not None
+    seen = preview(opened, Selection(targets=(stage,)) if is_kept else project.selection)
     node = seen.plan.nodes.get(stage)
     if node is None or isinstance(node, ForeachStage):
         raise _no_item(seen, stage)
@@ -313,9 +287,7 @@ def _runs(project: Project, stage: str, run: str | None) -> list[str]:
 
 
 def _events(project: Project, stage: str, run: str) -> list[Event]:
-    path, marks = project.store.logs / f"{run}.jsonl", (stage_mark(stage) + b'"',)
-    found = (line.event for line, _ in past_events(path, *EVENT_KINDS.values(), marks=marks))
-    return [event for event in found if event.role == stage]
+    return [event for event in stage_events(project.store.logs / f"{run}.jsonl", stage) if event.role == stage]
 
 
 def _names(kept: Path, view: str) -> tuple[str, ...]:
@@ -430,8 +402,8 @@ def _text(opened: OpenPipeline, path: str, entry: FileEntry | None) -> str | Non
 
 
 def _cost(project: Project, stage: str, run: str | None) -> ShowResult:
-    journals = ((name, read_journal(project.store.logs / f"{name}.jsonl")) for name in _runs(project, stage, run))
-    costs = stage_costs(((name, [line.event for line in lines]) for name, lines in journals), stage)
+    logs, runs = project.store.logs, _runs(project, stage, run)
+    costs = stage_costs(((name, stage_events(logs / f"{name}.jsonl", stage)) for name in runs), stage)
     if not costs:
         where = f"run {run}" if run else "any run"
         text = f"no model was called for `{stage}` in {where}"
@@ -451,7 +423,7 @@ def show_stage(
 ) -> None:
     """Show prompts, responses and outputs of a stage."""
 
-    def find(project: Project, stage: str, selection: Selection) -> ShowResult:
+    def find(project: Project, stage: str) -> ShowResult:
         if out is not None and view != "withheld":
             raise UsageError(Diagnostic("E641", "`-o` is of `--withheld` alone", hint="redirect the output to a file"))
         without_run = ("diff", "key", "withheld")
@@ -469,9 +441,7 @@ def show_stage(
         def read_cache() -> bool:
             return has_cache and shared_results(console, project, args) is not None
 
-        return _find_kept(
-            project, stage, selection, view=view or "all", attempt=attempt, run=run, read_cache=read_cache
-        )
+        return _find_kept(project, stage, view or "all", attempt, run, read_cache)
 
     result = of_stage(console, args, find, whole=view == "withheld")  # which copies files, and not twice
     console.write_out(
