@@ -6,7 +6,7 @@ import sys
 import time
 from _blake2 import blake2b
 
-from orch23.snapshot.signatures import ENTRIES, is_racy, is_racy_signature, lstat_or_none, signature
+from orch23.snapshot.signatures import ENTRIES, is_racy, is_racy_signature, lstat_or_none, sha256, signature
 
 TYPE_CHECKING = False  # `typing` and `collections.abc` take longer to load than 1,000 files to `lstat`
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ _SUM_BYTES = 16
 _PARTS = 10
 _FACTS = 1  # the index of the part
 _BLOCK = 1 << 20
+_SMALL_BYTES = 1 << 18
 _DIGEST_BYTES = 32
 _STATE_BYTES = _DIGEST_BYTES + 8 + 1  # sha256, size, executable
 
@@ -398,8 +399,6 @@ def _is_file(path: str) -> bool:
 
 def _unchanged_ctime(path: str, then: FileState) -> int | None:
     """Return the change time of a file with the same content, 0 if it is too young to trust; None for another file."""
-    import hashlib  # noqa: PLC0415 - takes as long to load as everything here; mostly no file has to be hashed
-
     began = time.time_ns()
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
@@ -410,7 +409,11 @@ def _unchanged_ctime(path: str, then: FileState) -> int | None:
         program = bool(before.st_mode & stat.S_IXUSR)
         if not stat.S_ISREG(before.st_mode) or before.st_size != then.size or program != then.executable:
             return None
-        hasher = hashlib.sha256()
+        hasher = sha256()
+        if then.size > _SMALL_BYTES:
+            import hashlib  # noqa: PLC0415 - hashes faster, but takes longer to load than to hash small files
+
+            hasher = hashlib.sha256()
         while block := os.read(descriptor, _BLOCK):
             hasher.update(block)
         after = os.fstat(descriptor)
