@@ -20,7 +20,6 @@ from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import NotFoundError, Orch23Error, UsageError
 from orch23.model.fields import parse_decimal
 from orch23.model.pipeline import CACHE_VARIABLE, NO_CACHE
-from orch23.model.plan import Plan
 from orch23.plan.planner import ALL_STAGES, Selection
 from orch23.report.diagnostics import render_diagnostics, visible
 from orch23.snapshot.fast_path import StaleSnapshot, last_snapshot
@@ -355,13 +354,3 @@ def selection_of(args: PipelineArguments, stages: tuple[str, ...]) -> Selection:
     if args.only:
         return Selection(only=stages)
     return Selection(downstream=stages) if args.downstream else Selection(targets=stages)
-
-
-def check_forced(plan: Plan, forced: tuple[str, ...]) -> None:
-    """Check the stages of `--force` and `--resample`.
-
-    Raises:
-        NotFoundError: some are not stages; with all of these.
-    """
-    if forced:
-        Selection(targets=forced).nodes(plan)

@@ -7,10 +7,9 @@ from typing import TypeAlias
 from msgspec import Struct
 
 from orch23.decide.dependency_index import DependencyIndex, OutdatedIndexError
-from orch23.decide.earlier_build import EarlierBuild, earlier_build
 from orch23.decide.partial_plan import Part, Since, part_of
 from orch23.model.digest import Digest
-from orch23.model.pipeline import Pipeline, Stage
+from orch23.model.pipeline import Stage
 from orch23.snapshot.fast_path import StaleSnapshot, snapshot_path
 from orch23.snapshot.stat_snapshot import StatSnapshot
 from orch23.store.lock_file import lock_path
@@ -76,15 +75,11 @@ def partial_build(
     stale_snapshot: StaleSnapshot, store: ProjectStore, read_stages: StageReader, asked: Collection[str] = ()
 ) -> Part | None:
     """Return the part that an edit, or an `asked` stage, can reach; None if not known, or nearly everything."""
-    return part_of(_since(stale_snapshot), store, lambda index, text: _edited(index, text, read_stages), asked)
+    return part_of(since_build(stale_snapshot), store, lambda index, text: _edited(index, text, read_stages), asked)
 
 
-def stages_before(stale_snapshot: StaleSnapshot, store: ProjectStore, pipeline: Pipeline) -> EarlierBuild | None:
-    """Return the stages of the last build, for a decision on all; None if its index does not show the changes."""
-    return earlier_build(_since(stale_snapshot), store, pipeline)
-
-
-def _since(stale_snapshot: StaleSnapshot) -> Since:
+def since_build(stale_snapshot: StaleSnapshot) -> Since:
+    """Return what has changed since the last build."""
     snapshot = stale_snapshot.snapshot
     return Since(
         table=table_name(snapshot),

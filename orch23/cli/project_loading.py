@@ -12,8 +12,8 @@ from msgspec.structs import replace
 
 from orch23.cli.author_data import check_schema_file
 from orch23.cli.parameters import EXECUTORS
-from orch23.cli.partial_build import LastBuild, partial_build, stages_before
-from orch23.decide.earlier_build import EarlierBuild
+from orch23.cli.partial_build import LastBuild, partial_build, since_build
+from orch23.decide.earlier_build import EarlierBuild, earlier_build
 from orch23.decide.machine_facts import FactFinder
 from orch23.decide.open_pipeline import (
     NOTHING_ASKED,
@@ -150,7 +150,8 @@ def open_project(settings: ProjectSettings, stale_snapshot: StaleSnapshot | None
     except InvalidPipelineError as error:
         proven = _proven(error.diagnostics, settings, store, error.sources)
         raise InvalidPipelineError(*proven, sources=error.sources, parsed=error.parsed) from None
-    if stale_snapshot is None or (earlier := stages_before(stale_snapshot, store, project.pipeline)) is None:
+    earlier = None if stale_snapshot is None else earlier_build(since_build(stale_snapshot), store, project.pipeline)
+    if stale_snapshot is None or earlier is None:
         return project
     return replace(project, last_build=LastBuild(stale_snapshot, earlier.index), earlier=earlier)
 

@@ -6,6 +6,7 @@ try:  # `hashlib` would load OpenSSL, which takes longer than everything here
     from _sha2 import sha256  # type: ignore[import-not-found,unused-ignore] # since Python 3.12
 except ImportError:
     from _sha256 import sha256  # type: ignore[import-not-found,unused-ignore]
+new_sha256 = sha256
 
 TYPE_CHECKING = False  # `typing` and `collections.abc` take longer to load than 1,000 files to `lstat`
 if TYPE_CHECKING:

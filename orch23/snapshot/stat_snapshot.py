@@ -6,7 +6,7 @@ import sys
 import time
 from _blake2 import blake2b
 
-from orch23.snapshot.signatures import ENTRIES, is_racy, is_racy_signature, lstat_or_none, sha256, signature
+from orch23.snapshot.signatures import ENTRIES, is_racy, is_racy_signature, lstat_or_none, new_sha256, signature
 
 TYPE_CHECKING = False  # `typing` and `collections.abc` take longer to load than 1,000 files to `lstat`
 if TYPE_CHECKING:
@@ -409,7 +409,7 @@ def _unchanged_ctime(path: str, then: FileState) -> int | None:
         program = bool(before.st_mode & stat.S_IXUSR)
         if not stat.S_ISREG(before.st_mode) or before.st_size != then.size or program != then.executable:
             return None
-        hasher = sha256()
+        hasher = new_sha256()
         if then.size > _SMALL_BYTES:
             import hashlib  # noqa: PLC0415 - hashes faster, but takes longer to load than to hash small files
 

@@ -15,7 +15,6 @@ from orch23.cli.console import Console, ignore_closed_pipe
 from orch23.cli.idle_snapshot import IdleSnapshotWriter
 from orch23.cli.opening import (
     cache_address,
-    check_forced,
     open_for_command,
     open_partial_project,
     open_stages,
@@ -32,7 +31,7 @@ from orch23.model.event import Event, RunFinished
 from orch23.model.event_data import RunStatus
 from orch23.model.paths import LOGS_FOLDER
 from orch23.model.pipeline import LOCAL_EXECUTOR, NO_CACHE
-from orch23.plan.planner import unordered_plan
+from orch23.plan.planner import Selection, unordered_plan
 from orch23.report.formats import Format, Guarded, View
 from orch23.report.live import PLAIN, LiveScreen
 from orch23.report.registry import format_of, installed_formats, own_format
@@ -127,7 +126,8 @@ def build_stages(  # noqa: PLR0913 - a command has as many parameters as options
     console.progress.is_quiet = form.is_alone
     selection = selection_of(args, stages)
     names = unordered_plan(project.pipeline)
-    check_forced(names, (*given.forced, *given.resample))
+    if named := (*given.forced, *given.resample):
+        Selection(targets=named).nodes(names)
     selection.nodes(names)
     request = replace(request, selection=selection)
     run = partial(

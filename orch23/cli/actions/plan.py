@@ -15,7 +15,6 @@ from orch23.cli.author_data import check_input_schemas, read_scripted_responses
 from orch23.cli.console import Console
 from orch23.cli.opening import (
     cache_address,
-    check_forced,
     last_build_of,
     of_part,
     open_for_command,
@@ -38,7 +37,7 @@ from orch23.model.llm import Request
 from orch23.model.pipeline import NO_CACHE, Stage
 from orch23.model.plan import Estimate, Expand, Fresh, Maybe, Run, VerifyOnly
 from orch23.plan.diagnostics import check_items
-from orch23.plan.planner import closure
+from orch23.plan.planner import Selection, closure
 from orch23.providers.adapter import CallContext, ProviderContext
 from orch23.providers.prices import Prices
 from orch23.providers.recordings import RecordingProvider, ReplayOnlyProvider, UniqueCalls
@@ -303,7 +302,8 @@ def _whole_preview(
         shared=shared,
     )
     opened = open_for_reading(project, options)
-    check_forced(opened.state.plan, (*given.forced, *given.resample))
+    if named := (*given.forced, *given.resample):
+        Selection(targets=named).nodes(opened.state.plan)
     check_input_schemas(project.pipeline, project.store.workspace, project.tools.sources)
     selection = selection_of(args, stages)
     if args.scheduler:
