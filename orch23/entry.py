@@ -81,11 +81,12 @@ def _interrupted(signum: int, frame: object) -> None:
 
 def main(argv: list[str]) -> int:
     """Run a command line and return its exit code; never raises."""
-    # Answered without the command line: it needs no import.
-    if argv == ["--version"]:
-        return _version()
-    if sys.platform not in _SYSTEMS:
+    if sys.platform not in _SYSTEMS and argv != _VERSION:
         return _refuse_system(sys.platform)
+    # Without the modules of a build: only names are before the option, so it is no value of another one.
+    is_help = argv[-1:] in (["--help"], ["-h"]) and not any(word.startswith("-") for word in argv[:-1])
+    if (is_help or argv == _VERSION) and _has_answered(argv):
+        return 0
     try:
         from orch23.snapshot.fast_path import answer_from_snapshot  # noqa: PLC0415 - a signal may interrupt the import
 
@@ -110,6 +111,7 @@ def main(argv: list[str]) -> int:
 
 
 _SYSTEMS = ("linux",)
+_VERSION = ["--version"]
 _UNSUPPORTED = 78
 _CONTAINER = """in a container, from the directory of your project; CHECKOUT is the directory of orch23's source code:
 
@@ -183,12 +185,16 @@ def _import_libraries(*libraries: str) -> None:
                 sys.modules.pop(name, None)
 
 
-def _version() -> int:
+def _has_answered(argv: list[str]) -> bool:
+    """Write the version, or the help of a command; return False if that failed: the command line reports the error."""
     try:
-        sys.stdout.write(f"orch23 {__version__}\n")
-        sys.stdout.flush()
-    except OSError:
-        from orch23.cli.main import main as run_command  # noqa: PLC0415 - it reports the error, such as a full disk
+        if argv == _VERSION:
+            sys.stdout.write(f"orch23 {__version__}\n")
+        else:
+            from orch23.cli.group import write_help  # noqa: PLC0415 - loads click
 
-        return run_command(["--version"])
-    return 0
+            write_help(argv)
+        sys.stdout.flush()
+    except Exception:  # noqa: BLE001 - whatever it was happens there again
+        return False
+    return True

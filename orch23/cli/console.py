@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any, Literal, TextIO, TypeAlias
 
 from msgspec import Struct, field
 
-from orch23.model.errors import Orch23Error, custom_exit_code
+from orch23.model.diagnostic import Diagnostic
+from orch23.model.errors import NotFoundError, Orch23Error, custom_exit_code
 from orch23.report.marks import LINE_WIDTH, Style, marks_for
 from orch23.snapshot.fast_path import StaleSnapshot, color_by_environment
 
 if TYPE_CHECKING:
     from orch23.cli.discovery import FoundProject
     from orch23.cli.watched_build import WatchedBuild
-    from orch23.model.diagnostic import Diagnostic
     from orch23.report.terminal import ProgressLine, TerminalArea
     from orch23.text.secrets import Secrets
 
@@ -102,7 +102,7 @@ class Console(Struct, frozen=True, kw_only=True, dict=True):
 
         return fit_lines(text, columns)
 
-    def write_diagnostics(self, diagnostics: "Sequence[Diagnostic]", sources: Mapping[str, str] | None = None) -> None:
+    def write_diagnostics(self, diagnostics: Sequence[Diagnostic], sources: Mapping[str, str] | None = None) -> None:
         """Write diagnostics to stderr, with excerpts of `sources`: path -> text."""
         from orch23.report.diagnostics import render_diagnostics  # noqa: PLC0415 - not for `--help`
 
@@ -208,3 +208,19 @@ def _write(stream: TextIO, text: str) -> None:
     # A terminal with a narrow encoding, such as LANG=C, must not end a build with a UnicodeEncodeError.
     stream.write(text.encode(encoding, "backslashreplace").decode(encoding))
     stream.flush()
+
+
+def open_console(consoles: list[Console], directory: str, color: ColorChoice, **given: Any) -> Console:
+    """Return the console of a command line that names a directory and colors, and add it to the `consoles`.
+
+    Raises:
+        NotFoundError: the directory does not exist.
+    """
+    # With an absolute -C the working directory does not matter, even if it was removed.
+    started = Path("/") if Path(directory).is_absolute() else working_directory()
+    here = None if started is None else started / directory
+    if here is None or not here.is_dir():
+        why = "the working directory was removed" if here is None else f"`{directory}` is not an existing directory"
+        raise NotFoundError(Diagnostic("E667", why, hint="change to a folder that exists, or name one with `-C`"))
+    consoles.append(Console(here=here, color=color, **given))
+    return consoles[-1]

@@ -10,9 +10,7 @@ from typing import Any, TypeAlias, TypeVar
 import click
 from click.core import ParameterSource
 
-from orch23.cli.console import Console
-from orch23.cli.parameters import EXECUTORS, load_action, run_action
-from orch23.model.errors import ExitCode
+from orch23.model import features
 
 # A function that only carries options, arguments and the help text of a command.
 Declaration: TypeAlias = Callable[[], None]
@@ -24,15 +22,16 @@ def declare_command(name: str, place: str, group: click.Group | None = None) -> 
     The action gets the console and all parameters by name. Those of `PipelineArguments` come together, as `args`. It
     returns an exit code, or None for success.
     """
-    action = load_action(place)
 
     def act(context: click.Context, /, **given: Any) -> Any:
-        console: Console = context.obj
+        from orch23.cli.parameters import load_action, run_action  # noqa: PLC0415 - `--help` needs no msgspec
+
+        console = context.obj
         texts = (name for name, value in given.items() if not isinstance(value, _STORABLE))
         # A snapshot must not store a text from the environment, which may be a secret.
         if not any(context.get_parameter_source(name) is ParameterSource.ENVIRONMENT for name in texts):
             console.parameters.update(given)
-        return run_action(action, console, given)
+        return run_action(load_action(place), console, given)
 
     def declare(declaration: Declaration) -> click.Command:
         command = click.command if group is None else group.command
@@ -101,18 +100,22 @@ class CommandGroup(_Command, click.Group):
         return super().resolve_command(ctx, args)
 
 
+def end_of_group(context: click.Context) -> int:
+    """Return the exit code of a group. Called without one of its commands, it shows its help, which is an error."""
+    from orch23.model.errors import ExitCode  # noqa: PLC0415 - as above
+
+    if context.invoked_subcommand is not None:
+        return ExitCode.OK
+    context.obj.write_err(f"{context.get_help()}\n")
+    return ExitCode.USAGE  # a script that forgot the command must not look successful
+
+
 def declare_group(name: str, group: click.Group | None = None) -> Callable[[Declaration], click.Group]:
-    """Make a group of its declaration. Called without one of its commands, it shows its help."""
+    """Make a group of its declaration."""
 
     def declare(declaration: Declaration) -> click.Group:
-        def show(context: click.Context) -> int:
-            if context.invoked_subcommand is None:
-                context.obj.write_err(f"{context.get_help()}\n")
-                return ExitCode.USAGE
-            return ExitCode.OK
-
         make = click.group if group is None else group.group
-        shown = update_wrapper(click.pass_context(show), declaration)
+        shown = update_wrapper(click.pass_context(end_of_group), declaration)
         return make(name, cls=CommandGroup, invoke_without_command=True)(shown)
 
     return declare
@@ -158,8 +161,20 @@ option = partial(click.option, cls=EnvironmentOption)
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
+
+def complete_by(place: str) -> Callable[..., Any]:
+    """Return a function that completes a word by an action."""
+
+    def complete(*given: Any) -> Any:
+        from orch23.cli.parameters import load_action  # noqa: PLC0415 - as above
+
+        return load_action(place)(*given)
+
+    return complete
+
+
 # Complete stage names and pipeline files.
-complete_stage = load_action("completing.complete_stages")
+complete_stage = complete_by("completing.complete_stages")
 
 
 class PluginChoice(click.Choice[str]):
@@ -204,8 +219,9 @@ cache_options = _options(
     option("--cache", metavar="URL", help="Use this shared cache; `off` uses none."),
     option("--cache-write", is_flag=True, help="Store results in the shared cache."),
 )
+_EXECUTORS = click.Choice(("local", *features.EXECUTORS))
 executor_options = _options(
-    option("--executor", type=click.Choice(EXECUTORS), help="Run steps on this machine or on a cluster."),
+    option("--executor", type=_EXECUTORS, help="Run steps on this machine or on a cluster."),
     option("--scheduler", metavar="ADDRESS", default="", help="Use the cluster of this scheduler."),
 )
 budget_option = option("--budget", metavar="USD", help="Spend at most this; replaces max_cost_usd.")

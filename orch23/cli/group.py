@@ -1,19 +1,14 @@
 """The group of all commands, and the options before a command."""
 
+import contextlib
+from collections.abc import Callable, Sequence
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 import click
-from click.shell_completion import shell_complete
-from msgspec import Struct
 
 from orch23 import __version__
-from orch23.cli.console import ColorChoice, Console, working_directory
-from orch23.cli.declaration import CommandGroup, option
-from orch23.model.diagnostic import Diagnostic
-from orch23.model.errors import ExitCode, NotFoundError
-from orch23.snapshot.fast_path import COMPLETE, StaleSnapshot
+from orch23.cli.declaration import CommandGroup, end_of_group, option
 
 PROGRAM_NAME = "orch23"
 # The commands, most used first. Each is `NAME_command` of a module in `commands`, if it is not of a feature.
@@ -27,14 +22,6 @@ _DECLARED_IN = {
     "checking": ("validate", "trust"),
 }
 _MODULES = {name: module for module, names in _DECLARED_IN.items() for name in names}
-
-
-class CommandLine(Struct, frozen=True):
-    """The words of a command line, and the snapshot of an earlier build with them. Its console is added."""
-
-    argv: tuple[str, ...] = ()
-    stale_snapshot: StaleSnapshot | None = None
-    consoles: list[Console] = []
 
 
 class LazyGroup(CommandGroup):
@@ -80,7 +67,7 @@ class LazyGroup(CommandGroup):
 )
 @click.version_option(__version__, prog_name=PROGRAM_NAME, message="%(prog)s %(version)s", allow_from_autoenv=False)
 @click.pass_context
-def orch23(context: click.Context, directory: str, color: ColorChoice) -> int:
+def orch23(context: click.Context, directory: str, color: Any) -> int:
     """Build software with language models: declare stages in YAML, verify results, build only what changed.
 
     The project root is the nearest parent directory with orch23.toml or with [tool.orch23] in pyproject.toml, else
@@ -90,33 +77,38 @@ def orch23(context: click.Context, directory: str, color: ColorChoice) -> int:
     Every option can be set as ORCH23_..., such as ORCH23_COLOR or ORCH23_BUILD_JOBS; -C as ORCH23_DIRECTORY. A
     repeatable option takes several values: ORCH23_BUILD_SET="a=1 b='two words'".
     """
-    # With an absolute -C the working directory does not matter, even if it was removed.
-    started = Path("/") if Path(directory).is_absolute() else working_directory()
-    here = None if started is None else started / directory
-    if here is None or not here.is_dir():
-        why = "the working directory was removed" if here is None else f"`{directory}` is not an existing directory"
-        raise NotFoundError(Diagnostic("E667", why, hint="change to a folder that exists, or name one with `-C`"))
-    line: CommandLine = context.obj or CommandLine()
-    console = Console(here=here, color=color, argv=line.argv, stale_snapshot=line.stale_snapshot)
-    line.consoles.append(console)
-    context.call_on_close(console.resources.close)
-    context.obj = console
-    # A script that forgot the command must not look successful.
-    if context.invoked_subcommand is None:
-        context.obj.write_err(f"{context.get_help()}\n")
-        return ExitCode.USAGE
-    return ExitCode.OK
+    context.obj = context.obj(directory, color)
+    context.call_on_close(context.obj.resources.close)
+    return end_of_group(context)
 
 
-def run_command(line: CommandLine) -> Any:
-    """Parse a command line, run its command, and return what its action returned."""
+def run_command(argv: Sequence[str], open_console: Callable[[str, Any], Any]) -> Any:
+    """Parse a command line, run its command with the console that opens, and return what its action returned."""
     try:
-        with orch23.make_context(PROGRAM_NAME, list(line.argv), auto_envvar_prefix="ORCH23", obj=line) as context:
+        with orch23.make_context(PROGRAM_NAME, list(argv), auto_envvar_prefix="ORCH23", obj=open_console) as context:
             return orch23.invoke(context)
     except click.exceptions.Exit as finished:
         return finished.exit_code
 
 
+def write_help(argv: list[str]) -> None:
+    """Write the help of a command line of names whose last word is `--help`. Loads no module of a build.
+
+    Raises:
+        ClickException: there is no such command, or a variable of the environment has a wrong value.
+    """
+    command: Any = orch23
+    with contextlib.suppress(click.exceptions.Exit):
+        context = command.make_context(PROGRAM_NAME, argv[:], auto_envvar_prefix="ORCH23")
+        while True:  # ends by the option
+            name, command, argv = command.resolve_command(context, argv)
+            context = command.make_context(name, argv[:], context)
+
+
 def complete(instruction: str) -> int:
     """Write the completions that a shell asks for, and return the exit code."""
+    from click.shell_completion import shell_complete  # noqa: PLC0415 - few commands are this
+
+    from orch23.snapshot.fast_path import COMPLETE  # noqa: PLC0415 - `--help` does not need it
+
     return shell_complete(orch23, {}, PROGRAM_NAME, COMPLETE, instruction)

@@ -59,6 +59,7 @@ from orch23.text.secrets import secrets_from
 
 # Events of a build with nothing to do.
 _IDLE = (RunStarted, Planned, StageDecided, StagesAdded, Warned, RunFinished)
+_FORCING = frozenset({"ORCH23_BUILD_FORCE", "ORCH23_BUILD_RESAMPLE"})
 _TOKEN_BYTES = 16
 _PACKAGE = Path(__file__).parents[1]
 _BELOW_PACKAGE = f"{_PACKAGE}/"
@@ -115,7 +116,8 @@ class IdleSnapshotWriter(Struct, kw_only=True):
             return
         # Only now: with `-C` before the command, which is refused above, the working directory may be removed.
         identity = command_identity(str(Path.cwd()), list(self.console.argv))
-        if identity is None:
+        # What the command line forces is over, but the next build finds the same variables.
+        if identity is None or not _FORCING.isdisjoint(self.console.environ):
             return
         idle = idle_build_of(build, began, ended, self.project.part, moved=self._has_worked)
         if idle is None:

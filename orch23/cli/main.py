@@ -5,8 +5,9 @@ import os
 import sys
 import time
 from collections.abc import Sequence
+from functools import partial
 
-from orch23.cli.console import Console
+from orch23.cli.console import Console, open_console
 from orch23.cli.parameters import parsed_build, run_build
 from orch23.model.errors import OS_ERROR_HINTS, ExitCode
 from orch23.snapshot.fast_path import COMPLETE, StaleSnapshot
@@ -50,9 +51,9 @@ def _run(argv: Sequence[str], stale_snapshot: StaleSnapshot | None, began_s: flo
             consoles.append(build)
             code = run_build(build)
         else:
-            from orch23.cli.group import CommandLine, run_command  # noqa: PLC0415 - loads click
+            from orch23.cli.group import run_command  # noqa: PLC0415 - loads click
 
-            code = run_command(CommandLine(tuple(argv), stale_snapshot, consoles))
+            code = run_command(argv, partial(open_console, consoles, argv=tuple(argv), stale_snapshot=stale_snapshot))
         sys.stdout.flush()
     except KeyboardInterrupt:
         return ExitCode.SIGINT

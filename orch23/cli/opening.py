@@ -2,23 +2,26 @@
 
 import gc
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
-from orch23.cli.console import Console
+from msgspec.structs import replace
+
+from orch23.cli.console import Console, working_directory
 from orch23.cli.discovery import FoundProject, find_project, required_pipeline
 from orch23.cli.parameters import PipelineArguments
 from orch23.cli.project_loading import Project, ProjectSettings, open_partial, open_project
+from orch23.decide.dependency_index import OutdatedIndexError
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import NotFoundError, Orch23Error, UsageError
 from orch23.model.pipeline import CACHE_VARIABLE, NO_CACHE
-from orch23.model.plan import InvalidPipelineError, Plan
+from orch23.model.plan import InvalidPipelineError
 from orch23.plan.planner import ALL_STAGES, Selection
 from orch23.report.diagnostics import render_diagnostics, visible
-from orch23.snapshot.fast_path import StaleSnapshot
+from orch23.snapshot.fast_path import StaleSnapshot, last_snapshot
 from orch23.store.access import foreign_store_warning
 from orch23.store.run_logs import journal_pipeline
 
@@ -26,6 +29,8 @@ if TYPE_CHECKING:
     from orch23.cli.consent import Consent
     from orch23.model.shared_cache import CacheSettings
     from orch23.model.step import Grant
+
+_Shown = TypeVar("_Shown")
 
 
 @contextmanager
@@ -103,17 +108,16 @@ def settings_of(console: Console, args: PipelineArguments) -> ProjectSettings:
 
 
 def open_partial_project(
-    console: Console, args: PipelineArguments, stale_snapshot: StaleSnapshot
-) -> tuple[Project, Selection] | None:
-    """Return the part of the project that an edit reaches, and its selection; None if the whole must be loaded."""
+    console: Console, args: PipelineArguments, stale_snapshot: StaleSnapshot, asked: Collection[str] = ()
+) -> Project | None:
+    """Return the part of the project that an edit, or an `asked` stage, reaches; None if the whole must be loaded."""
     try:
-        project = open_partial(settings_of(console, args), stale_snapshot)
+        project = open_partial(settings_of(console, args), stale_snapshot, asked)
     except Orch23Error:  # the whole project is loaded then, and reports all errors
         return None
-    if project is None or project.part is None:
-        return None
-    _register(console, project)
-    return project, Selection(only=(*project.part.names, *project.part.rows.head.empty))
+    if project is not None:
+        _register(console, project)
+    return project
 
 
 def open_for_command(
@@ -176,6 +180,55 @@ def _register(console: Console, project: Project) -> None:
     console.exit_codes.update(project.pipeline.exit_codes)
     console.resources.callback(project.git.close)
     console.resources.callback(project.store.index.close)
+
+
+def of_part(
+    console: Console,
+    args: PipelineArguments,
+    snapshot: StaleSnapshot | None,
+    asked: Collection[str],
+    show: Callable[[Project], _Shown],
+) -> _Shown | None:
+    """Return what `show` makes of the part of `open_partial_project`; None if the whole pipeline has to be decided."""
+    project = None if snapshot is None else open_partial_project(console, args, snapshot, asked)
+    if project is not None and project.last_build is not None:
+        with suppress(OutdatedIndexError, Orch23Error):  # the whole pipeline reports all errors
+            shown = show(project)
+            # Checked last: a build that ran meanwhile has changed what was decided on.
+            project.last_build.check_current(project.store)
+            return shown
+    return None
+
+
+def of_stage(
+    console: Console, args: PipelineArguments, show: Callable[[Project, str], _Shown], *, whole: bool = False
+) -> _Shown:
+    """Return what `show` makes of the stage on the command line, and of the `whole` project or what decides the stage.
+
+    Raises:
+        UsageError: no stage is named, or several.
+    """
+    names = found_project(console, args.arguments).stages
+    snapshot = None if whole or len(names) != 1 else last_build_of(console, args, names)
+    shown = of_part(console, args, snapshot, names, lambda project: show(project, names[0]))
+    if shown is not None:
+        return shown
+    project, (name,) = open_stages(console, args, 1)
+    return show(project, name)
+
+
+def last_build_of(console: Console, args: PipelineArguments, stages: Sequence[str] = ()) -> StaleSnapshot | None:
+    """Return the last build of a whole pipeline without options, if it had nothing to do, and what changed since.
+
+    `args` may have these stages and no other.
+    """
+    names = found_project(console, args.arguments).stages
+    has_more = replace(args, arguments=()) != PipelineArguments() or console.here != working_directory()
+    if has_more or names != stages or any(name.startswith("ORCH23_BUILD_") for name in console.environ):
+        return None
+    found = last_snapshot(["build", *(one for one in args.arguments if one not in names)])
+    # Only the whole pipeline has its warnings.
+    return None if found is None or "warning" in found.snapshot.facts["warnings"] else found
 
 
 def open_stages(console: Console, args: PipelineArguments, most: int | None = None) -> tuple[Project, tuple[str, ...]]:
@@ -302,13 +355,3 @@ def selection_of(args: PipelineArguments, stages: tuple[str, ...]) -> Selection:
     if args.only:
         return Selection(only=stages)
     return Selection(downstream=stages) if args.downstream else Selection(targets=stages)
-
-
-def check_forced(plan: Plan, forced: tuple[str, ...]) -> None:
-    """Check the stages of `--force` and `--resample`.
-
-    Raises:
-        NotFoundError: some are not stages; with all of these.
-    """
-    if forced:
-        Selection(targets=forced).nodes(plan)

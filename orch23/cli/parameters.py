@@ -99,20 +99,14 @@ def run_action(action: Callable[..., Any], console: Console, parameters: Mapping
 
 
 def load_action(place: str) -> Callable[..., Any]:
-    """Return a function that runs an action, `MODULE.FUNCTION` of `cli/actions`, or of a feature.
+    """Return an action, `MODULE.FUNCTION` of `cli/actions`, or of a feature."""
+    if ":" in place:
+        from orch23.model.features import load_feature  # noqa: PLC0415 - no build needs it
 
-    The module is imported by the first call: `--help` needs none.
-    """
+        action: Callable[..., Any] = load_feature(place)
+        return action
     module, _, name = place.partition(".")
-
-    def act(*arguments: Any, **named: Any) -> Any:
-        if ":" in place:
-            from orch23.model.features import load_feature  # noqa: PLC0415 - no build needs it
-
-            return load_feature(place)(*arguments, **named)
-        return getattr(import_module(f"orch23.cli.actions.{module}"), name)(*arguments, **named)
-
-    return act
+    return getattr(import_module(f"orch23.cli.actions.{module}"), name)  # type: ignore[no-any-return]  # of our own
 
 
 def fact_of(console: Console) -> dict[str, str]:

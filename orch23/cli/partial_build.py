@@ -70,9 +70,11 @@ class LastBuild(Struct, frozen=True):
             raise OutdatedIndexError
 
 
-def partial_build(stale_snapshot: StaleSnapshot, store: ProjectStore, read_stages: StageReader) -> Part | None:
-    """Return the part that an edit can reach; None if it is not known, or is nearly everything."""
-    return part_of(since_snapshot(stale_snapshot), store, lambda index, text: _edited(index, text, read_stages))
+def partial_build(
+    stale_snapshot: StaleSnapshot, store: ProjectStore, read_stages: StageReader, asked: Collection[str] = ()
+) -> Part | None:
+    """Return the part that an edit, or an `asked` stage, can reach; None if not known, or nearly everything."""
+    return part_of(since_snapshot(stale_snapshot), store, lambda index, text: _edited(index, text, read_stages), asked)
 
 
 def since_snapshot(stale_snapshot: StaleSnapshot) -> Since:

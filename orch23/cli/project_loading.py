@@ -1,7 +1,7 @@
 """Load a project: its pipeline, its store, and the open pipeline, to read or to build."""
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -38,7 +38,9 @@ from orch23.model.errors import CorruptStateError, InvalidInputError, Orch23Erro
 from orch23.model.paths import match_any
 from orch23.model.pipeline import Pipeline, Stage
 from orch23.model.plan import CompileCache, InvalidPipelineError, LoadedPipeline, Plan
+from orch23.model.plugins import LazyMapping
 from orch23.plan.nodes import writes_of
+from orch23.plan.planner import ALL_STAGES, Selection
 from orch23.snapshot.fast_path import StaleSnapshot
 from orch23.snapshot.store_registry import TRUST_VARIABLE
 from orch23.store.file_copy import FileProgress, no_progress
@@ -110,6 +112,11 @@ class Project(Struct, frozen=True, kw_only=True):
     def pipeline(self) -> Pipeline:
         """The pipeline."""
         return self.loaded.pipeline
+
+    @property
+    def selection(self) -> Selection:
+        """The stages to decide: all of them, or those of the part."""
+        return ALL_STAGES if self.part is None else Selection(only=(*self.part.names, *self.part.rows.head.empty))
 
     @property
     def refusal(self) -> RefusePath:
@@ -185,22 +192,36 @@ def _proven(
     return with_proven_fixes(found, check, sources)
 
 
-def open_partial(settings: ProjectSettings, stale_snapshot: StaleSnapshot) -> Project | None:
-    """Return the part of a project that an edit reaches, by the last build and what changed since. Writes nothing.
+def open_partial(
+    settings: ProjectSettings, stale_snapshot: StaleSnapshot, asked: Collection[str] = ()
+) -> Project | None:
+    """Return the part of a project that an edit, or an `asked` stage, reaches, by the last build. Writes nothing.
 
     None if the part is not known, or is nearly everything.
     """
     store = open_store(settings.root, settings.meter)
     store.workspace.earlier.use_snapshot(stale_snapshot.snapshot)
-    part = partial_build(stale_snapshot, store, lambda text: _declared(settings, text))
+    part = partial_build(stale_snapshot, store, lambda text: _declared(settings, text), asked)
     if part is None:
         # The whole project opens its own store, and `watch` builds in one process for hours.
         store.index.close()
         return None
+    # The index has no places: those of stages are found in the text if one is asked for.
+    places = LazyMapping((f"stages/{one.name}" for one in part.plan.pipeline.stages), partial(_place_of, part))
+    part = replace(part, plan=replace(part.plan, pipeline=replace(part.plan.pipeline, locations=places)))
     sources = {part.plan.pipeline.file: part.text} if part.text else {}
     loaded = LoadedPipeline(part.plan.pipeline, (), {}, sources, part.digests)
     last = LastBuild(stale_snapshot, part.rows)
     return replace(_project(settings, loaded, store), last_build=last, part=part)
+
+
+def _place_of(part: Part, path: str) -> Location:
+    from orch23.load.stage_texts import split_stages  # noqa: PLC0415 - loaded with the pipeline
+
+    text = split_stages(part.text or part.rows.text())
+    if text is None:  # only a text that can be split has an index
+        raise KeyError(path)
+    return text.place_of(path.removeprefix("stages/"), part.plan.pipeline.file)
 
 
 def _project(settings: ProjectSettings, loaded: LoadedPipeline, store: ProjectStore) -> Project:

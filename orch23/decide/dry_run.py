@@ -235,10 +235,9 @@ class Replan(Struct, frozen=True):
 
 
 def replan(opened: OpenPipeline, lock: LockFile, selection: Selection) -> Replan:
-    """Return the decisions of the next build of a selection, which keeps user edits.
+    """Return the decisions of the next build of a selection, which keeps user edits and forces no stage.
 
-    `lock` is the lock file that this build wrote. Stages that this build forced are forced again: the
-    result is stored for the same command line.
+    `lock` is the lock file that this build wrote.
     """
     before = opened.decider
     old = before.state
@@ -258,7 +257,6 @@ def replan(opened: OpenPipeline, lock: LockFile, selection: Selection) -> Replan
         before.facts_of,
         before.sources,
         before.read_yaml,
-        forced=before.forced,
         earlier=before.earlier and before.earlier.after(opened.store.workspace.written_paths),
     )
     dry_run = DryRun(decider, selection)

@@ -87,8 +87,8 @@ def index_of(since: Since, store: ProjectStore) -> DependencyIndex:
     return rows
 
 
-def part_of(since: Since, store: ProjectStore, edited_stages: EditedStages) -> Part | None:
-    """Return the stages that changes affect; None if that is not known, or is more than half of all."""
+def part_of(since: Since, store: ProjectStore, edited_stages: EditedStages, asked: Collection[str] = ()) -> Part | None:
+    """Return the stages that changes affect, and those `asked` for; None if not known, or more than half of all."""
     root, changed = store.root, [*since.changed]
     try:
         rows = index_of(since, store)
@@ -103,7 +103,7 @@ def part_of(since: Since, store: ProjectStore, edited_stages: EditedStages) -> P
             for name, stage in edited.items():
                 amend(rows, name, stage, lambda path: (root / path).is_file())
             changed.remove(since.file)
-        names = reached_stages(rows, changed, lambda path: os.path.lexists(root / path), edited)
+        names = reached_stages(rows, changed, lambda path: os.path.lexists(root / path), {*edited, *asked})
         plan = plan_of_part(rows, names)
     except (OutdatedIndexError, UnicodeError):
         return None

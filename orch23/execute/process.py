@@ -225,7 +225,7 @@ class _OwnChild:
 
 
 def _found_program(process: ProcessSpec) -> str | None:
-    """Return the path of a program that is searched in PATH; None if it is not, or is not there: then Popen says why."""
+    """Return the path of a program that is searched in PATH; None if it is not, or not there: then Popen says why."""
     # Here and not by Popen, which builds all paths for each process, and whose child tries to execute each of them.
     name, folders = process.argv[0], process.env.get("PATH", "").split(":")
     if "/" in name or not all(one.startswith("/") for one in folders):

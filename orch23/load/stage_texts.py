@@ -29,6 +29,12 @@ class StageTexts(Struct, frozen=True):
         lines = accumulate(map(len, self.stages.values()), initial=len(self.head) + 1)
         return dict(zip(self.stages, lines, strict=False))  # the last number is the line after all stages
 
+    def place_of(self, stage: str, file: str) -> Location:
+        """Return the place of a stage's key in the text, which is that of `file`."""
+        lines, first = self.stages[stage], self.first_lines()[stage]
+        number, key = next((n, key) for n, line in enumerate(lines, first) if (key := _KEY.fullmatch(line)) is not None)
+        return Location(file, number, len(key[1]) + 1)
+
     def alone(self, names: tuple[str, ...]) -> str:
         """Return a text with these stages and no other."""
         return "\n".join((*self.head, *(line for name in names for line in self.stages[name]), *self.tail))

@@ -5,12 +5,13 @@ whose folder is removed is missing, and everything else works.
 """
 
 from collections.abc import Mapping
+from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from orch23.model.diagnostic import Diagnostic
-from orch23.model.errors import ConfigurationError
+if TYPE_CHECKING:
+    from orch23.model.diagnostic import Diagnostic
 
 # The features that a feature uses, without which it is missing, too.
 USES: Final[Mapping[str, tuple[str, ...]]] = {"remote": ("cache",), "pages": ("metrics",)}
@@ -116,6 +117,8 @@ def load_feature(place: str, needed: str = "") -> Any:
     """
     module, _, name = place.partition(":")
     if not is_installed(place):
+        from orch23.model.errors import ConfigurationError  # noqa: PLC0415 - `--help` needs no errors
+
         raise ConfigurationError(missing_feature(place, needed))
     return getattr(import_module(f"orch23.features.{module}"), name)
 
@@ -125,11 +128,13 @@ def has_feature(places: Mapping[str, str], name: str) -> bool:
     return name not in places or is_installed(places[name])
 
 
-def missing_feature(place: str, needed: str = "") -> Diagnostic:
+def missing_feature(place: str, needed: str = "") -> "Diagnostic":
     """Return the error that a feature, or one that it uses, is not a part of this installation.
 
     `needed` says what needs it.
     """
+    from orch23.model.diagnostic import Diagnostic  # noqa: PLC0415 - as above
+
     feature = place.partition(".")[0]
     name = next((one for one in USES.get(feature, ()) if not _is_there(one)), feature)
     message = f"this installation of orch23 does not have the feature `{name}`"
@@ -142,6 +147,7 @@ def is_installed(place: str) -> bool:
     return all(map(_is_there, (feature, *USES.get(feature, ()))))
 
 
+@cache
 def _is_there(feature: str) -> bool:
     found = find_spec(f"orch23.features.{feature}")
     return found is not None and found.origin is not None  # a folder without modules can remain of a removed one

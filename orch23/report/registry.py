@@ -1,10 +1,7 @@
 """Output formats of `build` by name; each is loaded when it is used."""
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
-
-from orch23.model.diagnostic import Diagnostic, did_you_mean
-from orch23.model.errors import UsageError
-from orch23.model.plugins import LazyMapping, Registry, load_object, type_validator
 
 if TYPE_CHECKING:
     from orch23.report.formats import Format
@@ -18,17 +15,16 @@ _PLACES: Final = {
 }
 
 
-FORMATS: "LazyMapping[Format]" = LazyMapping(_PLACES, lambda name: load_object(f"orch23.report.{_PLACES[name]}"))
-
-
 def own_format(name: str) -> "Format | None":
     """Return the output format of a name, from the core or from a feature; None if orch23 has none.
 
     Raises:
         ConfigurationError: it is of a feature that is not a part of this installation.
     """
-    if name in FORMATS:
-        return FORMATS[name]
+    if name in _PLACES:
+        module, _, attribute = _PLACES[name].partition(":")
+        found: Format = getattr(import_module(f"orch23.report.{module}"), attribute)
+        return found
     from orch23.model import features  # noqa: PLC0415 - most builds use a format of the core
 
     return features.load_feature(features.FORMATS[name]) if name in features.FORMATS else None
@@ -38,7 +34,7 @@ def installed_formats() -> list[str]:
     """Return the names of the formats that are a part of this installation."""
     from orch23.model import features  # noqa: PLC0415 - as above
 
-    return [*FORMATS, *(name for name in features.FORMATS if features.has_feature(features.FORMATS, name))]
+    return [*_PLACES, *(name for name in features.FORMATS if features.has_feature(features.FORMATS, name))]
 
 
 # The entry point group of output formats in plugins.
@@ -53,9 +49,12 @@ def format_of(name: str, plugins: tuple[str, ...]) -> "Format":
         ConfigurationError: the object that a plugin has under the name is not a format.
     """
     from orch23.model import features  # noqa: PLC0415 - for pipelines with plugins alone
+    from orch23.model.diagnostic import Diagnostic, did_you_mean  # noqa: PLC0415 - as above
+    from orch23.model.errors import UsageError  # noqa: PLC0415 - as above
+    from orch23.model.plugins import LazyMapping, Registry, type_validator  # noqa: PLC0415 - as above
     from orch23.report.formats import Format  # noqa: PLC0415 - as above
 
-    own: LazyMapping[Any] = LazyMapping((*FORMATS, *features.FORMATS), own_format)
+    own: LazyMapping[Any] = LazyMapping((*_PLACES, *features.FORMATS), own_format)
     formats = Registry(own, REPORT_ENTRY_POINTS, plugins, type_validator(Format))
     if name in formats:
         found: Format = formats[name]

@@ -33,6 +33,8 @@ KNOWN_FLAGS = frozenset({"--downstream", "--only", "--quiet", "--until", "--verb
 SHARED_FLAGS = frozenset(
     {"--allow-unsandboxed", "--cache-write", "--keep-going", "--offline", "--overwrite-edited", "--replay", "-k"}
 )
+# A build with one of these always runs something. If nothing is left to do then, the next build without it is answered.
+_FORCE = ("-f", "--force")
 _CONTRADICTION = frozenset({"--offline", "--replay"})
 KNOWN_VALUE_OPTIONS = frozenset(
     f"--{name}" for name in ("budget", "cache", "executor", "model", "output", "provider", "scheduler", "set", "vars")
@@ -79,7 +81,7 @@ def answer_from_snapshot(argv: list[str]) -> "int | StaleSnapshot | None":
     def answer(identity: str, _root: str) -> "int | StaleSnapshot | None":
         return _build(identity) if command == "build" else _show(identity, command)
 
-    return _in_project(argv, answer)
+    return last_snapshot(argv) if any(word.startswith(_FORCE) for word in argv) else _in_project(argv, answer)
 
 
 def last_snapshot(argv: list[str], known: "StaleSnapshot | None" = None) -> "StaleSnapshot | None":
@@ -132,8 +134,9 @@ def pid_line(pid: int) -> bytes:
 def command_identity(here: str, argv: list[str]) -> str | None:
     """Return the directory and the arguments as one text, the same for a `build`, its `plan` and its `status`.
 
-    --jobs and `SHARED_FLAGS` are left out: they change how a build runs, not whether it has something to do. None if an
-    option is not known here, or two contradict each other.
+    --jobs and `SHARED_FLAGS` are left out: they change how a build runs, not whether it has something to do. So is
+    --force: a build with it is not answered, and stores what the next one without it does. None if an option is not
+    known here, or two contradict each other.
     """
     words = _relevant_words(argv[1:])
     if words is None or _CONTRADICTION.issubset(argv):
@@ -171,8 +174,8 @@ def _argument(words: list[str]) -> tuple[int, bool]:
     if name == "--wait-lock":  # other values, and whether the next word is one, are left to the full program
         is_bare = not sign and not (following and following[0][:1].isdigit())
         return int(is_bare or _is_number(value[:-1] if value[-1:] in "hms" else value)), False
-    if name in KNOWN_VALUE_OPTIONS:
-        return 1 if sign else 2 * len(following), True
+    if name in KNOWN_VALUE_OPTIONS or name in _FORCE:
+        return 1 if sign else 2 * len(following), name not in _FORCE
     return int(word in KNOWN_FLAGS), True
 
 

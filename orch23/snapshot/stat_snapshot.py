@@ -286,8 +286,8 @@ class StatSnapshot:
         """Add a file with its content as of `content`; the change time is 0 if it is too young to trust."""
         self.paths.append(path)
         self.ctimes.append(ctime_ns)
-        sha256, size, executable = content
-        self.details += bytes.fromhex(sha256) + size.to_bytes(8, "big") + bytes((executable,))
+        digest, size, executable = content
+        self.details += bytes.fromhex(digest) + size.to_bytes(8, "big") + bytes((executable,))
 
     def to_bytes(self, key: bytes) -> bytes:
         """Return the bytes of the snapshot file, which `parse_snapshot` reads: a head with a MAC, then the parts.
@@ -422,7 +422,7 @@ def _is_file(path: str) -> bool:
     return state is not None and stat.S_ISREG(state.st_mode)
 
 
-def _unchanged_ctime(path: str, sha256: str, size: int, executable: bool) -> int | None:  # noqa: FBT001 - as stored
+def _unchanged_ctime(path: str, digest: str, size: int, executable: bool) -> int | None:  # noqa: FBT001 - as stored
     """Return the change time of a file with the same content, 0 if it is too young to trust; None for another file."""
     began = time.time_ns()
     try:
@@ -434,13 +434,13 @@ def _unchanged_ctime(path: str, sha256: str, size: int, executable: bool) -> int
         program = bool(before.st_mode & stat.S_IXUSR)
         if not stat.S_ISREG(before.st_mode) or before.st_size != size or program != executable:
             return None
-        hasher = sha256(size=then.size)
+        hasher = sha256(size=size)
         while block := os.read(descriptor, _BLOCK):
             hasher.update(block)
         after = os.fstat(descriptor)
     finally:
         os.close(descriptor)
-    if hasher.hexdigest() != sha256 or before.st_ctime_ns != after.st_ctime_ns:
+    if hasher.hexdigest() != digest or before.st_ctime_ns != after.st_ctime_ns:
         return None
     return 0 if is_racy(after.st_dev, after.st_mtime_ns, after.st_ctime_ns, began) else after.st_ctime_ns
 

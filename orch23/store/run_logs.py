@@ -248,7 +248,7 @@ def latest_runs(logs: Path, pipeline_file: str) -> tuple[tuple[str, tuple[Journa
     """
     found: list[tuple[str, tuple[JournalLine, ...]]] = []
     for path in journal_paths(logs):
-        first, last = _ends(path)
+        first, last = journal_ends(path)
         if first is not None and run_pipeline(first) != pipeline_file:
             continue
         if found and last is not None and not is_interrupted(last):
@@ -314,6 +314,11 @@ def stage_mark(stage: str) -> bytes:
     return escape_hidden(f'"role":{compact_json(stage)[:-1]}').encode("utf-8", "backslashreplace")
 
 
+def stage_events(path: Path, stage: str) -> Iterator[Event]:
+    """Yield the events in a journal of a stage, and of stages whose names begin with its name, by `past_events`."""
+    return (line.event for line, _ in past_events(path, *EVENT_KINDS.values(), marks=(stage_mark(stage),)))
+
+
 def stage_ends(logs: Path, pipeline_file: str, stage: str) -> Iterator[tuple[str, str, StageFinished]]:
     """Yield run, message and data of each end of a pipeline's stage, newest run first."""
     for path in pipeline_journals(logs, pipeline_file):
@@ -343,11 +348,11 @@ def _second(path: Path) -> str:
 def _age(path: Path, *, shared: bool) -> tuple[str, str, int, str]:
     began, _, rest = path.stem.partition("-")
     number = rest.rpartition("-")[2] if "-" in rest else ""
-    first = _ends(path)[0] if shared else None
+    first = journal_ends(path)[0] if shared else None
     return began, first.ts if first else "", int(number) if number.isdecimal() else 1, rest
 
 
-def _ends(path: Path) -> tuple[JournalLine | None, JournalLine | None]:
+def journal_ends(path: Path) -> tuple[JournalLine | None, JournalLine | None]:
     """Return the first and the last line of a journal without reading the rest; None for a damaged line."""
     with open_stream(path) as stream:
         first = stream.readline()

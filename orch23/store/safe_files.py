@@ -77,9 +77,11 @@ class closing(Struct):  # noqa: N801 - as contextlib.closing; no generator, sinc
     descriptor: int
 
     def __enter__(self) -> int:
+        """Return the descriptor."""
         return self.descriptor
 
     def __exit__(self, *_: object) -> None:
+        """Close it."""
         os.close(self.descriptor)
 
 

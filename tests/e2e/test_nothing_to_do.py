@@ -85,9 +85,23 @@ stages:
     for quick in (False, True, True):
         done = orch23(root, "build", program=program)
         assert (done.returncode, was_quick(root)) == (0, quick), done.stderr
+        assert quick is ("hashlib" not in (root / "modules").read_text().splitlines())
     (root / "made" / "new.txt").write_text("")
     assert orch23(root, "build", program=program).returncode == 0
     assert not was_quick(root)
+
+
+def test_a_forced_stage_runs_each_time_and_leaves_the_build_without_force_nothing_to_decide(root: Path) -> None:
+    for option in ("--force", "-f", "--force"):
+        done = orch23(root, "build", option, "one")
+        assert (done.returncode, "1 built" in done.stderr, was_quick(root)) == (0, True, False), done.stderr
+        assert (orch23(root, "build").returncode, was_quick(root)) == (0, True)
+
+
+def test_what_a_variable_forces_runs_in_each_build(root: Path) -> None:
+    for _ in range(3):
+        done = orch23(root, "build", ORCH23_BUILD_FORCE="one")
+        assert (done.returncode, "1 built" in done.stderr) == (0, True), done.stderr
 
 
 def test_plan_too(root: Path) -> None:

@@ -2,7 +2,7 @@
 
 import os
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from unittest.mock import patch
@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from orch23.cli.opening import open_stages
 from orch23.entry import main as program
 from tests.property import test_snapshot_agrees
-from tests.property.test_snapshot_agrees import AHEAD_NS, Play, playing, put, wait_for_the_clock_of_the_files
+from tests.property.test_snapshot_agrees import AHEAD_NS, Play, playing, put, wait_for_the_clock_of_the_files, whole
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(7200)]
 
@@ -167,6 +168,11 @@ def remove_index(chance: random.Random) -> None:
     Path(".orch23", chance.choice(["index.sqlite", "generation"])).unlink(missing_ok=True)
 
 
+STAGES = (
+    *("parts@a", "parts", "listed@x", "lister", "worded@w", "chain@one", "chain@two", "reader", "folder", "all"),
+    *("left", "gen", "names", "heap", "heaped", "before", "earlier", "shared@one", "p1", "p3", "off", "none"),
+)
+
 CHANGES: tuple[Callable[[random.Random], None], ...] = (edit, edit, edit, edit, remove, by_hand, spoil, remove_index)
 SELECTIONS = (
     (),
@@ -193,8 +199,42 @@ def test_what_an_edit_reaches_is_what_deciding_everything_finds(history: tuple[i
                 chance.choice(CHANGES)(chance)
             play.ahead_ns += chance.choice([0, 0, AHEAD_NS])
             play.compare()
+            explain(play, chance.sample(STAGES, 2))
             play.build()
+            if chance.random() < 0.5:
+                play.build("--force", chance.choice(STAGES))
             play.build()
+
+
+OF_STAGES = (("explain",), ("explain", "--json"), ("show",), ("show", "--key"), ("show", "--diff", "--json"))
+OF_ALL = (("status", "--all"), ("status", "--json"), ("plan", "-v"), ("plan", "--json", "--exit-code"))
+
+
+def explain(play: Play, stages: Collection[str]) -> None:
+    """Ask about stages, and all of them, with and without what is known of the last build: it is the same answer."""
+    of_stages = [[command, "pipeline.yaml", name, *more] for command, *more in OF_STAGES for name in stages]
+    for argv in (*of_stages, *([command, "pipeline.yaml", *more] for command, *more in OF_ALL)):
+        assert play.ask(program, argv) == play.ask(whole, argv), argv
+
+
+@pytest.mark.stride(5)
+@pytest.mark.parametrize("stage", ["p3", "gen", "parts@a", "listed@x", "chain@one", "left", "heap", "before", "worded"])
+def test_a_stage_that_is_named_is_explained_and_forced_with_what_it_reaches(stage: str) -> None:
+    with forms() as play:
+        play.build()
+        play.build()
+        for text in (None, "three\n"):
+            if text is not None:
+                wait_for_the_clock_of_the_files()
+                put("p/3.txt", text)
+            with patch("orch23.cli.opening.open_stages", wraps=open_stages) as opened:
+                explain(play, [stage])
+            # A foreach needs the whole pipeline.
+            assert opened.call_count == (10 if stage == "worded" else 5)
+        play.build("--force", stage)
+        answered = play.answered
+        play.build()
+        assert play.answered == answered + 1
 
 
 def built_and_edited(play: Play, path: str, text: str) -> None:

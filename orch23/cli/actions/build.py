@@ -15,7 +15,6 @@ from orch23.cli.console import Console, ignore_closed_pipe
 from orch23.cli.idle_snapshot import IdleSnapshotWriter
 from orch23.cli.opening import (
     cache_address,
-    check_forced,
     open_for_command,
     open_partial_project,
     open_stages,
@@ -32,10 +31,10 @@ from orch23.model.event import Event, RunFinished
 from orch23.model.event_data import RunStatus
 from orch23.model.paths import LOGS_FOLDER
 from orch23.model.pipeline import LOCAL_EXECUTOR, NO_CACHE
-from orch23.plan.planner import unordered_plan
+from orch23.plan.planner import Selection, unordered_plan
 from orch23.report.formats import Format, Guarded, View
-from orch23.report.live import LiveScreen
-from orch23.report.registry import FORMATS, format_of, installed_formats, own_format
+from orch23.report.live import PLAIN, LiveScreen
+from orch23.report.registry import format_of, installed_formats, own_format
 from orch23.snapshot.fast_path import StaleSnapshot
 from orch23.store.safe_files import read_file
 
@@ -121,12 +120,14 @@ def build_stages(  # noqa: PLR0913 - a command has as many parameters as options
         code = _build_part(console, args, stale_snapshot, request, builtin)
         if code is not None:
             return code
+    stale_snapshot = None if given.forced else stale_snapshot
     project, stages = open_for_command(console, args, stale_snapshot=stale_snapshot)
     form = builtin or format_of(output, project.pipeline.plugins)
     console.progress.is_quiet = form.is_alone
     selection = selection_of(args, stages)
     names = unordered_plan(project.pipeline)
-    check_forced(names, (*given.forced, *given.resample))
+    if named := (*given.forced, *given.resample):
+        Selection(targets=named).nodes(names)
     selection.nodes(names)
     request = replace(request, selection=selection)
     run = partial(
@@ -152,10 +153,9 @@ def _build_part(
     form: Format,
 ) -> int | None:
     """Build only the stages that an edit reaches; None if the whole pipeline has to be decided."""
-    found = open_partial_project(console, args, stale_snapshot)
-    if found is None:
+    project = open_partial_project(console, args, stale_snapshot, request.forced)
+    if project is None:
         return None
-    project, selection = found
     started = False
 
     def start() -> None:
@@ -163,7 +163,7 @@ def _build_part(
         started = True
 
     try:
-        return _run(console, project, replace(request, selection=selection), form, on_ready=start)
+        return _run(console, project, replace(request, selection=project.selection), form, on_ready=start)
     except OutdatedIndexError:
         return None
     # The user has refused already: the whole build would ask again.
@@ -307,7 +307,7 @@ def accept_edits(
     project = replace(project, loaded=replace(project.loaded, pipeline=pipeline))
     # Verification runs steps, but accepting an edit calls no model: `replay` refuses each call.
     request = BuildRequest(replay=True, allow_unsandboxed=allow_unsandboxed, cache=NO_CACHE, executor=LOCAL_EXECUTOR)
-    with prepared_build(project, request, FORMATS["plain"].observer(build_view(console, project))) as build:
+    with prepared_build(project, request, PLAIN.observer(build_view(console, project))) as build:
         code = accept(build, stages)
         status: RunStatus = "ok" if code == ExitCode.OK else "failed"
         build.observer.notice(Event(RunFinished(status=status, exit_code=int(code)), status))

@@ -15,9 +15,9 @@ from orch23.cli.author_data import check_input_schemas, read_scripted_responses
 from orch23.cli.console import Console
 from orch23.cli.opening import (
     cache_address,
-    check_forced,
+    last_build_of,
+    of_part,
     open_for_command,
-    open_partial_project,
     parse_budget,
     selection_of,
     texts_of,
@@ -37,7 +37,7 @@ from orch23.model.llm import Request
 from orch23.model.pipeline import NO_CACHE, Stage
 from orch23.model.plan import Estimate, Expand, Fresh, Maybe, Run, VerifyOnly
 from orch23.plan.diagnostics import check_items
-from orch23.plan.planner import closure
+from orch23.plan.planner import Selection, closure
 from orch23.providers.adapter import CallContext, ProviderContext
 from orch23.providers.prices import Prices
 from orch23.providers.recordings import RecordingProvider, ReplayOnlyProvider, UniqueCalls
@@ -69,8 +69,9 @@ def is_scripted(stage: Stage) -> bool:
 
 def plan_view_of(seen: Preview, estimates: Mapping[str, Estimate] | None = None) -> PlanView:
     """Return the view of a preview, for reports."""
-    # Stages that wait for others have no key yet.
-    keys = {name: decided.resolved.key for name, decided in seen.decided_stages.items()}
+    # Stages that wait for others have no key yet. That of a fresh stage is the key of its result.
+    keys = {name: decision.record.key for name, decision in seen.decisions.items() if isinstance(decision, Fresh)}
+    keys |= {name: decided.resolved.key for name, decided in seen.decided_stages.items()}
     return plan_view(
         seen.plan,
         seen.decisions,
@@ -279,7 +280,8 @@ def whole_view(
 
     With `stale_snapshot`, stages that nothing has affected since that build are not decided.
     """
-    project, seen = _whole_preview(console, args, given, stale_snapshot=stale_snapshot)
+    known = stale_snapshot or last_build_of(console, replace(args, cache=None) if args.cache == NO_CACHE else args)
+    project, seen = _whole_preview(console, args, given, stale_snapshot=known)
     return _view_of(project, seen, estimated=estimated)
 
 
@@ -300,7 +302,8 @@ def _whole_preview(
         shared=shared,
     )
     opened = open_for_reading(project, options)
-    check_forced(opened.state.plan, (*given.forced, *given.resample))
+    if named := (*given.forced, *given.resample):
+        Selection(targets=named).nodes(opened.state.plan)
     check_input_schemas(project.pipeline, project.store.workspace, project.tools.sources)
     selection = selection_of(args, stages)
     if args.scheduler:
@@ -449,28 +452,24 @@ def _waiting(project: Project) -> tuple[BatchWaiting, ...]:
 
 def _partial_view(console: Console, args: PipelineArguments, *, estimated: bool = True) -> PlanView | None:
     """Return the plan of the stages that an edit reaches; None if the whole pipeline has to be decided."""
-    found = open_partial_project(console, args, console.stale_snapshot) if console.stale_snapshot is not None else None
-    if found is None or (part := found[0].part) is None or (last := found[0].last_build) is None:
-        return None
-    project, selection = found
-    try:
+
+    def show(project: Project) -> PlanView:
         opened = open_for_reading(project, OpeningOptions(shared=shared_results(console, project, args)))
         check_input_schemas(project.pipeline, project.store.workspace, project.tools.sources)
-        seen = preview(opened, selection)
-        view = _view_of(project, seen, estimated=estimated)
-        # Checked last: a build that ran meanwhile has changed what this plan was decided on.
-        last.check_current(project.store)
-    except (OutdatedIndexError, Orch23Error):  # the whole plan reports all errors
-        return None
-    others, order = part.idle_counts, {name: number for number, name in enumerate(part.names)}
-    view = replace(
-        view,
-        lines=tuple(sorted(view.lines, key=lambda line: order.get(line.stage, len(order)))),
-        models=tuple(last.stale_snapshot.snapshot.facts["models"].splitlines()),
-        fresh_besides=others.get("fresh", 0),
-        skipped_besides=others.get("skipped", 0),
-    )
-    return None if view.is_up_to_date and view.skipped_besides else view
+        view = _view_of(project, preview(opened, project.selection), estimated=estimated)
+        if (part := project.part) is None or (last := project.last_build) is None:
+            return view
+        others, order = part.idle_counts, {name: number for number, name in enumerate(part.names)}
+        return replace(
+            view,
+            lines=tuple(sorted(view.lines, key=lambda line: order.get(line.stage, len(order)))),
+            models=tuple(last.stale_snapshot.snapshot.facts["models"].splitlines()),
+            fresh_besides=others.get("fresh", 0),
+            skipped_besides=others.get("skipped", 0),
+        )
+
+    view = of_part(console, args, console.stale_snapshot, (), show)
+    return None if view is not None and view.is_up_to_date and view.skipped_besides else view
 
 
 def plan_exit_code(view: PlanView, *, exit_code: bool) -> int:

@@ -18,11 +18,10 @@ from orch23.cli.declaration import (
     unsandboxed_option,
     wait_lock_option,
 )
-from orch23.cli.parameters import BUILD_ACTION
 from orch23.report.registry import installed_formats
 
 
-@declare_command("build", BUILD_ACTION)
+@declare_command("build", "build.build_stages")
 @stages_argument
 @option("-n", "--dry-run", is_flag=True, help="Show what would be done, like `plan`.")
 @option("-j", "--jobs", type=click.IntRange(min=1), metavar="N", help="Run at most N stages in parallel.")

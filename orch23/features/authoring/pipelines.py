@@ -27,12 +27,15 @@ def graph_text(plan: Plan) -> str:
     """Return a line for each stage, and below it one for each upstream stage."""
     lines = []
     width = max((len(visible(name)) for name in plan.order), default=0)
+    reasons_of: dict[tuple[str, str], dict[str, None]] = {}
+    for edge in plan.edges:
+        reasons_of.setdefault((edge.producer, edge.reader), {})[edge.why] = None
     for name in plan.order:
         group = plan.group_of(name)
         grouped = f"  promote: {visible(group)}" if group is not None else ""
         lines.append(f"{visible(name):<{width}}  {plan.nodes[name].kind}{grouped}".rstrip())
         for up in plan.upstream.get(name, ()):
-            why = list(dict.fromkeys(edge.why for edge in plan.edges if (edge.producer, edge.reader) == (up, name)))
+            why = [*reasons_of.get((up, name), ())]
             more = f" +{len(why) - _MAX_REASONS}" if len(why) > _MAX_REASONS else ""
             reasons = f"  ({visible(', '.join(why[:_MAX_REASONS]))}{more})" if why else ""
             lines.append(f"  after {visible(up)}{reasons}")

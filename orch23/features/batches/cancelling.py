@@ -12,7 +12,7 @@ from orch23.features.batches.pending import PendingBatches
 from orch23.model.errors import ExitCode
 from orch23.model.event import Event, RunFinished
 from orch23.model.pipeline import NO_CACHE
-from orch23.report.registry import FORMATS
+from orch23.report.text import QUIET_TEXT
 from orch23.report.values import money_text, pluralize
 
 # How long to wait until the vendor has stopped the batches.
@@ -27,7 +27,7 @@ def cancel_batches(console: Console, *, args: PipelineArguments) -> int:
         console.write_out("there is no batch to cancel\n")
         return ExitCode.OK
     request = BuildRequest(replay=True, cancels=True, cache=NO_CACHE)
-    with prepared_build(project, request, FORMATS["quiet"].observer(build_view(console, project))) as build:
+    with prepared_build(project, request, QUIET_TEXT.observer(build_view(console, project))) as build:
         left = build.later is not None and build.later.cancel(_DELAYS_S)
         if build.later is not None:
             build.later.report()

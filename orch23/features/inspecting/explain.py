@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from orch23.cli.actions.plan import first_request, plan_view_of, replay_first_request
 from orch23.cli.console import Console
-from orch23.cli.opening import open_stages
+from orch23.cli.opening import of_stage
 from orch23.cli.parameters import PipelineArguments
 from orch23.cli.project_loading import Project, open_for_reading
 from orch23.decide.decisions import DecidedStage
@@ -234,7 +234,7 @@ def explain_stage(project: Project, opened: OpenPipeline, name: str) -> tuple[Ex
         NotFoundError: the stage does not exist.
     """
     Selection(targets=(name,)).nodes(opened.state.plan)
-    seen = preview(opened)
+    seen = preview(opened, project.selection)
     lines = {line.stage: line for line in plan_view_of(seen).lines}
     stages = [one for one in lines if name in (one, one.partition("@")[0])]
     if not stages:
@@ -408,8 +408,7 @@ def _causes_of_reason(seen: Preview, name: str, reason: Reason, depth: int, visi
 
 def show_explanation(console: Console, *, args: PipelineArguments, as_json: bool) -> None:
     """Show why a stage's key changed."""
-    project, (name,) = open_stages(console, args, 1)
-    found = explain_stage(project, open_for_reading(project), name)
+    found = of_stage(console, args, lambda project, name: explain_stage(project, open_for_reading(project), name))
     if as_json:
         if len(found) > 1:
             items = ", ".join(one.line.stage for one in found)

@@ -15,7 +15,7 @@ from orch23.model.text import format_duration, parse_amount
 from orch23.report.diagnostics import visible
 from orch23.report.values import aligned, format_counts, money_text, pluralize, started_text
 from orch23.store.history import run_totals, uncollected_amounts
-from orch23.store.run_logs import INTERRUPTED, JournalLine, journal_paths, parse_journal, run_pipeline
+from orch23.store.run_logs import INTERRUPTED, JournalLine, journal_ends, journal_paths, parse_journal, run_pipeline
 from orch23.store.safe_files import read_regular
 
 
@@ -47,7 +47,7 @@ def list_runs(logs: Path) -> tuple[RunSummary, ...]:
     collected: defaultdict[str, set[str]] = defaultdict(set)
     for path in journal_paths(logs):
         try:
-            lines = parse_journal(read_regular(path) or b"", str(path))
+            lines = _ends(path) or parse_journal(read_regular(path) or b"", str(path))
         except CorruptStateError:
             found.append(RunSummary(run_id=path.stem, status="damaged"))
         else:
@@ -57,6 +57,15 @@ def list_runs(logs: Path) -> tuple[RunSummary, ...]:
                 reserved = (line.event.data for line in lines)
                 later.update(one.fingerprint for one in reserved if isinstance(one, CallReserved) and one.collects)
     return tuple(found)
+
+
+def _ends(path: Path) -> tuple[JournalLine, ...]:
+    """Return the first and the last line of a run whose last line says all; none of another."""
+    first, last = journal_ends(path)
+    if first is None or last is None or not isinstance(ended := last.event.data, RunFinished):
+        return ()
+    # Calls need the lines between: a later run may have collected their responses.
+    return (first, last) if ended.stages and not ended.calls and ended.possible_cost == "0" else ()
 
 
 def _summary(run_id: str, lines: tuple[JournalLine, ...]) -> RunSummary:

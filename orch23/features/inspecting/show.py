@@ -10,7 +10,7 @@ from msgspec import Struct, field
 
 from orch23.cli.actions.plan import first_request, replay_first_request, shared_results
 from orch23.cli.console import Console
-from orch23.cli.opening import open_stages, select_pipeline_run
+from orch23.cli.opening import of_stage, select_pipeline_run
 from orch23.cli.parameters import PipelineArguments
 from orch23.cli.project_loading import Project, open_for_reading
 from orch23.decide.dry_run import Preview, preview
@@ -29,11 +29,11 @@ from orch23.model.pipeline import ForeachStage, Stage
 from orch23.model.plan import Skipped
 from orch23.model.record import Record
 from orch23.model.text import format_duration
-from orch23.plan.planner import ALL_STAGES, Selection
+from orch23.plan.planner import Selection
 from orch23.report.diagnostics import visible
 from orch23.report.values import json_document
 from orch23.steps.registry import is_llm
-from orch23.store.run_logs import AttemptFiles, pipeline_journals, read_journal, run_ids, run_of_result, stage_ends
+from orch23.store.run_logs import AttemptFiles, pipeline_journals, run_ids, run_of_result, stage_ends, stage_events
 from orch23.text.secrets import secrets_from
 
 if TYPE_CHECKING:
@@ -67,8 +67,8 @@ def _find_kept(
     if view == "cost":
         return _cost(project, stage, run)
     # The key of a result does not depend on decisions on other stages, but a list may have to be expanded first.
-    is_kept = view == "key" and _known_record(opened, stage) is not None
-    seen = preview(opened, Selection(targets=(stage,)) if is_kept else ALL_STAGES)
+    is_kept = project.part is None and view == "key" and _known_record(opened, stage) is not None
+    seen = preview(opened, Selection(targets=(stage,)) if is_kept else project.selection)
     node = seen.plan.nodes.get(stage)
     if node is None or isinstance(node, ForeachStage):
         raise _no_item(seen, stage)
@@ -287,9 +287,7 @@ def _runs(project: Project, stage: str, run: str | None) -> list[str]:
 
 
 def _events(project: Project, stage: str, run: str) -> list[Event]:
-    path = project.store.logs / f"{run}.jsonl"
-    events = [line.event for line in read_journal(path)] if path.is_file() else []
-    return [event for event in events if event.role == stage]
+    return [event for event in stage_events(project.store.logs / f"{run}.jsonl", stage) if event.role == stage]
 
 
 def _names(kept: Path, view: str) -> tuple[str, ...]:
@@ -404,8 +402,8 @@ def _text(opened: OpenPipeline, path: str, entry: FileEntry | None) -> str | Non
 
 
 def _cost(project: Project, stage: str, run: str | None) -> ShowResult:
-    journals = ((name, read_journal(project.store.logs / f"{name}.jsonl")) for name in _runs(project, stage, run))
-    costs = stage_costs(((name, [line.event for line in lines]) for name, lines in journals), stage)
+    logs, runs = project.store.logs, _runs(project, stage, run)
+    costs = stage_costs(((name, stage_events(logs / f"{name}.jsonl", stage)) for name in runs), stage)
     if not costs:
         where = f"run {run}" if run else "any run"
         text = f"no model was called for `{stage}` in {where}"
@@ -424,26 +422,28 @@ def show_stage(
     as_json: bool,
 ) -> None:
     """Show prompts, responses and outputs of a stage."""
-    project, (stage,) = open_stages(console, args, 1)
-    if out is not None and view != "withheld":
-        raise UsageError(Diagnostic("E641", "`-o` is of `--withheld` alone", hint="redirect the output to a file"))
-    without_run = ("diff", "key", "withheld")
-    for option, given, views in (("run", run, without_run), ("attempt", attempt, ("diff", "key", "cost"))):
-        if given is not None and view in views:
-            hint = f"`orch23 show {_named(project, stage)} --{option} {given}` shows what is kept of it"
-            raise UsageError(Diagnostic("E641", f"`--{view}` and `--{option}` cannot be combined", hint=hint))
-    # With it, the store looks up responses in the shared cache, too.
-    has_cache = bool(project.pipeline.cache.get("responses"))
 
-    def read_cache() -> bool:
-        return has_cache and shared_results(console, project, args) is not None
+    def find(project: Project, stage: str) -> ShowResult:
+        if out is not None and view != "withheld":
+            raise UsageError(Diagnostic("E641", "`-o` is of `--withheld` alone", hint="redirect the output to a file"))
+        without_run = ("diff", "key", "withheld")
+        for option, given, views in (("run", run, without_run), ("attempt", attempt, ("diff", "key", "cost"))):
+            if given is not None and view in views:
+                hint = f"`orch23 show {_named(project, stage)} --{option} {given}` shows what is kept of it"
+                raise UsageError(Diagnostic("E641", f"`--{view}` and `--{option}` cannot be combined", hint=hint))
+        if view == "withheld":
+            from orch23.features.inspecting.withheld import show_withheld  # noqa: PLC0415 - for this view alone
 
-    if view == "withheld":
-        from orch23.features.inspecting.withheld import show_withheld  # noqa: PLC0415 - for this view alone
+            return ShowResult(*show_withheld(console, project, stage, attempt, out))
+        # With it, the store looks up responses in the shared cache, too.
+        has_cache = bool(project.pipeline.cache.get("responses"))
 
-        result = ShowResult(*show_withheld(console, project, stage, attempt, out))
-    else:
-        result = _find_kept(project, stage, view or "all", attempt, run, read_cache)
+        def read_cache() -> bool:
+            return has_cache and shared_results(console, project, args) is not None
+
+        return _find_kept(project, stage, view or "all", attempt, run, read_cache)
+
+    result = of_stage(console, args, find, whole=view == "withheld")  # which copies files, and not twice
     console.write_out(
         json_document({"orch23_show": 1, **result.facts, "text": result.text}) if as_json else result.text
     )

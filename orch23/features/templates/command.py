@@ -2,10 +2,9 @@
 
 import click
 
-from orch23.cli.declaration import declare_command, declare_group, json_option, option, wait_lock_option
-from orch23.cli.parameters import load_action
+from orch23.cli.declaration import complete_by, declare_command, declare_group, json_option, option, wait_lock_option
 
-complete_template = load_action("templates.source:complete_templates")
+complete_template = complete_by("templates.source:complete_templates")
 
 
 @declare_command("init", "templates.actions:create_project")
@@ -50,7 +49,7 @@ def template_show() -> None:
 
 
 @declare_command("diff", "templates.actions:diff_templates", template_command)
-@click.argument("name", required=False, shell_complete=load_action("templates.actions:complete_own"))
+@click.argument("name", required=False, shell_complete=complete_by("templates.actions:complete_own"))
 @option("--data", metavar="NAME=VALUE", multiple=True, help="Change an answer. Repeatable.")
 @option("--ref", metavar="TAG", help="Use this version instead of the newest.")
 @option("--exit-code", is_flag=True, help="Exit with 1 if something would change.")
@@ -62,7 +61,7 @@ def template_diff() -> None:
 
 
 @declare_command("update", "templates.actions:update_templates", template_command)
-@click.argument("name", required=False, shell_complete=load_action("templates.actions:complete_own"))
+@click.argument("name", required=False, shell_complete=complete_by("templates.actions:complete_own"))
 @option("--data", metavar="NAME=VALUE", multiple=True, help="Change an answer. Repeatable.")
 @option("--ref", metavar="TAG", help="Use this version instead of the newest.")
 @option("--dry-run", is_flag=True, help="Show what would change.")

@@ -32,15 +32,29 @@ def test_runs_are_listed_newest_first(tmp_path: Path) -> None:
     assert found[0].finished is None
 
 
-def test_a_list_of_runs_parses_each_line_once_and_the_ids_one_of_each_journal(tmp_path: Path) -> None:
+def test_a_list_of_runs_parses_lines_and_the_ends_of_journals_and_the_ids_one_of_each_journal(tmp_path: Path) -> None:
     middle = [parse_event("stage_finished", "done", f"s{i}", data={"status": "built", "key": "k"}) for i in range(50)]
     for number in "123":
         write(tmp_path, number, [EVENTS[0], *middle, *(EVENTS[-1:] if number == "1" else [])])
     with patch("orch23.store.run_logs.parse_event", wraps=parse_event) as parsed:
         assert [run.counts for run in list_runs(tmp_path)] == [{"built": 50}] * 3
-        assert parsed.call_count == 51 + 51 + 52
+        assert parsed.call_count == 53 + 53 + 54
         assert run_ids(tmp_path) == [of_day(number) for number in "321"]
-        assert parsed.call_count == 51 + 51 + 52 + 3
+        assert parsed.call_count == 53 + 53 + 54 + 3
+
+
+def test_of_a_run_that_ended_without_a_call_the_two_ends_are_parsed(tmp_path: Path) -> None:
+    last = parse_event("run_finished", "ok", data={"status": "ok", "stages": {"built": 50, "fresh": 7}})
+    middle = [parse_event("stage_finished", "done", f"s{i}", data={"status": "built", "key": "k"}) for i in range(50)]
+    write(tmp_path, "1", [EVENTS[0], *middle, last])
+    with patch("orch23.store.run_logs.parse_event", wraps=parse_event) as parsed:
+        (run,) = list_runs(tmp_path)
+    assert (run.status, run.counts, run.pipeline, parsed.call_count) == ("ok", {"built": 50, "fresh": 7}, "p.yaml", 2)
+    paid = parse_event("run_finished", "ok", data={"status": "ok", "stages": {"built": 50}, "calls": 1})
+    write(tmp_path, "2", [EVENTS[0], *middle, paid])
+    with patch("orch23.store.run_logs.parse_event", wraps=parse_event) as parsed:
+        assert [one.calls for one in list_runs(tmp_path)] == [1, 0]
+        assert parsed.call_count == 2 + 2 + 52
 
 
 @pytest.mark.slow

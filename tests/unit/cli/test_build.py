@@ -14,7 +14,7 @@ from orch23.model.errors import ConfigurationError, ConsentError, Orch23Error
 def built(stopped: Orch23Error) -> int | None:
     nothing: Any = None
     with (
-        patch("orch23.cli.actions.build.open_partial_project", return_value=(nothing, nothing)),
+        patch("orch23.cli.actions.build.open_partial_project"),
         patch("orch23.cli.actions.build._run", side_effect=stopped),
     ):
         return _build_part(nothing, nothing, nothing, BuildRequest(), nothing)

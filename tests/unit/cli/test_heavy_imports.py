@@ -62,7 +62,7 @@ OF_SANDBOXES = frozenset({"socket", "tempfile", "secrets", "shutil"}) | frozense
 OF_BUILDING = frozenset({"yaml", "hashlib", "orch23.cli.build_run", "orch23.model.pipeline", "orch23.report.text"})
 CODE = """
 import sys
-from orch23.cli.main import main
+from orch23.MODULE import main
 code = main(sys.argv[1:])
 with open("modules", "w") as stream:
     stream.write("\\n".join(sys.modules))
@@ -73,12 +73,13 @@ FETCH = f"version: 1\nstages: {{a: {{fetch: {{url: 'file:x', sha256: {HELD}}}, o
 STAGES = "version: 1\ndefaults: {sandbox: off}\nstages: {a: {shell: [cp, x, y], inputs: [x], outputs: [y]}}\n"
 
 
-def loaded_by(folder: Path, *arguments: str, stages: str = STAGES) -> frozenset[str]:
+def loaded_by(folder: Path, *arguments: str, stages: str = STAGES, of: str = "cli.main") -> frozenset[str]:
     """Return what a command that ends well has loaded."""
     (folder / "pipeline.yaml").write_text(stages)
     (folder / "x").write_text("x")
     env = {**os.environ, "PYTHONPATH": str(ROOT), "ORCH23_ALLOW_UNSANDBOXED": "1"}
-    subprocess.run([sys.executable, "-c", CODE, *arguments], cwd=folder, env=env, capture_output=True, check=True)
+    code = CODE.replace("MODULE", of)
+    subprocess.run([sys.executable, "-c", code, *arguments], cwd=folder, env=env, capture_output=True, check=True)
     return frozenset((folder / "modules").read_text().split())
 
 
@@ -155,6 +156,16 @@ def test_the_help_of_all_commands_loads_no_action(tmp_path: Path) -> None:
     loaded = loaded_by(tmp_path, "--help")
     assert needless(loaded, LIBRARIES, OF_BUILDING) == []
     assert [name for name in loaded if name.startswith("orch23.cli.actions")] == []
+
+
+@pytest.mark.parametrize(
+    "words", [("--help",), ("build", "-h"), ("cache", "verify", "--help"), ("show", "x", "--help")]
+)
+def test_help_loads_click_and_declarations_alone(tmp_path: Path, words: tuple[str, ...]) -> None:
+    loaded = loaded_by(tmp_path, *words, of="entry")
+    others = frozenset({"msgspec", "orch23.cli.main", "orch23.cli.console", "orch23.snapshot", "orch23.model.errors"})
+    assert needless(loaded, others) == []
+    assert {"click", "orch23.cli.declaration"} <= loaded
 
 
 @pytest.mark.needs("metrics", "fetch", "doctor", "inspecting", "upkeep")

@@ -15,8 +15,6 @@ DECIDED = {
     "--dry-run",
     "-n",
     "--json",
-    "--force",
-    "-f",
     "--resample",
     "--live",
     "--wait",
@@ -26,7 +24,7 @@ DECIDED = {
     "--plan",
 }
 """The options with which a build is decided each time."""
-WITHOUT_PART = {"--jobs", "-j", "--wait-lock", *SHARED_FLAGS}
+WITHOUT_PART = {"--jobs", "-j", "--wait-lock", "--force", "-f", *SHARED_FLAGS}
 
 
 def identity_of(line: str) -> str | None:
@@ -114,6 +112,12 @@ def test_another_search_path_is_another_program(monkeypatch: pytest.MonkeyPatch)
     assert program_identity() == before
     monkeypatch.syspath_prepend("/elsewhere")
     assert program_identity() != before
+
+
+def test_what_a_build_forces_does_not_matter_to_the_next_one() -> None:
+    assert identity_of("--force one") == identity_of("-f one --force=two") == identity_of("")
+    assert identity_of("--force one two") == identity_of("two")
+    assert identity_of("--force") is None
 
 
 def test_how_long_a_build_waits_for_the_lock_does_not_matter() -> None:

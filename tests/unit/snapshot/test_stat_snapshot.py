@@ -547,3 +547,13 @@ def test_a_link_where_nothing_may_be_is_seen(tmp_path: Path, aim: str | None) ->
     else:
         (tmp_path / "missing").symlink_to(aim)
     assert differences(snapshot)[0] == [str(tmp_path / "missing")]
+
+
+@pytest.mark.parametrize("size", [0, 3, stat_snapshot._SMALL_BYTES, stat_snapshot._SMALL_BYTES + 1])
+def test_a_touched_file_of_any_size_is_compared_by_its_bytes(root: Path, size: int) -> None:
+    (root / "a.txt").write_bytes(bytes(size))
+    snapshot = snapshot_of(root)
+    os.utime(root / "a.txt")
+    assert differences(snapshot)[0] == []
+    (root / "a.txt").write_bytes(bytes(size)[:-1] + b"x")
+    assert differences(snapshot)[0] == ["a.txt"]
