@@ -17,6 +17,7 @@ from bench.project import Project
 from bench.results import CAPPED, FAILED, MISSED, NOT_TRIED, RIGHT, Measurement, measurement
 from bench.scenarios import (
     BUILT,
+    EDITED_INPUTS,
     EDITED_STAGE,
     FIRST,
     FIRST_BUILDS,
@@ -26,12 +27,14 @@ from bench.scenarios import (
     HELP,
     IDENTICAL,
     LEAF,
+    LEAF_CAT,
+    NOTHING_CAT,
     TAMPERED,
     VERSION,
     Command,
     Scenario,
 )
-from bench.tool import FromTree, Installed
+from bench.tool import Installed
 
 PYTHON = "python3 -c pass"
 ISOLATED = "python3 -I -c pass"
@@ -97,11 +100,8 @@ class Course:
         found += self._rounds(with_plan, (FIRST_PLAN,), self.limits.first_rounds, size)
         found += self._rounds(projects, (FIRST,), self.limits.first_rounds, size)
         found += self._rounds(projects, BUILT, self.limits.rounds, size)
-        ours = {
-            each.tool.name: projects[each.tool.name]
-            for each in self._in(projects)
-            if isinstance(each.tool.source, FromTree)
-        }
+        found += self._rounds(projects, (EDITED_INPUTS,), self.limits.rounds, size)
+        ours = {each.tool.name: projects[each.tool.name] for each in self._in(projects) if each.tool.is_orch23}
         found += self._rounds(ours, (EDITED_STAGE,), self.limits.rounds, size)
         found += self._rounds(self._parallel(projects), (FIRST_TWO,), self.limits.first_rounds, size)
         for project in projects.values():
@@ -109,13 +109,14 @@ class Course:
         return found + self._cat(projects, size)
 
     def _cat(self, among: Mapping[str, Project], size: int) -> list[Measurement]:
-        """Measure first builds of the graph whose stages run `cat`."""
+        """Measure the graph whose stages run `cat`."""
         if size > MOST_CAT:
             return []
         graph = make_graph(size, cat=True)
         projects = {each.tool.name: self._project(each, graph) for each in self._in(among) if each.tool.cat}
         started = list(projects.values())
         found = self._rounds(projects, (FIRST_CAT,), self.limits.first_rounds, size)
+        found += self._rounds(projects, (NOTHING_CAT, LEAF_CAT), self.limits.rounds, size)
         for project in started:
             shutil.rmtree(project.root, ignore_errors=True)
         return found
@@ -159,7 +160,7 @@ class Course:
         return ""
 
     def _cap_s(self, each: Installed) -> float:
-        return self.limits.cap_s * (LENIENCE if isinstance(each.tool.source, FromTree) else 1)
+        return self.limits.cap_s * (LENIENCE if each.tool.is_orch23 else 1)
 
     def _is_over(self) -> bool:
         """Say whether the time for all of it is over: what is left is then left out, and reported."""
@@ -167,7 +168,7 @@ class Course:
 
     def _project(self, each: Installed, graph: Graph) -> Project:
         folder = self.cache / "work" / f"{each.tool.name.replace(' ', '-')}-{len(graph.stages)}"
-        return Project(folder, graph, each.tool.describe(graph))
+        return Project(folder, graph, each.tool.describe)
 
     def _parallel(self, projects: dict[str, Project]) -> dict[str, Project]:
         """Return the projects of tools that can run two stages at once."""
@@ -249,7 +250,7 @@ class Course:
         run = self.stopwatch.run(each.argv(command, jobs), project.root, variables, self._cap_s(each))
         tally.runs.append(run)
         self._judge(each, project, scenario, run, tally)
-        if tally.outcome in {RIGHT, MISSED} and scenario in {LEAF, IDENTICAL}:
+        if tally.outcome in {RIGHT, MISSED} and scenario in {LEAF, LEAF_CAT, IDENTICAL}:
             tally.ran = _ran(each, self.stopwatch.said(), before, project.stamps())
 
     def _judge(self, each: Installed, project: Project, scenario: Scenario, run: Run, tally: _Tally) -> None:
