@@ -258,17 +258,18 @@ class Course:
             tally.outcome, tally.note = CAPPED, f"stopped after {self._cap_s(each):,.0f} s"
             return
         wrong = project.wrong() if scenario.builds and scenario.command is not Command.PLAN else []
-        if scenario is TAMPERED and wrong:
-            self._put_right(each, project)
-            tally.outcome, tally.note = MISSED, "what it built was edited, and it did not notice"
+        if scenario in {TAMPERED, EDITED_INPUTS} and wrong:
+            self._put_right(each, project, scenario)
+            tally.outcome, tally.note = MISSED, "an edit was not noticed"
         elif run.code != 0:
             tally.outcome, tally.note = FAILED, f"ended with {run.code}: {self.stopwatch.said()[-200:]}"
         elif wrong:
             tally.outcome, tally.note = FAILED, f"{len(wrong):,} outputs are not what they should be, first {wrong[0]}"
 
-    def _put_right(self, each: Installed, project: Project) -> None:
+    def _put_right(self, each: Installed, project: Project, scenario: Scenario) -> None:
         """Take an edit back that a tool did not notice, and have it build what it has built from that."""
-        project.tamper(project.graph.middle_output)  # twice is not at all
+        if scenario is TAMPERED:
+            project.tamper(project.graph.middle_output)  # twice is not at all
         for path in project.wrong():
             (project.root / path).unlink(missing_ok=True)
         variables = environment(each.tool, each.program, self.cache)

@@ -1,77 +1,39 @@
 """The floor: what the promises of orch23 cost at least in Python. A prototype for the bench, of the standard library.
 
-`build [--namespaces] [--overwrite-edited]`, or `plan`. It reads a stored plan without parsing, compares
-the table of file states, and keeps contents, records, a journal and a lock file. A failed step changes no file of the
-project, a step reads the bytes that were hashed, a kill loses no commit, and stored tables are authenticated. It has no
-secrets, models, limits, messages, jobs or supervisors. `bench/floor_plan.py` makes the plan.
+`build [--namespaces] [--overwrite-edited]`, or `plan`. It reads a stored plan without parsing, compares the table of
+file states, and keeps contents, records, a journal and a lock file. A failed step changes no file of the project, a
+step reads the bytes that were hashed, a kill loses no commit, and tables are authenticated. It has no secrets, models,
+limits, messages, jobs or supervisors. `floor_store.py` has its files, `floor_plan.py` what it seldom needs.
 """
 
-import contextlib
 import fcntl
 import marshal
 import os
-import signal
 import sys
 import time
-from _blake2 import blake2b  # hashlib would load OpenSSL
 from _sha256 import sha256
 from array import array
 from heapq import heappop, heappush
 from itertools import chain
 
-HOME, TEXT, LOCK = ".floor", "floor.txt", "floor.lock"
-GROUP, GROUP_S, RECENT_NS, TREE, FOLDERS = 256, 0.3, 100_000_000, 64, 10
+from floor_store import HOME, RECENT_NS, Store, put, state_of, sweep, take
+
 ENV = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8"}
+GROUP, GROUP_S, TREE, FOLDERS, KILL = 256, 0.3, 64, 10, 9
 
 
-def put(path, data, end=".new"):
-    """Write a file that is there as a whole or not at all; with no `end`, one that no one else reads."""
-    file = os.open(path + end, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o644)
-    os.write(file, data)
-    os.close(file)
-    if end:
-        os.rename(path + end, path)
-
-
-def take(path):
-    """Return the bytes of a file, and its state, or zeros if a later change could have the same state."""
-    now_ns, file = time.time_ns(), os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    state = os.fstat(file)
-    data = os.read(file, state.st_size + 1)
-    os.close(file)
-    return data, (state.st_ctime_ns, state.st_ino) if state.st_ctime_ns + RECENT_NS < now_ns else (0, 0)
-
-
-def state_of(path):
-    """Return what changes whenever a file does; a missing one has no time."""
-    try:
-        state = os.lstat(path)
-    except OSError:
-        return 0, 1
-    return state.st_ctime_ns, state.st_ino
-
-
-def sweep(folder, kept):
-    """Remove all files below a folder, and the folders that are not kept."""
-    for one in list(os.scandir(folder)):
-        sweep(one.path, kept) if one.is_dir(follow_symlinks=False) else os.unlink(one.path)
-    if folder not in kept:
-        os.rmdir(folder)
-
-
-class Floor:
-    """A project. Sources have the first numbers, then the output of each stage; then come folders, and the text."""
+class Floor(Store):
+    """Decides, runs and commits."""
 
     def __init__(self, options):
-        if not os.path.exists(HOME):
-            [os.mkdir(HOME + name) for name in ("", "/cas", "/records", "/done")]
-        if not os.path.exists(secret := os.environ["HOME"] + "/.floor-key"):
-            put(secret, os.urandom(32))
-        self.key, self.root, self.box = take(secret)[0], os.open(".", os.O_RDONLY), f"{HOME}/box"
+        super().__init__()
+        self.root, self.box = os.open(".", os.O_RDONLY), f"{HOME}/box"
         fcntl.flock(self.root, fcntl.LOCK_EX)
         self.journal = os.open(f"{HOME}/journal", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         self.overwrite, self.confined = "--overwrite-edited" in options, "--namespaces" in options
-        self.dirty, self.heap, self.made, self.group, self.built, self.since = set(), [], set(), {}, [], 0.0
+        self.planning = "plan" in options
+        self.dirty, self.heap, self.made, self.group, self.since = set(), [], set(), {}, 0.0
+        self.young, self.built = [], []
         self.load()
         if os.path.exists(f"{HOME}/redo"):  # a kill came during a commit
             self.load_rest()
@@ -79,50 +41,6 @@ class Floor:
             self.dirty.difference_update(self.group)
             self.promote()
             self.commit()
-
-    # ---- tables: a plan of numbers and names, and the states and digests of its files ------------------------
-
-    def seal(self, name, value):
-        data = marshal.dumps(value)
-        put(f"{HOME}/{name}", blake2b(data, key=self.key).digest() + data)
-
-    def unseal(self, name, otherwise):
-        data = memoryview(take(f"{HOME}/{name}")[0] if os.path.exists(f"{HOME}/{name}") else b"")
-        return marshal.loads(data[64:]) if blake2b(data[64:], key=self.key).digest() == data[:64] else otherwise
-
-    def load(self):
-        plan = self.unseal("plan", (b"none", 0, 0, TEXT, bytes(4), b"", bytes(4), b""))
-        self.plan_id, self.sources, self.files, names, *parts = plan
-        self.offsets, self.inputs, self.reads, self.readers = (memoryview(part).cast("I") for part in parts)
-        self.paths = names.split("\0")
-        plan_id, rows = self.unseal("rows", (b"", b""))
-        self.rows = array("Q", rows if plan_id == self.plan_id else bytes(16 * len(self.paths)))
-
-    def load_rest(self):
-        """Load what a build needs that has something to do."""
-        (plan_id, text), (known, digests) = self.unseal("text", (b"", b"")), self.unseal("digests", (b"", b""))
-        known = known == self.plan_id == plan_id
-        self.text, self.digests = text if known else b"", bytearray(digests if known else 32 * self.files)
-        stale = set(self.unseal("stale", []))
-        self.dirty = {stage for stage in range(self.files - self.sources) if self.paths[self.sources + stage] in stale}
-
-    def digest(self, i):
-        return bytes(self.digests[32 * i : 32 * i + 32])
-
-    def note(self, i, digest, state):
-        self.digests[32 * i : 32 * i + 32], self.rows[2 * i : 2 * i + 2] = digest, array("Q", state)
-
-    def content(self, digest):
-        data = take(f"{HOME}/cas/{digest.hex()}")[0]
-        return data if sha256(data).digest() == digest else sys.exit(f"{digest.hex()} is damaged")
-
-    def store(self, data):
-        digest = sha256(data).digest()
-        if not os.path.exists(path := f"{HOME}/cas/{digest.hex()}"):
-            put(path, data)
-        return digest
-
-    # ---- deciding -----------------------------------------------------------------------------------------
 
     def changed(self):
         try:
@@ -154,8 +72,6 @@ class Floor:
                 sys.exit(f"{self.paths[i]} is missing, or a user edited it")
         return bool(changed)
 
-    # ---- running ------------------------------------------------------------------------------------------
-
     def run(self):
         self.heap, self.lines = sorted(self.dirty), self.text.splitlines()
         while self.heap:
@@ -163,14 +79,13 @@ class Floor:
             self.dirty.discard(stage)
             inputs = self.inputs[self.offsets[stage] : self.offsets[stage + 1]].tolist()
             key = sha256(b"".join((self.lines[stage], *map(self.digest, inputs)))).hexdigest()
-            if os.path.exists(record := f"{HOME}/records/{key}"):
-                digest = take(record)[0][:32]
+            if digest := self.unseal(f"records/{key}", b""):
                 self.accept(stage, digest, self.content(digest))
             else:
-                self.step(stage, inputs, record)
+                self.step(stage, inputs, f"records/{key}")
         self.commit()
         if self.built:
-            self.write_lock()
+            self.write_lock(self.built)
         if os.path.exists(self.box):
             sweep(self.box, ())
 
@@ -198,16 +113,19 @@ class Floor:
         child = self.spawn(self.lines[stage].split(b"\t")[0], output)
         os.fchdir(self.root)
         _, status = os.waitpid(child, 0)
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(child, signal.SIGKILL)
+        try:
+            os.killpg(child, KILL)  # what it left behind
+        except ProcessLookupError:
+            pass
         if status or not os.path.exists(f"{box}/{output}"):
             self.dirty.add(stage)
             self.commit()
             sys.exit(f"{output}: status {status}\n{take(f'{HOME}/log')[0].decode()}")
         data, _ = take(f"{box}/{output}")
         os.rename(f"{box}/{output}", f"{HOME}/done/{stage}")
-        put(record, self.store(data) + self.lines[stage])
-        self.accept(stage, sha256(data).digest())
+        digest = self.store(data)
+        self.seal(record, digest)
+        self.accept(stage, digest)
         if box == self.box:
             self.made = self.made if len(self.made) < FOLDERS else {box}
             sweep(box, self.made)
@@ -246,6 +164,11 @@ class Floor:
             put(f"{HOME}/redo", marshal.dumps(self.group))
             os.sync()
             self.promote()
+        # Their time was too recent before, so they are compared once more.
+        for i in [i for i in self.young if os.path.exists(self.paths[i])]:
+            data, state = take(self.paths[i])
+            self.note(i, self.digest(i), state if sha256(data).digest() == self.digest(i) else (0, 0))
+        self.young = [self.sources + stage for stage in self.group]
         self.seal("stale", [self.paths[self.sources + stage] for stage in self.dirty])
         if self.dirty:
             self.rows[-2:] = array("Q", (0, 0))  # the next build has something to do
@@ -266,30 +189,15 @@ class Floor:
                     sys.exit(f"{path}: a user edited it")
                 os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
                 os.rename(f"{HOME}/done/{stage}", path)
-            data, state = take(path)
-            self.note(self.sources + stage, digest, state if sha256(data).digest() == digest else (0, 0))
-
-    def write_lock(self):
-        """Write the lock file, with a line for each stage."""
-        stages, lines = self.files - self.sources, take(LOCK)[0].split(b"\n") if os.path.exists(LOCK) else []
-        for stage in self.built if len(lines) == stages else range(stages):
-            line = f"{self.paths[self.sources + stage]} {self.digest(self.sources + stage).hex()}".encode()
-            lines[stage : stage + 1] = [line]
-        put(LOCK, b"\n".join(lines[:stages]))
+            self.note(self.sources + stage, digest, (0, 0))
 
 
 def main():
-    """Build, or print the outputs of the stages that may run."""
-    command, *options = sys.argv[1:]
-    floor = Floor(options)
+    floor = Floor(sys.argv[1:])
     changed = floor.decide()
-    if command == "plan":
-        for stage in range(floor.files - floor.sources):
-            i = floor.sources + stage
-            floor.dirty.update(floor.readers[floor.reads[i] : floor.reads[i + 1]] if stage in floor.dirty else ())
-        print("\n".join(floor.paths[floor.sources + stage] for stage in sorted(floor.dirty)))
+    if floor.planning:
+        print("\n".join(floor.affected()))
     elif changed:
         floor.run()
-    print(f"{len(floor.built)} built")
-    sys.stdout.flush()
+    print(f"{len(floor.built)} built", flush=True)
     os._exit(0)
