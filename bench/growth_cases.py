@@ -196,7 +196,7 @@ QUERIES = (
     Case("validate, built", VALIDATE, expected="ok:"),
     Case(STATUS, ("status", FILE), expected=UP_TO_DATE),
     Case(EXPLAIN, ("explain", FILE, "s1"), expected="fresh"),
-    Case(FORCED, ("build", FILE, "s1", "--force"), expected="1 built"),
+    Case(FORCED, ("build", FILE, "--force", "s1"), expected="1 built"),
     Case("status, one input edited", ("status", FILE), _edit),
     Case("explain, one input edited", ("explain", FILE, "s1"), _edit),
     Case("build, one input edited, after status", BUILD, _edit, "1 built"),
