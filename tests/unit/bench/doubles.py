@@ -42,7 +42,10 @@ class Builders:
         *,
         late: Sequence[str] = (),
         plan_code: int = 0,
+        keeps: bool = False,
     ) -> None:
+        self.keeps = keeps
+        self.texts: dict[Path, str] = {}
         self.plan_code = plan_code
         self.looks = looks
         self.late = late
@@ -57,7 +60,8 @@ class Builders:
             return Run(150.0, 1.0, 1 << 20, -15, late=True)
         if argv[1] == "plan":
             return Run(0.01, 0.01, 1 << 20, self.plan_code, late=False)
-        for line in (folder / "described").read_text(encoding="utf-8").splitlines():
+        text = (folder / "described").read_text(encoding="utf-8")
+        for line in self.texts.setdefault(folder, text).splitlines() if self.keeps else text.splitlines():
             output, *inputs = line.split()
             self._bring_up_to_date(folder, inputs, output, self.looks[argv[0]])
         return Run(0.01, 0.01, 1 << 20, 0, late=False)

@@ -58,6 +58,13 @@ def test_a_tool_that_goes_by_time_is_reported_to_have_missed_what_was_tampered_w
     assert {found[one.name] for one in (NOTHING, LEAF, IDENTICAL, DELETED)} == {RIGHT}
 
 
+def test_a_tool_that_does_not_notice_an_edited_line_is_reported_and_goes_on(tmp_path) -> None:
+    builders = Builders({"keeping": by_contents}, keeps=True)
+    found = outcomes(course(tmp_path, [tool("keeping")], builders).at(BLOCK), "keeping")
+    assert found[EDITED_INPUTS.name] == MISSED
+    assert FIRST_TWO.name in found
+
+
 def test_a_tool_whose_outputs_are_wrong_is_reported_and_has_no_times(tmp_path) -> None:
     builders = Builders({"lazy": lambda file: (file.exists(),)})
     found = {one.scenario: one for one in course(tmp_path, [tool("lazy")], builders).at(BLOCK)}

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from bench.floor_store import take
 from bench.graph import BLOCK, make_graph
 from bench.project import Project
 from bench.tools.floor import START, TEXT, text
@@ -80,3 +81,8 @@ def test_a_failed_step_changes_nothing_and_a_table_of_someone_else_is_not_used(t
     table.write_bytes(table.read_bytes()[:-1] + b"x")
     run(made.root, "build")
     assert made.wrong() == []
+
+
+def test_a_file_that_was_just_written_is_compared_again(tmp_path) -> None:
+    (tmp_path / "file").write_text("text")
+    assert take(str(tmp_path / "file")) == (b"text", (0, 0))
