@@ -37,7 +37,6 @@ from bench.scenarios import (
 from bench.tool import Installed
 
 PYTHON = "python3 -c pass"
-ISOLATED = "python3 -I -c pass"
 SLOW_S = 20.0
 MOST_CAT = 10_000
 LENIENCE = 12
@@ -128,7 +127,6 @@ class Course:
         plain = {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8"}
         commands: dict[tuple[str, str], tuple[tuple[str, ...], Mapping[str, str]]] = {
             (PYTHON, VERSION.name): ((str(python), "-c", "pass"), plain),
-            (ISOLATED, VERSION.name): ((str(python), "-I", "-c", "pass"), plain),
         }
         for each in self.tools:
             if each.tool.only:
