@@ -31,6 +31,7 @@ from bench.scenarios import (
     EDITED_STAGE,
     FIRST,
     FIRST_CAT,
+    FIRST_NOTHING,
     FIRST_PLAN,
     HELP,
     IDENTICAL,
@@ -51,6 +52,14 @@ MB = 1_000_000
 MOST_ADDED = 1.5
 OVER_FLOOR = 1.3
 """A goal below the floor becomes this many times the floor."""
+# What the floor does that is like a case of the table of growth, at a size.
+_LIKE = {
+    (STATUS, 100): NOTHING,
+    (EXPLAIN, 100): NOTHING,
+    (FORCED, 100): LEAF,
+    (f"{AT_ONCE}{WITH_GLOB}", 1_000): FIRST_NOTHING,
+    (f"{SETTLED}{WITH_GLOB}", 1_000): NOTHING,
+}
 _BOLD = re.compile(r"\*\*(.*?)\*\*")
 
 
@@ -421,4 +430,6 @@ def _of_the_floor(results: Results) -> Results:
         for one in results.measurements
         if not one.tool.startswith(OURS)
     ]
-    return replace(results, measurements=tuple(measured), growth=(), stage_costs=())
+    found = {case: results.find(FLOOR.name, scenario.name, case[1]) for case, scenario in _LIKE.items()}
+    growth = [replace(one, scenario=name_of(LITERAL, case)) for (case, _), one in found.items() if one is not None]
+    return replace(results, measurements=tuple(measured), growth=tuple(growth), stage_costs=())

@@ -196,6 +196,13 @@ def test_a_goal_below_the_floor_becomes_a_part_more_than_the_floor(ours, floor, 
     assert (row[4], row[5]) == (f"{floor:.2f}", word)
 
 
+def test_cases_of_growth_have_a_floor_where_it_does_the_like() -> None:
+    made = [measured("floor", LEAF, 100, 0.03), measured(PYTHON, VERSION, 0, 0.01)]
+    found = results(*made, growth=[grown(LITERAL, "build --force of one stage", 100, 0.07)])
+    (row,) = (row for row in goals.rows(found) if row[0] == "`build --force of one stage`, 100, CPU")
+    assert row[3:] == ("**7.00** (CPU 70 : 10 ms; wall 900)", "3.00", "met")
+
+
 def test_many_inputs_are_judged_in_each_tier_and_by_the_second_attempt() -> None:
     def row(tool, case, cpu_s) -> Measurement:
         return Measurement(tool, 20_000, case, RIGHT, (9.0,), (cpu_s,), (1,))
