@@ -168,7 +168,7 @@ def _asked(argv: Sequence[str] | None) -> tuple[Form, bool]:
         form = replace(form, sizes=tuple(int(size) for size in given.sizes.split(",")))
         form = replace(form, growth_sizes=tuple(size for size in form.growth_sizes if size <= max(form.sizes)))
         form = replace(form, input_files=tuple(size for size in form.input_files if size <= 2 * max(form.sizes)))
-        form = replace(form, limits=replace(form.limits, budget_s=math.inf))
+        form = replace(form, limits=replace(form.limits, cap_s=LONG.limits.cap_s, budget_s=math.inf))
     if given.tools:
         names = tuple(given.tools.split(","))
         if unknown := [name for name in names if name not in BY_NAME]:
