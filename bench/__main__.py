@@ -16,23 +16,25 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from bench import call_cost, growth, page, rates, table
+from bench import call_cost, growth, many_inputs, page, rates, table
 from bench.course import Course, Limits, elapsed
 from bench.environments import TREE, InstallError, cache_folder, full_commit, install
 from bench.growth import Growth
+from bench.many_inputs import ManyInputs, kinds
 from bench.measure import Stopwatch
 from bench.missed_edits import play_all
 from bench.models import edit_costs, waiting
 from bench.results import RESULTS, Results, write
 from bench.sandbox_cost import stage_costs
 from bench.tool import FromTree, Installed, Missing, Tool
+from bench.tools.floor import FLOOR
 from bench.tools.orch23 import TRUSTED
 from bench.tools.registry import BY_NAME, TOOLS
 
-SHORT_TOOLS = ("orch23", "ninja", "ninja restat", "make -rR", "make", "doit")
+SHORT_TOOLS = ("orch23", "floor", "ninja", "ninja restat", "make -rR", "make", "doit")
 SLOW_TOOLS = frozenset({"DVC", "Snakemake", "SCons", "go-task", "turborepo", "wireit"})
 """These take minutes where the others take seconds."""
-GROWTH_TOOLS = ("orch23", "ninja", "make -rR")
+GROWTH_TOOLS = ("orch23", "floor", "ninja", "make -rR")
 GROWTH_SIZES = frozenset({3_000, 30_000})
 _SHOWN = 9
 
@@ -41,7 +43,7 @@ _SHOWN = 9
 class Form:
     """One form of the bench: which tools at which sizes, how often, and how long the histories may take.
 
-    `growth_sizes` are the sizes of the table of growth.
+    `growth_sizes` are the sizes of the table of growth, `input_files` the sizes of a stage with many inputs.
     """
 
     name: str
@@ -52,6 +54,7 @@ class Form:
     cost_rounds: int
     model_rounds: int
     growth_sizes: tuple[int, ...] = ()
+    input_files: tuple[int, ...] = (1_000,)
     slow_up_to: float = math.inf
     more: tuple[Tool, ...] = ()
 
@@ -72,6 +75,7 @@ LONG = Form(
     100,
     3,
     growth_sizes=growth.SIZES,
+    input_files=many_inputs.SIZES,
 )
 
 
@@ -108,7 +112,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     file = (RESULTS if keep else cache / "results") / f"{stamp}-{form.name}.json"
     with Stopwatch(cache / "output") as stopwatch:
         course = Course(tools, cache, stopwatch, form.limits, _say)
-        ours = next((one for one in tools if isinstance(one.tool.source, FromTree)), None)
+        ours = next((one for one in tools if one.tool == TRUSTED), None)
         python = ours.program.with_name("python") if ours is not None else Path(sys.executable)
         results = replace(results, measurements=tuple(course.starts(python)))
         results = replace(results, histories=tuple(play_all(players, cache, stopwatch, form.history_s)))
@@ -121,6 +125,14 @@ def main(argv: Sequence[str] | None = None) -> int:
             names = [name for name in form.tools if form.takes_part(name, size)]
             results = replace(results, measurements=(*results.measurements, *course.at(size, names)))
             write(results, file)  # what was measured is kept, whatever happens at the next size
+        for size in form.input_files:
+            if ours is not None:
+                beside = next((one for one in tools if one.tool == FLOOR), None)
+                many = ManyInputs(tuple(kinds(ours, beside)), cache, stopwatch, _say)
+                results = replace(
+                    results, measurements=(*results.measurements, *many.at(size, form.limits.first_rounds))
+                )
+                write(results, file)
         for size in form.growth_sizes:
             if ours is not None:
                 _say(f"growth to {size:,} stages, after {elapsed(began)}")
@@ -155,7 +167,8 @@ def _asked(argv: Sequence[str] | None) -> tuple[Form, bool]:
     if given.sizes:
         form = replace(form, sizes=tuple(int(size) for size in given.sizes.split(",")))
         form = replace(form, growth_sizes=tuple(size for size in form.growth_sizes if size <= max(form.sizes)))
-        form = replace(form, limits=replace(form.limits, budget_s=math.inf))
+        form = replace(form, input_files=tuple(size for size in form.input_files if size <= 2 * max(form.sizes)))
+        form = replace(form, limits=replace(form.limits, cap_s=LONG.limits.cap_s, budget_s=math.inf))
     if given.tools:
         names = tuple(given.tools.split(","))
         if unknown := [name for name in names if name not in BY_NAME]:

@@ -1,6 +1,6 @@
-"""What big inputs cost: hashing beside sha256sum, copies to a sandbox directory beside cp, 100,000 files beside a walk.
+"""What a big input costs: hashing beside sha256sum, copies to a sandbox directory beside cp.
 
-`python bench/big_inputs.py [MB [FILES [ROUNDS [FOLDER]]]]` prints medians and ratios, and the peak of memory. What is
+`python bench/big_inputs.py [MB [ROUNDS [FOLDER]]]` prints medians and ratios, and the peak of memory. What is
 compared runs in turns, in a new order each round, so that what else the machine does falls on all of them alike.
 """
 
@@ -17,22 +17,17 @@ from pathlib import Path
 
 from orch23.model.digest import FileEntry
 from orch23.store.file_copy import hash_file, no_progress
-from orch23.store.index import StoreIndex
-from orch23.store.index_tables import FILES_TABLE, pack_hashed_file
 from orch23.store.project_store import ProjectStore, open_store
 
-SIZE_MB, FILES, ROUNDS = 1024, 100_000, 5
-PER_FOLDER = 1000
+SIZE_MB, ROUNDS = 1024, 5
 
 
 def main(arguments: list[str]) -> None:
     """Measure in a folder that is removed afterwards."""
-    given = [int(text) for text in arguments[:3]]
-    size_mb, files, rounds = (*given, *(SIZE_MB, FILES, ROUNDS)[len(given) :])
-    with tempfile.TemporaryDirectory(prefix="orch23-bench-", dir=next(iter(arguments[3:]), None)) as name:
-        root = Path(name)
-        _large(root / "large", size_mb, rounds)
-        _many(root / "many", files, rounds)
+    given = [int(text) for text in arguments[:2]]
+    size_mb, rounds = (*given, *(SIZE_MB, ROUNDS)[len(given) :])
+    with tempfile.TemporaryDirectory(prefix="orch23-bench-", dir=next(iter(arguments[2:]), None)) as name:
+        _large(Path(name, "large"), size_mb, rounds)
 
 
 def _large(root: Path, size_mb: int, rounds: int) -> None:
@@ -61,34 +56,6 @@ def _large(root: Path, size_mb: int, rounds: int) -> None:
     print(f"  peak memory {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024} MB\n")
 
 
-def _many(root: Path, files: int, rounds: int) -> None:
-    for number in range(files):
-        folder = root / f"data/d{number // PER_FOLDER:04}"
-        if number % PER_FOLDER == 0:
-            folder.mkdir(parents=True)
-        (folder / f"f{number:06}.txt").write_bytes(b"%d\n" % number)
-    store = open_store(root)
-    print(f"{files:,} files, {rounds} rounds")
-    _compare(
-        rounds,
-        {
-            "a bare walk": lambda: _walk(root / "data"),
-            "data/**/*.txt": lambda: store.workspace.listing("data/**/*.txt"),
-        },
-    )
-    paths = store.workspace.listing("data/**")
-    _once("hashed for the first time", lambda: [store.workspace.entry(path) for path in paths])
-    _once("put into the store", lambda: [store.add_file(path) for path in paths])
-    found = {path: store.workspace._known(path) for path in paths}  # noqa: SLF001 - files this young are not written
-    rows = {path.encode(): pack_hashed_file(seen) for path, seen in found.items() if seen is not None}
-    index = StoreIndex(root / "index.sqlite")
-    _once("index of files, written", lambda: index.write({FILES_TABLE: rows}))
-    index.close()
-    _once("index of files, read", lambda: dict(index.rows(FILES_TABLE)))
-    _once("looked at again", lambda: [store.workspace.entry(path) for path in paths])
-    print(f"  peak memory {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024} MB")
-
-
 def _hash(path: Path) -> None:
     with path.open("rb") as stream:
         hash_file(stream.fileno(), no_progress("hashing", "", 0))
@@ -108,18 +75,6 @@ def _placed(store: ProjectStore, root: Path, entry: FileEntry) -> None:
     target.unlink()
 
 
-def _walk(root: Path) -> int:
-    found, waiting = 0, [str(root)]
-    while waiting:
-        with os.scandir(waiting.pop()) as entries:
-            for entry in entries:
-                if entry.is_dir(follow_symlinks=False):
-                    waiting.append(entry.path)
-                else:
-                    found += 1
-    return found
-
-
 def _compare(rounds: int, works: dict[str, Callable[[], object]]) -> None:
     took: dict[str, list[float]] = {name: [] for name in works}
     for _ in range(rounds):
@@ -131,12 +86,6 @@ def _compare(rounds: int, works: dict[str, Callable[[], object]]) -> None:
     for name, times in took.items():
         median = statistics.median(times)
         print(f"  {name:<28}{median:8.3f} s   {median / first:5.2f}   ({min(times):.3f} to {max(times):.3f})")
-
-
-def _once(name: str, work: Callable[[], object]) -> None:
-    began = time.monotonic()
-    work()
-    print(f"  {name:<28}{time.monotonic() - began:8.3f} s")
 
 
 if __name__ == "__main__":

@@ -56,8 +56,9 @@ def install(tool: Tool, cache: Path) -> Installed | Missing:
 
 
 def _folder_name(tool: Tool) -> str:
-    name = tool.name.split()[0].lower()
-    return f"{name}-{tool.source.commit}" if isinstance(tool.source, FromTree) and tool.source.commit else name
+    if isinstance(tool.source, FromTree):
+        return f"orch23-{tool.source.commit}" if tool.source.commit else "orch23"
+    return tool.name.split()[0].lower()
 
 
 def _program(tool: Tool, folder: Path) -> Path:

@@ -123,10 +123,14 @@ class _Block:
         return output
 
     def layers(self, width: int, count: int) -> None:
-        """Add layers: each stage reads two neighbours of the layer above, the first ones two sources."""
+        """Add layers: each stage reads two neighbours of the layer above, the first ones two sources.
+
+        In the graph of `cat`, the last ones read one neighbour and a source, so that there are leaves to edit.
+        """
         above = [self.stage(self.source(), self.source()) for _ in range(width)]
-        for _ in range(count - 1):
-            above = [self.stage(above[place], above[(place + 1) % width]) for place in range(width)]
+        for left in reversed(range(count - 1)):
+            beside = [self.source() for _ in above] if self.cat and not left else [*above[1:], above[0]]
+            above = [self.stage(*pair) for pair in zip(above, beside, strict=True)]
 
     def chain(self) -> None:
         """Add a chain: each stage reads the one before it and a source."""

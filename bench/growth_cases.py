@@ -166,6 +166,7 @@ REPAIR = (*BUILD, "--overwrite-edited")
 UP_TO_DATE = "up to date"
 LITERAL, GENERATED = "literal stages", "foreach over a generated list"
 FIRST_PLAN, SETTLED, AT_ONCE = "first plan", "nothing to do", "nothing to do at once"
+STATUS, EXPLAIN, FORCED = "status", "explain", "build --force of one stage"
 WITH_GLOB, EDITED_LINE, EDITED_ITEM = ", one glob", "one YAML line edited", "one item edited"
 INVALID = 65
 NEW = (
@@ -193,8 +194,9 @@ DELETED = (
 )
 QUERIES = (
     Case("validate, built", VALIDATE, expected="ok:"),
-    Case("status", ("status", FILE), expected=UP_TO_DATE),
-    Case("explain", ("explain", FILE, "s1"), expected="fresh"),
+    Case(STATUS, ("status", FILE), expected=UP_TO_DATE),
+    Case(EXPLAIN, ("explain", FILE, "s1"), expected="fresh"),
+    Case(FORCED, ("build", FILE, "--force", "s1"), expected="1 built"),
     Case("status, one input edited", ("status", FILE), _edit),
     Case("explain, one input edited", ("explain", FILE, "s1"), _edit),
     Case("build, one input edited, after status", BUILD, _edit, "1 built"),

@@ -45,7 +45,7 @@ def play(each: Installed, cache: Path, stopwatch: Runner, patience_s: float, see
     """Play a history on one tool, until it is over or has taken too long."""
     name = each.tool.name
     graph = make_graph(BLOCK)
-    project = Project(cache / "work" / f"{name.replace(' ', '-')}-history", graph, each.tool.describe(graph))
+    project = Project(cache / "work" / f"{name.replace(' ', '-')}-history", graph, each.tool.describe)
     project.place_()
     variables = environment(each.tool, each.program, cache)
     if each.tool.prepare:

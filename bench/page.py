@@ -6,12 +6,14 @@ from pathlib import Path
 
 from bench import goals, growth
 from bench.environments import TREE
-from bench.figures import mebibytes, milliseconds, spread, times
+from bench.figures import milliseconds, spread, times
+from bench.many_inputs import CASES
 from bench.missed_edits import KINDS
 from bench.model_calls import BEFORE_S
 from bench.results import MISSED, Results, newest, read
 from bench.scenarios import (
     BUILT,
+    EDITED_INPUTS,
     EDITED_STAGE,
     FIRST,
     FIRST_CAT,
@@ -19,7 +21,9 @@ from bench.scenarios import (
     FIRST_TWO,
     HELP,
     LEAF,
+    LEAF_CAT,
     NOTHING,
+    NOTHING_CAT,
     PLAN,
     TAMPERED,
     VERSION,
@@ -75,12 +79,12 @@ def _sections(results: Results, file: str) -> Iterator[str]:
     yield f"\nMeasured {results.date}, by `{results.command}`: [bench/results/{file}](../bench/results/{file})."
     yield f"{machine}.\n"
     yield "## The goals\n"
-    yield markdown(("what", "goal", "against", "measured", ""), list(goals.rows(results)))
+    yield markdown(("what", "goal", "against", "measured", "floor", ""), list(goals.rows(results)))
     yield "\n## All tools\n\nThe median wall time in milliseconds, by number of stages.\n"
-    for scenario in (FIRST, FIRST_CAT, FIRST_TWO, FIRST_PLAN, *BUILT, EDITED_STAGE):
-        yield from _scenario(results, scenario.name)
+    scenarios = (FIRST, FIRST_CAT, FIRST_TWO, FIRST_PLAN, *BUILT, NOTHING_CAT, LEAF_CAT, EDITED_INPUTS, EDITED_STAGE)
+    for name in (*(scenario.name for scenario in scenarios), *CASES):
+        yield from _scenario(results, name)
     yield from _starts(results)
-    yield from _growth(results)
     yield from _every_command(results)
     yield from _histories(results)
     yield from _costs(results)
@@ -98,7 +102,7 @@ def _tools(results: Results, scenario: str) -> list[str]:
 
 def _scenario(results: Results, scenario: str) -> Iterator[str]:
     order = [*results.versions, *results.missing]
-    tools = sorted(_tools(results, scenario), key=order.index)
+    tools = sorted(_tools(results, scenario), key=lambda tool: order.index(tool) if tool in order else len(order))
     if not tools:
         return
     sizes = [size for size in _sizes(results) if any(results.look_up(tool, scenario, size) for tool in tools)]
@@ -106,7 +110,8 @@ def _scenario(results: Results, scenario: str) -> Iterator[str]:
     yield f"### {scenario}\n"
     yield markdown((scenario, *(f"{size:,}" for size in sizes)), rows)
     if scenario == TAMPERED.name:
-        blind = sorted({one.tool for one in results.measurements if one.outcome == MISSED})
+        missed = [one for one in results.measurements if (one.scenario, one.outcome) == (scenario, MISSED)]
+        blind = sorted({one.tool for one in missed})
         yield f"\n*missed*: its size and time were put back, and nothing is noticed: {', '.join(blind) or 'none'}."
     yield ""
 
@@ -116,20 +121,6 @@ def _starts(results: Results) -> Iterator[str]:
     tools = _tools(results, VERSION.name)
     rows = [[tool, *(cell(results.look_up(tool, one.name, 0)) for one in (VERSION, HELP))] for tool in tools]
     yield markdown(("", "`--version`", "`--help`"), rows)
-    yield ""
-
-
-def _growth(results: Results) -> Iterator[str]:
-    yield "## Growth\n\nWhat orch23 itself takes: milliseconds of wall time, of processor time, and MiB at the peak.\n"
-    rows = []
-    for scenario in (NOTHING, PLAN, LEAF, FIRST_PLAN, FIRST):
-        for size in _sizes(results):
-            one = results.find(goals.OURS, scenario.name, size)
-            if one is not None:
-                per = milliseconds(one.wall.middle / size)
-                numbers = (milliseconds(one.wall.middle), per, milliseconds(one.cpu.middle), mebibytes(one.memory))
-                rows.append([f"{scenario.name}, {size:,}", *numbers])
-    yield markdown(("", "wall ms", "ms a stage", "CPU ms", "MiB"), rows)
     yield ""
 
 

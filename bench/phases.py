@@ -74,7 +74,7 @@ def spent(stages: int, *, cat: bool = False) -> Mapping[str, float]:
     watch = _Watch(found)
     graph = make_graph(stages, cat=cat)
     with tempfile.TemporaryDirectory(prefix="orch23-phases-") as name, contextlib.ExitStack() as undo:
-        Project(Path(name), graph, trusted(graph)).place_()
+        Project(Path(name), graph, trusted).place_()
         for part, methods in parts().items():
             for kind, method in methods:
                 undo.callback(setattr, kind, method, getattr(kind, method))

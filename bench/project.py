@@ -2,7 +2,7 @@
 
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from bench.graph import Graph
@@ -11,11 +11,11 @@ from bench.graph import Graph
 class Project:
     """A folder with the sources of the graph and what the tool reads about it."""
 
-    def __init__(self, root: Path, graph: Graph, described: Mapping[str, str]) -> None:
-        """Take the folder, which is the project's alone."""
+    def __init__(self, root: Path, graph: Graph, describe: Callable[[Graph], Mapping[str, str]]) -> None:
+        """Take the folder, which is the project's alone, and how the tool is given the graph."""
         self.root = root
         self.graph = graph
-        self.described = described
+        self._describe = describe
         self.sources = dict(graph.sources)
 
     def place_(self) -> None:
@@ -24,9 +24,16 @@ class Project:
         self.sources = dict(self.graph.sources)
         for folder in self.graph.folders:
             (self.root / folder).mkdir(parents=True)
-        for path, text in {**self.sources, **self.described}.items():
+        for path, text in {**self.sources, **self._describe(self.graph)}.items():
             (self.root / path).parent.mkdir(parents=True, exist_ok=True)
             (self.root / path).write_text(text, encoding="utf-8")
+
+    def describe(self, graph: Graph) -> None:
+        """Give the tool another graph of the same files; only what differs is written."""
+        was, self.graph = self._describe(self.graph), graph
+        for path, text in self._describe(graph).items():
+            if was[path] != text:
+                (self.root / path).write_text(text, encoding="utf-8")
 
     def write_source(self, path: str, text: str) -> None:
         """Give a source another text."""

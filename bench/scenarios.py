@@ -1,7 +1,7 @@
 """What is done to a project before a tool is timed, which of its commands is timed, and what must hold afterwards."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from bench.project import Project
@@ -67,6 +67,18 @@ def _edited_stage(project: Project, number: int) -> None:
     path.write_text(with_one_stage_edited(path.read_text(encoding="utf-8"), project.graph, number), encoding="utf-8")
 
 
+def _edited_inputs(project: Project, number: int) -> None:
+    """Have one stage, whose output no other reads, read another source."""
+    graph = project.graph
+    place = next(
+        place for place, stage in reversed([*enumerate(graph.stages)]) if stage.output not in graph.read_outputs
+    )
+    stage = graph.stages[place]
+    source = sorted(graph.sources)[number]
+    edited = replace(stage, inputs=(stage.inputs[0], source))
+    project.describe(replace(graph, stages=(*graph.stages[:place], edited, *graph.stages[place + 1 :])))
+
+
 FIRST = Scenario("first build, -j1", Command.BUILD, _again)
 FIRST_TWO = Scenario("first build, -j2", Command.BUILD_TWO, _again)
 FIRST_CAT = Scenario("first build, -j1, cat", Command.BUILD, _again)
@@ -76,9 +88,12 @@ NOTHING = Scenario("nothing to do", Command.BUILD, _nothing, settled=True)
 PLAN = Scenario("plan, nothing to do", Command.PLAN, _nothing, settled=True)
 LEAF = Scenario("one leaf edited", Command.BUILD, _leaf)
 IDENTICAL = Scenario("an edit, the same output", Command.BUILD, _identical)
+NOTHING_CAT = replace(NOTHING, name="nothing to do, cat")
+LEAF_CAT = replace(LEAF, name="one leaf edited, cat")
 DELETED = Scenario("one output deleted", Command.BUILD, _deleted)
 TAMPERED = Scenario("one output tampered with", Command.REPAIR, _tampered)
 EDITED_STAGE = Scenario("plan after one stage was edited", Command.PLAN, _edited_stage)
+EDITED_INPUTS = Scenario("one line of inputs edited", Command.BUILD, _edited_inputs)
 VERSION = Scenario("--version", Command.VERSION, _nothing, builds=False)
 HELP = Scenario("--help", Command.HELP, _nothing, builds=False)
 

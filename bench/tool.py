@@ -65,6 +65,11 @@ class Tool:
     only: tuple[str, ...] = ()
     cat: bool = False
 
+    @property
+    def is_orch23(self) -> bool:
+        """Return whether this is orch23: the floor is installed beside it."""
+        return self.program == "orch23"
+
 
 @dataclass(frozen=True, slots=True)
 class Installed:

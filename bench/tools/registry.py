@@ -3,6 +3,7 @@
 from bench.tool import Tool
 from bench.tools.doit import DOIT
 from bench.tools.dvc import DVC
+from bench.tools.floor import FLOOR
 from bench.tools.go_task import GO_TASK
 from bench.tools.make import BARE, STOCK
 from bench.tools.ninja import N2, NINJA, RESTAT
@@ -15,6 +16,7 @@ from bench.tools.wireit import WIREIT
 TOOLS: tuple[Tool, ...] = (
     TRUSTED,
     CONFINED,
+    FLOOR,
     NINJA,
     RESTAT,
     N2,

@@ -4,7 +4,6 @@ import itertools
 
 import pytest
 
-from bench.graph import BLOCK, make_graph
 from bench.missed_edits import KINDS, OF_OUTPUTS, edits, play
 from tests.unit.bench.doubles import Builders, by_contents, by_time_and_size, tool
 
@@ -15,7 +14,7 @@ PATIENCE_S = 20.0
 
 def played(tmp_path, look, monkeypatch, steps=60):
     monkeypatch.setattr("bench.missed_edits.STEPS", steps)
-    builders = Builders(make_graph(BLOCK), {"double": look})
+    builders = Builders({"double": look})
     return play(tool("double"), tmp_path, builders, PATIENCE_S)
 
 
@@ -49,7 +48,7 @@ def test_kinds_of_outputs_touch_outputs_alone() -> None:
 
 
 def test_a_first_build_that_is_too_slow_is_reported(tmp_path) -> None:
-    builders = Builders(make_graph(BLOCK), {}, late=["double"])
+    builders = Builders({}, late=["double"])
     found = play(tool("double"), tmp_path, builders, PATIENCE_S)
     assert sum(found.made.values()) == 0
     assert "took too long" in found.note

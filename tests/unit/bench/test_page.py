@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 
 from bench import goals, page
-from bench.course import ISOLATED, PYTHON
+from bench.course import PYTHON
 from bench.growth_cases import AT_ONCE, EDITED_LINE, GENERATED, LITERAL, SETTLED, WITH_GLOB, name_of
 from bench.growth_cases import FIRST_PLAN as GROWTH_FIRST_PLAN
+from bench.many_inputs import EDITED, FAILING, TWICE
 from bench.results import (
     CAPPED,
     MISSED,
@@ -58,7 +59,7 @@ def grown(shape, case, size, cpu_s) -> Measurement:
 
 def judged(found: Results, what: str) -> tuple[str, str]:
     (row,) = (row for row in goals.rows(found) if row[0] == what)
-    return row[3], row[4]
+    return row[3], row[5]
 
 
 # ---- what is committed --------------------------------------------------------------------------------
@@ -170,7 +171,7 @@ def test_a_ratio_up_to_the_goal_is_met_and_one_over_it_is_not(ours, word) -> Non
 
 
 def test_what_was_not_measured_is_neither_met_nor_not() -> None:
-    assert {row[4] for row in goals.rows(results())} == {"-"}
+    assert {row[5] for row in goals.rows(results())} == {"-"}
     alone = results(measured("orch23", NOTHING, 10_000, 0.05))
     assert judged(alone, "nothing to do, 10,000 stages") == ("50 ms; nothing of ninja to compare with", "-")
 
@@ -180,10 +181,39 @@ def test_times_of_python_alone_are_what_starting_is_compared_with() -> None:
     assert judged(found, "`--version`")[1] == "**not met**"
 
 
-def test_an_edit_of_a_leaf_is_compared_with_isolated_python_by_cpu_time() -> None:
-    ours = Measurement("orch23", 100, LEAF.name, RIGHT, (5.0,), (0.11,), (1,))
-    found = results(ours, Measurement(ISOLATED, 0, VERSION.name, RIGHT, (0.02,), (0.01,), (1,)))
-    assert judged(found, "one leaf edited, 100, CPU") == ("**11** (CPU 110 : 10 ms; wall 250)", "met")
+def test_an_edit_of_a_leaf_is_compared_with_the_start_of_python_by_cpu_time() -> None:
+    ours = Measurement("orch23", 100, LEAF.name, RIGHT, (5.0,), (0.08,), (1,))
+    found = results(ours, Measurement(PYTHON, 0, VERSION.name, RIGHT, (0.02,), (0.01,), (1,)))
+    assert judged(found, "one leaf edited, 100, CPU") == ("**8.00** (CPU 80 : 10 ms; wall 250)", "met")
+
+
+@pytest.mark.parametrize(
+    ("ours", "floor", "word"), [(1.51, 1.4, "**not met**"), (2.0, 1.6, "met"), (2.1, 1.6, "**not met**")]
+)
+def test_a_goal_below_the_floor_becomes_a_part_more_than_the_floor(ours, floor, word) -> None:
+    made = [measured(tool, FIRST, 1_000, took) for tool, took in (("orch23", ours), ("floor", floor), ("ninja", 1.0))]
+    (row,) = (row for row in goals.rows(results(*made)) if row[0] == "first build, 1,000 trusted stages, `sort`, CPU")
+    assert (row[4], row[5]) == (f"{floor:.2f}", word)
+
+
+def test_cases_of_growth_have_a_floor_where_it_does_the_like() -> None:
+    made = [measured("floor", LEAF, 100, 0.03), measured(PYTHON, VERSION, 0, 0.01)]
+    found = results(*made, growth=[grown(LITERAL, "build --force of one stage", 100, 0.07)])
+    (row,) = (row for row in goals.rows(found) if row[0] == "`build --force of one stage`, 100, CPU")
+    assert row[3:] == ("**7.00** (CPU 70 : 10 ms; wall 900)", "3.00", "met")
+
+
+def test_many_inputs_are_judged_in_each_tier_and_by_the_second_attempt() -> None:
+    def row(tool, case, cpu_s) -> Measurement:
+        return Measurement(tool, 20_000, case, RIGHT, (9.0,), (cpu_s,), (1,))
+
+    ours = [row("orch23, tier A", case, cpu_s) for case, cpu_s in ((EDITED, 0.5), (FAILING, 0.3), (TWICE, 0.9))]
+    found = results(*ours, row("cp -r", EDITED, 0.4), row("floor, tier A", EDITED, 0.2))
+    what = "a step with 20,000 unchanged input files, {}, CPU"
+    assert judged(found, what.format("tier A")) == ("**0.50 s** (wall 9.00 s; `cp -r` CPU 0.40 s)", "met")
+    assert judged(found, what.format("tier B")) == ("not measured", "-")
+    assert judged(found, "its second attempt, CPU") == ("**0.60 s** at worst (tier A)", "**not met**")
+    assert "| cp -r | 9,000 |" in page.figures(found, "f.json")
 
 
 def test_first_builds_are_compared_with_sort_and_with_cat() -> None:
