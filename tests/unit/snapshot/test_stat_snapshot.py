@@ -549,7 +549,7 @@ def test_a_link_where_nothing_may_be_is_seen(tmp_path: Path, aim: str | None) ->
     assert differences(snapshot)[0] == [str(tmp_path / "missing")]
 
 
-@pytest.mark.parametrize("size", [0, 3, stat_snapshot._SMALL_BYTES, stat_snapshot._SMALL_BYTES + 1])
+@pytest.mark.parametrize("size", [0, 3, stat_snapshot._BLOCK, stat_snapshot._BLOCK + 1, (1 << 20) + 1])
 def test_a_touched_file_of_any_size_is_compared_by_its_bytes(root: Path, size: int) -> None:
     (root / "a.txt").write_bytes(bytes(size))
     snapshot = snapshot_of(root)
