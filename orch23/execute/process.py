@@ -198,10 +198,9 @@ class _OwnChild:
     def __init__(self, process: ProcessSpec, streams: tuple[int, int], file_bytes: int) -> None:
         with process_tree.starting_leader():
             self._process = subprocess.Popen(
-                process.argv,
-                executable=_found_program(process),
+                list(process.argv),
                 cwd=process.cwd,
-                env=process.env,
+                env=dict(process.env),
                 stdin=process.stdin,
                 stdout=streams[0],
                 stderr=streams[1],
@@ -222,16 +221,6 @@ class _OwnChild:
         status = self._process.wait()
         process_tree.forget_tree(self.tree)
         return LeaderExit(status, survivors)
-
-
-def _found_program(process: ProcessSpec) -> str | None:
-    """Return the path of a program that is searched in PATH; None if it is not, or not there: then Popen says why."""
-    # Here and not by Popen, which builds all paths for each process, and whose child tries to execute each of them.
-    name, folders = process.argv[0], process.env.get("PATH", "").split(":")
-    if "/" in name or not all(one.startswith("/") for one in folders):
-        return None
-    paths = (f"{folder}/{name}" for folder in folders)
-    return next((path for path in paths if os.access(path, os.X_OK) and os.path.isfile(path)), None)
 
 
 class _Supervised:
