@@ -34,7 +34,8 @@ from orch23.plan.nodes import WriterIndex, writes_of
 from orch23.plan.planner import ALL_STAGES, Selection, list_producers
 from orch23.resolve.prompt_inputs import PromptInput
 from orch23.resolve.resolution import ResolvedStage
-from orch23.resolve.slices import SliceError, take_slice
+from orch23.resolve.slices import take_slice
+from orch23.resolve.text_slices import SliceError
 from orch23.steps.registry import is_llm
 from orch23.store.exchanges import accepted_edit_fingerprint
 

@@ -32,7 +32,8 @@ from orch23.model.record import ACTION_FORMAT, PROGRAM_ASPECT, Facts, Manifest, 
 from orch23.model.step import ProcessStep, VerifyStep
 from orch23.resolve.commands import command_steps, missing_programs, resolve_commands
 from orch23.resolve.prompt_inputs import AuthorTexts, KeyTexts, PromptInput, ReadText
-from orch23.resolve.slices import Slice, SliceError, YamlReader, compose_slices, take_slice
+from orch23.resolve.slices import Slice, YamlReader, compose_slices, take_slice
+from orch23.resolve.text_slices import SliceError
 from orch23.steps.registry import is_llm
 
 
