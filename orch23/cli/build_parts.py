@@ -185,7 +185,7 @@ class BuildParts(Struct, frozen=True, kw_only=True):
                     requests=RequestBuilder(
                         self.secrets,
                         sources,
-                        pipeline.vars,
+                        pipeline,
                         shared_systems(pipeline),
                         is_live=request.live or (request.watcher is not None and request.watcher.paints),
                     ),
