@@ -392,7 +392,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "S2-06": (
         M(
             "orch23/resolve/slices.py",
-            "        return Slice(selector, markdown_section(text, selector))\n",
+            "        part = text_part(text, path, selector)\n",
             "        return Slice(selector, text)\n",
         ),
         M(STATE, "            self._folding.add(event)\n", ""),
@@ -807,7 +807,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "S4-35": (
         M(
             "orch23/resolve/slices.py",
-            "        return Slice(selector, markdown_section(text, selector))\n",
+            "        part = text_part(text, path, selector)\n",
             "        return Slice(selector, text)\n",
         ),
     ),

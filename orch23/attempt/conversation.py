@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from orch23.attempt.sent_data import guard_request
+from orch23.attempt.sent_data import guard_files, guard_request
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
 from orch23.model.event_data import RecordingMode
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
 
 class RequestBuilder(Struct, frozen=True):
-    """Builds the requests of stages: renders the prompt and checks it for secrets.
+    """Builds the requests of stages: renders the prompt, and checks it for secrets and files that are never sent.
 
     `systems` are the files of system texts that several stages of the pipeline use. `is_live`: responses are shown
     while they arrive.
@@ -60,7 +60,7 @@ class RequestBuilder(Struct, frozen=True):
 
     secrets: Secrets
     sources: AuthorTexts
-    variables: Mapping[str, Json]
+    pipeline: Pipeline
     systems: frozenset[str] = frozenset()
     is_live: bool = False
 
@@ -80,7 +80,7 @@ class RequestBuilder(Struct, frozen=True):
         adapter = adapter_for(step)
         wire = adapter.wire(_schema(step, self.sources)) if step.structured_output else None
         with accepting(adapter.accepts):
-            request, problems = make(resolved.stage, step, this, self.sources, self.variables)
+            request, problems = make(resolved.stage, step, this, self.sources, self.pipeline.vars)
         if request is None:
             return None, problems
         users = "stages" if request.system and step.system in self.systems else request.system_users
@@ -99,7 +99,9 @@ class RequestBuilder(Struct, frozen=True):
             schema_identity=None if sent == wire else wire,
             is_live=self.is_live,
         )
-        return guard_request(self.secrets, request, resolved.stage, this, self.sources)
+        refused = guard_files(self.pipeline.never_send, request, resolved.stage, this, self.sources)
+        sendable, found = guard_request(self.secrets, request, resolved.stage, this, self.sources)
+        return sendable, (*refused, *found)
 
 
 def shared_systems(pipeline: Pipeline) -> frozenset[str]:

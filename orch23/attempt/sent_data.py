@@ -13,6 +13,7 @@ from orch23.model.llm import Message, Proposal, Request
 from orch23.model.parsing import parse_json
 from orch23.model.pipeline import Stage
 from orch23.resolve.prompt_inputs import AttemptContext, AuthorTexts, PromptInput, ReadText
+from orch23.resolve.resolution import never_sent_error
 from orch23.steps.registry import is_llm
 from orch23.text.secrets import REDACTION_HEAD, Secrets, redaction_mark
 
@@ -90,6 +91,16 @@ def guard_request(
         (name, place) for name in names_of(found) for place in _places(secrets, name, request, stage, this, sources)
     ]
     return request, tuple(_sent(name, place, _TAKE_OUT) for name, place in places)
+
+
+def guard_files(
+    never_send: tuple[str, ...], request: Request, stage: Stage, this: AttemptContext, sources: AuthorTexts
+) -> tuple[Diagnostic, ...]:
+    """Return an error for each file of a request that matches a pattern of `never_send`."""
+    if not never_send:
+        return ()
+    sent = (*sent_files(author_files(stage, this), this, sources), *sent_media(request))
+    return tuple(dict.fromkeys(found for one in sent if (found := never_sent_error(never_send, one.path)) is not None))
 
 
 def guard_proposal(secrets: Secrets, proposal: Proposal, base: Mapping[str, str]) -> tuple[Diagnostic, ...]:

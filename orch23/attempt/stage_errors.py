@@ -24,7 +24,7 @@ from orch23.model.record import Facts
 from orch23.plan.nodes import Where, WriterIndex, placed_inputs, reads_of, writes_of
 from orch23.resolve.commands import missing_programs
 from orch23.resolve.prompt_inputs import AuthorTexts
-from orch23.resolve.resolution import ResolvedStage, resolve_stage
+from orch23.resolve.resolution import NEVER_SENT, ResolvedStage, resolve_stage
 from orch23.steps.registry import is_llm
 from orch23.store.workspace import Workspace
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 _MISSING_SLICE = "E833"
 # Codes of a prompt or program whose inputs are all known: it is rendered as for a request, or refused before.
-_OF_PROMPTS = frozenset({"E812", "E831", "E832", "E834", "E837", _MISSING_SLICE})
+_OF_PROMPTS = frozenset({"E812", "E831", "E832", "E834", "E837", NEVER_SENT, _MISSING_SLICE})
 # Codes of the server that was called: a missing or refused key, no connection, or not a server of models.
 _OF_SERVERS = frozenset({"E412", "E414", "E419", "E421"})
 
@@ -140,11 +140,21 @@ def _slice_of(stage: Stage, problem: Diagnostic) -> tuple[Where, SliceInput] | N
     return next(((where, one) for where, one in slices if problem.message.startswith(f"`{one.text}`: ")), None)
 
 
+def _places_of_never_sent(stage: Stage, problem: Diagnostic) -> Iterator[Where]:
+    """Yield where a stage names the file that no model is shown."""
+    if problem.code == NEVER_SENT:
+        path = problem.message.split("`")[1]
+        yield from (where for where, one in placed_inputs(stage) if getattr(one, "path", None) == path)
+        yield from (("outputs", number) for number, output in enumerate(stage.outputs) if output == path)
+        yield from (where for where, file in stage.author_files.items() if file == path)
+
+
 def _located(plan: Plan, stage: Stage, problem: Diagnostic) -> Diagnostic:
     if problem.location is not None:
         return problem
     missing = _slice_of(stage, problem)
-    place = plan.pipeline.place_in(stage, *(missing[0] if missing else ()))
+    where = missing[0] if missing else next(_places_of_never_sent(stage, problem), ())
+    place = plan.pipeline.place_in(stage, *where)
     # The subject of the error, such as a file, comes before the stage, which the location shows.
     return replace(problem, location=place, subject=None if missing else problem.subject or stage.name)
 
@@ -165,7 +175,13 @@ def resolved_stages(decider: StageDecider, is_needed: Callable[[Stage], bool]) -
             # Files that cannot be read are reported by the stage when it is built.
             with contextlib.suppress(Orch23Error, MissingBytesError):
                 yield resolve_stage(
-                    node, tree, Facts(), decider.sources, variables=variables, read_yaml=decider.read_yaml
+                    node,
+                    tree,
+                    Facts(),
+                    decider.sources,
+                    variables=variables,
+                    read_yaml=decider.read_yaml,
+                    never_send=state.plan.pipeline.never_send,
                 )
 
 

@@ -435,7 +435,8 @@ class Worker(Struct, frozen=True, kw_only=True):
         """Return the error of a slice that is not in a file; the file itself may be missing."""
         if data is None:
             return None
-        from orch23.resolve.slices import SliceError, take_slice  # noqa: PLC0415 - few items have slices
+        from orch23.resolve.slices import take_slice  # noqa: PLC0415 - few items have slices
+        from orch23.resolve.text_slices import SliceError  # noqa: PLC0415 - as above
 
         try:
             take_slice(data.decode("utf-8", "replace"), one.path, one.selector, self.opened.decider.read_yaml)

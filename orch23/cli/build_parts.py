@@ -224,7 +224,7 @@ class BuildParts(Struct, frozen=True, kw_only=True):
             batches=None if is_barred and not request.cancels else self._batches(context, ledger),
         )
         return Models(
-            requests=RequestBuilder(self.secrets, sources, pipeline.vars, shared_systems(pipeline), is_live=is_live),
+            requests=RequestBuilder(self.secrets, sources, pipeline, shared_systems(pipeline), is_live=is_live),
             conversations=conversations,
             validate=partial(validate_by_schema, sources),
         )

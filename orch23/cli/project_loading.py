@@ -264,8 +264,10 @@ def _declared(settings: ProjectSettings, text: str) -> Mapping[str, Stage] | Non
 
 def _load(settings: ProjectSettings, text: str | None = None, compiled: CompileCache | None = None) -> LoadedPipeline:
     from orch23.load.pipeline import load_pipeline  # noqa: PLC0415 - loads PyYAML, which a stored plan does not need
+    from orch23.load.project_file import project_patterns, withheld_patterns  # noqa: PLC0415 - as above
 
-    return load_pipeline(
+    of_project = project_patterns(settings.root)
+    loaded = load_pipeline(
         settings.pipeline_path,
         settings.root,
         sets=settings.sets,
@@ -274,6 +276,8 @@ def _load(settings: ProjectSettings, text: str | None = None, compiled: CompileC
         text=text,
         cache=compiled,
     )
+    never_send = (*loaded.pipeline.never_send, *of_project)
+    return replace(loaded, pipeline=replace(loaded.pipeline, never_send=withheld_patterns(never_send)))
 
 
 def _machinery(settings: ProjectSettings, store: ProjectStore) -> tuple[PlanningTools, FactFinder]:

@@ -99,6 +99,7 @@ class StageDecider(Struct):
             self.sources,
             variables=self.state.plan.pipeline.vars,
             read_yaml=self.read_yaml,
+            never_send=self.state.plan.pipeline.never_send,
         )
         program = program_of(resolved.manifest)
         if program and self._is_first(program, resolved.identity):

@@ -191,7 +191,7 @@ class CallPreflight(Struct, frozen=True, kw_only=True):
             conversation = self.conversations.open(resolved, 1, set())
             if conversation.recorded.mode == "replay":
                 return None
-            requests = RequestBuilder(self.conversations.secrets, self.sources, self.pipeline.vars)
+            requests = RequestBuilder(self.conversations.secrets, self.sources, self.pipeline)
             request, problems = requests.build(resolved, step, this, conversation.params)
         except (Orch23Error, MissingBytesError):  # the stage fails with this error and calls no model
             return None

@@ -60,8 +60,9 @@ class InputDocument(OneOf):
 InputEntry: TypeAlias = Annotated[
     Annotated[str, item("A file, a glob, a slice or an exclusion.")] | InputDocument,
     Meta(
-        description="A literal file, a glob (`src/**/*.py`, `src/`), a slice (`spec.md#Heading`, `plan.json#/tasks/0`: "
-        "the stage sees only that part), an exclusion (`!src/vendor/**`), or one of these mappings."
+        description="A literal file, a glob (`src/**/*.py`, `src/`), a slice (`spec.md#Heading`, `plan.json#/tasks/0`, "
+        "`shop.py#def total`, `shop.c#L10-40`: the stage sees only that part), an exclusion (`!src/vendor/**`), or one "
+        "of these mappings."
     ),
 ]
 

@@ -14,7 +14,8 @@ from orch23.model.digest import Json
 from orch23.model.fields import describe_value
 from orch23.model.parsing import YamlReader, json_at
 from orch23.model.pipeline import Foreach, ForeachStage, SkippedStage, Stage
-from orch23.resolve.slices import SliceError, load_data, resolve_pointer
+from orch23.resolve.slices import load_data, resolve_pointer
+from orch23.resolve.text_slices import SliceError
 
 # A key is part of the name of a stage, which is also the name of a folder in `logs/`.
 _KEY = re.compile(r"[A-Za-z0-9._-]{1,64}")

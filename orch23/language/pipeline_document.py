@@ -35,6 +35,7 @@ from orch23.model.language import (
     Key,
     Language,
     Name,
+    Patterns,
     RateText,
     Text,
     TokenRate,
@@ -217,6 +218,9 @@ class SettingsDocument(Document):
         Exit codes for diagnostic codes or their beginnings, for all errors with the exit code of a name, or for those
         with both; the longest match wins: `{E201: 4, FAILED/E8: 2, PROVIDER: 3}`. The exit codes 0, 2, 77, 129, 130 and
         143 cannot be changed.""")
+    never_send: Patterns = Key("[secrets/**, 'clients/*.csv']", default=(), in_key=False).doc("""
+        Patterns of files that no request to a model has: patterns of `inputs` leave them out, and a stage that names
+        one is an error. Those of `orch23.toml` hold too.""")
     run_log: File | UnsetType = Key("templates/log.jsonl.j2").doc("""
         A Jinja2 file that each run renders with its `events` into `logs/RUN/`.""")
     plugins: Annotated[

@@ -139,7 +139,8 @@ def _of_text(at: Problems, key: str, text: str, *, optional: bool) -> Input | No
     if literal is None:
         return None
     if not selector.strip() or "\n" in selector:
-        at.add(key, "E850", f"the slice `{text}` selects nothing", "write file.md#Heading or file.json#/pointer")
+        hint = "write file.md#Heading, file.json#/pointer, file.py#def name or file.txt#L10-40"
+        at.add(key, "E850", f"the slice `{text}` selects nothing", hint)
         return None
     return SliceInput(literal, selector.strip(), optional=optional)
 

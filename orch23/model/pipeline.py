@@ -460,6 +460,7 @@ class Pipeline(Struct, frozen=True, omit_defaults=True, kw_only=True, dict=True)
     pool_executors: Mapping[str, str] = field(default_factory=dict)
     pool_resources: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     exit_codes: Mapping[str, int] = field(default_factory=dict)
+    never_send: tuple[str, ...] = ()
     run_log: str | None = None
     plugins: tuple[str, ...] = ()
     executor: str = LOCAL_EXECUTOR

@@ -16,6 +16,7 @@ from orch23.model.event import (
     ORCH23_ROLE,
     AttemptFinished,
     AttemptStarted,
+    CallReserved,
     CallSettled,
     CheckResult,
     Event,
@@ -114,11 +115,15 @@ class Span(Struct, kw_only=True):
 
 
 class CallFacts(Span, kw_only=True):
-    """One request of an attempt and its response, as far as there is one. `limit` is the rate limit it waited for."""
+    """One request of an attempt and its response, as far as there is one. `limit` is the rate limit it waited for.
+
+    `receivers` are the providers that it was sent to, or was about to be sent to; with fallbacks, several.
+    """
 
     request: LlmRequest
     response: LlmResponse | None = None
     limit: str = ""
+    receivers: list[str] = field(default_factory=list)
 
 
 class AttemptFacts(Span, kw_only=True):
@@ -369,6 +374,9 @@ def _add_to_call(stage: StageFacts, event: Event, now_s: float) -> None:
     match event.data:
         case LlmRequest() as request:
             stage.attempt(request.attempt, now_s).calls.append(CallFacts(request=request, start_s=now_s))
+        case CallReserved(provider=provider):
+            for call in [one for attempt in stage.attempts.values() for one in attempt.calls][-1:]:
+                call.receivers.append(provider or call.request.provider)
         case RateLimitWait(limit=limit) if not stage.is_awaiting:  # of a batch it is no part of the call
             for call in [one for attempt in stage.attempts.values() for one in attempt.calls][-1:]:
                 call.limit = limit

@@ -54,11 +54,12 @@ class _File(Struct, frozen=True):
 
 
 def apply_edits(
-    path: str, text: str, blocks: Sequence[EditBlock], shown: tuple[str, ...] | None = None
+    path: str, text: str, blocks: Sequence[EditBlock], shown: tuple[tuple[int, int], ...] | None = None
 ) -> tuple[str, tuple[Diagnostic, ...]]:
     """Return a file with its blocks applied, and the errors; the file is unchanged if there are any.
 
-    `shown` are the parts of the file that the model was shown; None if it was shown all of it.
+    `shown` are the parts of the file that the model was shown: the number of the first line, from 0, and the one after
+    the last line. None if it was shown all of it.
     """
     mark = "\ufeff" if text.startswith("\ufeff") else ""
     file = _split(path, text.removeprefix(mark), shown)
@@ -75,25 +76,13 @@ def apply_edits(
     return (text, tuple(errors)) if errors else (mark + _replaced(file, places), ())
 
 
-def _split(path: str, text: str, shown: tuple[str, ...] | None) -> _File:
+def _split(path: str, text: str, shown: tuple[tuple[int, int], ...] | None) -> _File:
     parts = text.split("\n")
     lines = [part.removesuffix("\r") for part in parts[:-1]]
     ends = ["\r\n" if part.endswith("\r") else "\n" for part in parts[:-1]]
     if parts[-1]:
         lines, ends = [*lines, parts[-1]], [*ends, ""]
-    ranges = ((0, len(lines)),) if shown is None else tuple(_ranges(lines, shown))
-    return _File(path, tuple(lines), tuple(ends), ranges)
-
-
-def _ranges(lines: Sequence[str], shown: tuple[str, ...]) -> Iterator[tuple[int, int]]:
-    """Yield where the shown parts are. A section was shown without the blank space at its end."""
-    whole = "".join(f"{line}\n" for line in lines)
-    for part in shown:
-        wanted = part.replace("\r\n", "\n").removesuffix("\n")
-        at = 0 if whole.startswith(wanted) else whole.find(f"\n{wanted}") + 1
-        if wanted and whole.startswith(wanted, at):
-            start = whole.count("\n", 0, at)
-            yield start, start + wanted.count("\n") + 1
+    return _File(path, tuple(lines), tuple(ends), ((0, len(lines)),) if shown is None else shown)
 
 
 def _locate(block: EditBlock, file: _File) -> tuple[_Place | None, Diagnostic | None]:

@@ -34,8 +34,9 @@ class ProposalScope(Struct, frozen=True, kw_only=True):
 
     `base` maps a path to the text of the file that the model was shown, None if it does not exist. `not_shown` are
     existing files that the model was not shown. `protected` are patterns of files that are protected besides those
-    with protected names: the pipeline and its prompts. `slices` are the parts that the model was shown of each file
-    that it was not shown as a whole. `kept` are files of the last result that are on disk.
+    with protected names: the pipeline and its prompts. `slices` are the lines that the model was shown of each file
+    that it was not shown as a whole: from 0, and the number after the last one. `kept` are files of the last result
+    that are on disk.
     """
 
     cwd: str
@@ -43,7 +44,7 @@ class ProposalScope(Struct, frozen=True, kw_only=True):
     base: Mapping[str, str | None]
     not_shown: AbstractSet[str] = frozenset()
     protected: tuple[str, ...] = ()
-    slices: Mapping[str, tuple[str, ...]] = {}
+    slices: Mapping[str, tuple[tuple[int, int], ...]] = {}
     kept: AbstractSet[str] = frozenset()
 
     def project_path(self, path: str) -> str:

@@ -15,7 +15,7 @@ from orch23.model.diagnostic import Diagnostic, fix_of_hint
 from orch23.model.digest import FileEntry, Json, digest_bytes
 from orch23.model.file_policy import secret_file_reason
 from orch23.model.parsing import YamlReader
-from orch23.model.paths import match_any
+from orch23.model.paths import match, match_any
 from orch23.model.pipeline import (
     CheckStep,
     CommandsStep,
@@ -115,15 +115,21 @@ def resolve_stage(
     *,
     variables: Mapping[str, Json],
     read_yaml: YamlReader,
+    never_send: tuple[str, ...] = (),
 ) -> ResolvedStage:
-    """Return the stage with its manifest. Errors in its inputs are in `broken`; with any, it must not run."""
+    """Return the stage with its manifest. Errors in its inputs are in `broken`; with any, it must not run.
+
+    `never_send` are patterns of files that no model is shown.
+    """
     step = stage.step
     asks = step.asks_model
-    inputs = _Inputs(tree, read_yaml, prefix="", shows_files=asks or bool(step.renders), is_sent=asks)
+    shows = asks or bool(step.renders)
+    inputs = _Inputs(tree, read_yaml, prefix="", shows_files=shows, is_sent=asks, never_send=never_send if asks else ())
     inputs.add_all(stage.inputs, stage.own_inputs)
     verify = _Inputs(tree, read_yaml, prefix="verify.")
     verify.add_all(stage.verify.inputs)
-    base = _base_of(stage, tree)
+    base = _base_of(stage, tree, inputs.never_send)
+    named = (never_sent_error(inputs.never_send, path, entry) for path, entry in base.items())
     # A model that edits a large file is shown the slices of it that are inputs, and not the whole file besides.
     in_part = inputs.slices if is_llm(step) and step.returns == "edits" else {}
     given = (*inputs.given, *_given_base(base, {*inputs.files, *in_part}, tree))
@@ -167,7 +173,7 @@ def resolve_stage(
         verify_files=verify.files,
         given=given,
         rendered=texts.rendered,
-        broken=(*inputs.broken, *verify.broken, *refused, *texts.broken, *wrong),
+        broken=(*inputs.broken, *filter(None, named), *verify.broken, *refused, *texts.broken, *wrong),
         listings=inputs.listings | verify.listings,
         texts=texts.digest,
         parts=_entries(parts),
@@ -256,7 +262,8 @@ class _Inputs(Struct):
 
     `prefix` is put before the names of the aspects. With `shows_files`, a prompt or template sees whole files. With
     `is_sent`, a model sees them: then a pattern matches no file that may have secrets; a literal path may name one.
-    `is_own`: not all items of the foreach have the input that is being added.
+    `never_send` are patterns of files that it must not see, also by a literal path. `is_own`: not all items of the
+    foreach have the input that is being added.
     """
 
     tree: VisibleFiles
@@ -264,6 +271,7 @@ class _Inputs(Struct):
     prefix: str
     shows_files: bool = False
     is_sent: bool = False
+    never_send: tuple[str, ...] = ()
     aspects: dict[str, Json] = field(default_factory=dict)
     files: dict[str, FileEntry] = field(default_factory=dict)
     unkeyed: dict[str, FileEntry] = field(default_factory=dict)
@@ -295,6 +303,8 @@ class _Inputs(Struct):
             if isinstance(one, OrderInput) or not one.optional:
                 hint = "create it, or write {path: ..., optional: true}"
                 self.broken.append(Diagnostic("E822", f"input `{one.path}` does not exist", hint=hint))
+        elif refused := never_sent_error(self.never_send, one.path, entry):
+            self.broken.append(refused)
         elif isinstance(one, OrderInput):
             # Not part of the key: the digest that the step declares defines the output (ADR 32).
             self.unkeyed[one.path] = entry
@@ -315,14 +325,20 @@ class _Inputs(Struct):
 
     def _add_glob(self, one: GlobInput) -> bool:
         found = self.tree.matching(one.pattern, one.exclude)
-        wanted = {path: entry for path, entry in found.items() if not (self.is_sent and _may_be_secret(path, entry))}
+        wanted = {path: one for path, one in found.items() if not (self.is_sent and self._is_withheld(path, one))}
         for path, entry in wanted.items():
             self._add_file(path, entry)
         return bool(wanted)
 
+    def _is_withheld(self, path: str, entry: FileEntry | None = None) -> bool:
+        """Return whether a pattern leaves a file out for a model: one with secrets, or never sent, or a link to one."""
+        places = (path, entry.link if entry is not None else "")
+        is_secret = any(secret_file_reason(one) is not None for one in places if one)
+        return is_secret or never_sent_error(self.never_send, path, entry) is not None
+
     def _add_list(self, one: ListInput) -> None:
         listed = self.tree.listed(one.pattern, one.exclude)
-        shown = (path for path in listed if not (self.is_sent and secret_file_reason(path)))
+        shown = (path for path in listed if not (self.is_sent and self._is_withheld(path)))
         paths = tuple(path for path in shown if not match_any(one.exclude, path))
         self.aspects[f"{self.prefix}list:{one.pattern}"] = list(paths)
         self.listings[one.pattern] = paths
@@ -332,7 +348,8 @@ class _Inputs(Struct):
         self.given.append(_prompt_input(one.pattern, "list", digest, lambda: text, own=self.is_own))
 
     def _add_slice(self, one: SliceInput, entry: FileEntry) -> None:
-        from orch23.resolve.slices import SliceError, take_slice  # noqa: PLC0415 - few stages have slices
+        from orch23.resolve.slices import take_slice  # noqa: PLC0415 - few stages have slices
+        from orch23.resolve.text_slices import SliceError  # noqa: PLC0415 - as above
 
         try:
             part = take_slice(_text(self.tree.read(one.path, entry)), one.path, one.selector, self.read_yaml)
@@ -346,18 +363,29 @@ class _Inputs(Struct):
         self.given.append(_prompt_input(one.path, one.selector, digest, lambda: part.text, own=self.is_own))
 
 
-def _may_be_secret(path: str, entry: FileEntry) -> bool:
-    """Return whether a file may have secrets by its name, or is a link to such a file."""
-    return any(secret_file_reason(one) is not None for one in (path, entry.link) if one)
+NEVER_SENT = "E604"
 
 
-def _base_of(stage: Stage, tree: VisibleFiles) -> dict[str, FileEntry]:
-    """Return the versions that a stage in a chain starts from; for a model, no files that may have secrets."""
+def never_sent_error(patterns: tuple[str, ...], path: str, entry: FileEntry | None = None) -> Diagnostic | None:
+    """Return the error of a file, or of the target of a link, that matches a pattern of `never_send`; else None."""
+    for place in (path, entry.link if entry is not None else ""):
+        found = next((pattern for pattern in patterns if match(pattern, place)), None) if place else None
+        if found is not None:
+            hint = "remove it from the stage, or correct `never_send` of the pipeline or of orch23.toml"
+            target = "" if place == path else f" links to `{place}` and"
+            return Diagnostic(NEVER_SENT, f"`{path}`{target} is never sent to a model: `{found}` matches it", hint=hint)
+    return None
+
+
+def _base_of(stage: Stage, tree: VisibleFiles, never_send: tuple[str, ...]) -> dict[str, FileEntry]:
+    """Return the versions that a stage in a chain starts from; for a model, no files that are withheld from it."""
     versions = sorted(tree.versions().items()) if stage.chain else ()
     return {
         path: entry
         for path, entry in versions
-        if not stage.step.asks_model or path in stage.outputs or not secret_file_reason(path)
+        if not stage.step.asks_model
+        or path in stage.outputs
+        or not (secret_file_reason(path) or match_any(never_send, path))
     }
 
 

@@ -11,9 +11,8 @@ from orch23.model.digest import Json, canonical_json
 from orch23.model.parsing import YamlReader, parse_json
 from orch23.model.patterns import lazy_pattern
 from orch23.model.text import pointer_parts
+from orch23.resolve.text_slices import SliceError, first_line, markdown_section, text_part
 
-_HEADING = lazy_pattern(r"^(#{1,6})[ \t]+(.+?)[ \t]*#*[ \t]*$")
-_FENCE = lazy_pattern(r"^ {0,3}(```+|~~~+)")
 _INDEX = lazy_pattern(r"0|[1-9][0-9]{0,8}")
 # A step such as `[id=T1]` still finds its item after others were inserted before it.
 _BY_FIELD = lazy_pattern(r"^\[([A-Za-z0-9_.-]+)=(.*)\]$")
@@ -22,41 +21,27 @@ PointerStep = str | int | tuple[str, str]
 """A step of a pointer: a key of a mapping, a position in a list, or the field and value that an item of a list has."""
 
 
-class SliceError(ValueError):
-    """The selected part of a file does not exist, or exists more than once."""
-
-    def __init__(self, message: str, hint: str) -> None:
-        """Set message and hint."""
-        super().__init__(message)
-        self.hint = hint
-
-
 def _refuse(message: str, hint: str) -> NoReturn:
     raise SliceError(message, hint)
 
 
 class Slice(Struct, frozen=True):
-    """A part of a file: a section with its heading, or the canonical JSON of a value.
+    """A part of a file: a part of its text (see `text_slices`), or the canonical JSON of a value.
 
     A step such as `0` can be a key of a mapping or a position in a list. `keys` are the numbers of the steps of the
-    pointer that are keys.
+    pointer that are keys. `level` is the level of a section's heading, 1 to 6; 0 for other parts.
     """
 
     selector: str
     text: str
     keys: tuple[int, ...] = ()
+    level: int = 0
 
     @property
     def steps(self) -> tuple[PointerStep, ...]:
         """Return the steps of the pointer."""
         found = enumerate(pointer_parts(self.selector))
         return tuple(step if number in self.keys else _of_list(step) for number, step in found)
-
-
-class _Section(Struct, frozen=True):
-    level: int
-    title: str
-    line: int
 
 
 def take_slice(text: str, path: str, selector: str, read_yaml: YamlReader) -> Slice:
@@ -66,7 +51,8 @@ def take_slice(text: str, path: str, selector: str, read_yaml: YamlReader) -> Sl
         SliceError: no part, or more than one, has that name; or the file is not JSON or YAML.
     """
     if not selector.startswith("/"):
-        return Slice(selector, markdown_section(text, selector))
+        part = text_part(text, path, selector)
+        return Slice(selector, part.text, level=part.level)
     values = _values(load_data(text, path, read_yaml), selector)
     steps = zip(pointer_parts(selector), values, strict=False)  # the last value has no further step
     keys = (n for n, (step, above) in enumerate(steps) if isinstance(above, Mapping) and _of_list(step) != step)
@@ -89,49 +75,9 @@ def load_data(text: str, path: str, read_yaml: YamlReader) -> Json:
         message = f"`{path}` is not valid {'JSON' if path.endswith('.json') else 'YAML'}: {error}"
         raise SliceError(message, "fix the file") from error
     _refuse(
-        f"`{path}` is neither JSON nor YAML", "pointers work on .json, .yaml and .yml; `#Heading` works on Markdown"
+        f"`{path}` is neither JSON nor YAML",
+        "pointers work on .json, .yaml and .yml; `#Heading` works on Markdown, and `#L1-9` on any text",
     )
-
-
-def markdown_section(text: str, heading: str) -> str:
-    """Return a heading's section: from its line to the next heading of an equal or higher level.
-
-    The blank lines at its end are left out: they change when a section after it is added or removed.
-
-    Raises:
-        SliceError: no heading, or more than one, has that text.
-    """
-    lines = text.splitlines(keepends=True)
-    sections = _sections(lines)
-    wanted = heading.strip()
-    found = [s for s in sections if s.title == wanted]
-    if len(found) > 1:
-        _refuse(
-            f"{len(found)} headings are named `{wanted}` (lines {', '.join(str(s.line + 1) for s in found)})",
-            "rename one of them",
-        )
-    if not found:
-        titles = sorted({s.title for s in sections})
-        listed = "the headings are: " + (", ".join(titles[:8]) or "none")
-        _refuse(f"no heading is named `{wanted}`", did_you_mean(wanted, titles) or listed)
-    start = found[0]
-    end = next((s.line for s in sections if s.line > start.line and s.level <= start.level), len(lines))
-    return "".join(lines[start.line : end]).rstrip() + "\n"
-
-
-def _sections(lines: Sequence[str]) -> list[_Section]:
-    """Return the headings that are not inside a fenced block."""
-    found: list[_Section] = []
-    fence = ""
-    for number, line in enumerate(lines):
-        mark = _FENCE.match(line)
-        if mark and (not fence or mark.group(1).startswith(fence)):
-            fence = "" if fence else mark.group(1)[:3]
-            continue
-        heading = None if fence else _HEADING.match(line.rstrip("\r\n"))
-        if heading:
-            found.append(_Section(len(heading.group(1)), heading.group(2), number))
-    return found
 
 
 def resolve_pointer(value: Json, pointer: str) -> Json:
@@ -205,19 +151,23 @@ def compose_slices(slices: Iterable[Slice]) -> bytes:
     """Return the bytes of a file that has these slices and nothing else, each part once.
 
     The order and the layout of the source are not part of a stage's key, so the result does not depend on them.
-    Sections are sorted by level, deepest first, so that each ends where the next one begins, and then by text.
+    Sections are sorted by level, deepest first, so that each ends where the next one begins, and then by text; after
+    these, ranges of lines by their numbers.
     """
     # The step must not see the rest of the file: an edit there does not change its key.
     found = sorted(set(slices), key=lambda one: one.selector)
     sections = [one for one in found if not one.selector.startswith("/")]
-    outermost = [one.text for one in sections if not any(_has(other, one) for other in sections if other is not one)]
-    texts = sorted(outermost, key=lambda text: (len(text.lstrip("#")) - len(text), text))
+    outermost = [one for one in sections if not any(_has(other, one) for other in sections if other is not one)]
+    outermost = [*{one.text: one for one in outermost}.values()]
+    outermost.sort(key=lambda one: (-one.level, first_line(one.selector), one.text))
     # `json` and not `parse_json`: the text of a pointer is canonical JSON of a value that was read strictly.
     parts: list[_Part] = [(one.steps, json.loads(one.text)) for one in found if one.selector.startswith("/")]
-    return "\n".join([*texts, *([_json(_value(parts))] if parts else [])]).encode("utf-8")
+    return "\n".join([*(one.text for one in outermost), *([_json(_value(parts))] if parts else [])]).encode("utf-8")
 
 
 def _has(outer: Slice, inner: Slice) -> bool:
+    if not inner.level:
+        return len(outer.text) > len(inner.text) and f"\n{inner.text}" in f"\n{outer.text}"
     try:
         return markdown_section(outer.text, inner.selector) == inner.text
     except SliceError:

@@ -39,7 +39,7 @@ from orch23.proposal.proposal_files import MAX_FILE_BYTES, ProposalScope
 from orch23.providers.media import media_errors
 from orch23.providers.registry import media_limits_of
 from orch23.resolve.prompt_inputs import MAX_PREVIOUS_LENGTH, AttemptContext, AuthorTexts, Dialogue, PromptInput
-from orch23.resolve.slices import SliceError, markdown_section
+from orch23.resolve.text_slices import SliceError, TextPart, first_line, moved_end, text_part
 from orch23.steps.llm.spec import LLMStep
 
 
@@ -357,16 +357,14 @@ def _given_inputs(attempts: AttemptLoop, step: LLMStep, start: Files) -> tuple[P
     return (*declared, *own)
 
 
-def _shown_slices(attempts: AttemptLoop, step: LLMStep, start: Files) -> dict[str, tuple[str, ...]]:
-    """Return the sections that a model was shown of each file of which it was not shown all, by path."""
+def _shown_slices(attempts: AttemptLoop, step: LLMStep, start: Files) -> dict[str, tuple[tuple[int, int], ...]]:
+    """Return the lines that a model was shown of each file of which it was not shown all, by path."""
     parts = _sliced(attempts, step)
     shown = _given_inputs(attempts, step, start) if parts else ()
     whole = {one.path for one in shown if not one.slice}
     # The value at a pointer is shown as JSON and not as the lines of the file, so no line of it was shown.
-    return {
-        path: tuple(one.text for one in shown if one.path == path and not one.slice.startswith("/"))
-        for path in parts - whole
-    }
+    found = {path: [_current_part(attempts, one, start) for one in shown if one.path == path] for path in parts - whole}
+    return {path: tuple((one.start, one.end) for one in ones if one is not None) for path, ones in found.items()}
 
 
 def _binary_inputs(context: AttemptContext) -> tuple[Diagnostic, ...]:
@@ -419,13 +417,30 @@ def _sliced(attempts: AttemptLoop, step: LLMStep) -> frozenset[str]:
 
 
 def _current(attempts: AttemptLoop, one: PromptInput, start: Files) -> PromptInput:
-    """Return a slice as this attempt finds it: of a file that an earlier attempt edited, the section is taken again."""
+    """Return a slice as this attempt finds it: of a file that an earlier attempt edited, the part is taken again."""
     entry = start.get(one.path)
     if entry is None or entry == attempts.resolved.base.get(one.path):
         return one
-    text = _text_of(attempts, one.path, entry, "replace")
+    part = _current_part(attempts, one, start)
+    if part is None:  # a pointer, or the edit renamed or removed the part
+        read = partial(_text_of, attempts, one.path, entry, "replace")
+        return PromptInput(one.path, "", entry.digest.sha256, read, base=True)
+    return PromptInput(one.path, one.slice, digest_bytes(part.text.encode()).sha256, lambda: part.text)
+
+
+def _current_part(attempts: AttemptLoop, one: PromptInput, start: Files) -> TextPart | None:
+    """Return where a slice is in a file as this attempt finds it; None if it is a pointer or not there any more."""
+    entry = start.get(one.path)
+    if entry is None or one.slice.startswith("/"):
+        return None
+    text, selector = _text_of(attempts, one.path, entry, "replace"), one.slice
     try:
-        section = markdown_section(text, one.slice)
-    except SliceError:  # a pointer, or the edit renamed or removed the section
-        return PromptInput(one.path, "", entry.digest.sha256, lambda: text, base=True)
-    return PromptInput(one.path, one.slice, digest_bytes(section.encode()).sha256, lambda: section)
+        before = attempts.resolved.base.get(one.path)
+        if before is not None and before != entry and first_line(selector):
+            # Only lines that were shown were edited: if these lines are all of them, they now end later or earlier.
+            if sum(given.path == one.path for given in attempts.resolved.given if given.slice) > 1:
+                return None
+            selector = moved_end(selector, text.count("\n") - _text_of(attempts, one.path, before).count("\n"))
+        return text_part(text, one.path, selector)
+    except SliceError:
+        return None

@@ -413,6 +413,14 @@ def secret_in_a_prompt(project: Project) -> set[str]:
     return shown(project.build(env={"SERVICE_API_KEY": KEY}))
 
 
+@TRIGGERS.of("E604")
+def file_that_is_never_sent(project: Project) -> set[str]:
+    """Name an input of a model that `never_send` matches."""
+    stages = {"a": {**CODE, "inputs": ["spec.md"]}}
+    project.write({**scripted(stages, {"a": ["x = 1\n"]}, never_send=["*.md"]), "spec.md": "text\n"})
+    return shown(project.build())
+
+
 @TRIGGERS.of("E602")
 def secret_in_a_command(project: Project) -> set[str]:
     """Write a secret into the command of a step."""

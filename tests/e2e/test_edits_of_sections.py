@@ -43,3 +43,32 @@ def test_a_later_attempt_is_shown_the_section_as_it_is_then(project: Project) ->
     green(project.build())
     assert project.read("docs/guide.md") == GUIDE.replace("Run it.", "Run it twice.", 1)
     assert sent(project, "# Use\\n\\nRun it once.")
+
+
+CODE = (
+    "class A:\n    def run(self):\n        return 1\n\nclass B:\n    def run(self):\n        return 1\n\n"
+    + "# word\n" * 60_000
+)
+METHOD: dict[str, object] = {"inputs": ["src/m.py#def B.run"], "outputs": ["src/m.py"]}
+
+
+def test_a_method_is_edited_and_not_an_equal_one_of_another_class(project: Project) -> None:
+    answer = f"src/m.py\n{edit('        return 1' + chr(10), '        return 2' + chr(10))}"
+    edited(project, answer, files={"src/m.py": CODE}, **METHOD)
+    green(project.build())
+    changed = CODE.replace("return 1", "return 2").replace("return 2", "return 1", 1)
+    assert project.read("src/m.py") == changed
+    assert not sent(project, "# word"), "only the method was shown"
+
+
+def test_a_range_of_lines_grows_with_the_edits_of_an_attempt(project: Project) -> None:
+    text = "".join(f"{number}\n" for number in range(1, 60_000))
+    first = f"n.txt\n{edit('3' + chr(10), '3' + chr(10) + 'three' + chr(10))}"
+    second = f"n.txt\n{edit('4' + chr(10), '4' + chr(10) + 'four' + chr(10))}"
+    verify = {"steps": [{"shell": "grep -q four n.txt"}]}
+    part: dict[str, object] = {"inputs": ["n.txt#L2-4"], "outputs": ["n.txt"]}
+    edited(project, first, second, files={"n.txt": text}, verify=verify, **part)
+    green(project.build())
+    assert project.read("n.txt") == text.replace("3\n4\n", "3\nthree\n4\nfour\n", 1)
+    assert sent(project, "2\\n3\\nthree\\n4\\n")
+    assert not sent(project, "100\\n101")

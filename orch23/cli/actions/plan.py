@@ -196,7 +196,7 @@ def _request(project: Project, resolved: ResolvedStage, step: "LLMStep") -> Requ
     try:
         params = request_parameters(context, CallContext(step, resolved.stage.name))
         secrets = secrets_from(project.settings.environ)
-        requests = RequestBuilder(secrets, project.tools.sources, project.pipeline.vars)
+        requests = RequestBuilder(secrets, project.tools.sources, project.pipeline)
         # Nothing is sent here, so errors about secrets are left to the build.
         request, _ = requests.build(resolved, step, attempt, params)
     except (Orch23Error, MissingBytesError):

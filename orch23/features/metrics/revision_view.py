@@ -255,7 +255,10 @@ class ManifestReader(Struct, frozen=True, kw_only=True):
             return _unexpanded(node, view, variables)
         facts = self.facts_of(node)
         tree = _Seen(view, node, versioned_patterns(plan, node))
-        return resolve_stage(node, tree, facts, sources, variables=variables, read_yaml=self.read_yaml).manifest
+        read_yaml, never_send = self.read_yaml, plan.pipeline.never_send
+        return resolve_stage(
+            node, tree, facts, sources, variables=variables, read_yaml=read_yaml, never_send=never_send
+        ).manifest
 
 
 def versioned_patterns(plan: Plan, node: Stage) -> tuple[str, ...]:

@@ -14,8 +14,10 @@ from orch23.features.pages.html.texts import KeptText
 from orch23.model.event import (
     AttemptFinished,
     AttemptStarted,
+    CallReserved,
     CallSettled,
     Event,
+    LlmRequest,
     LlmResponse,
     Planned,
     RunFinished,
@@ -25,7 +27,7 @@ from orch23.model.event import (
     StagesAdded,
     StageStarted,
 )
-from orch23.model.event_data import EventData, EventProblem, EventReason, StageStatus
+from orch23.model.event_data import EventData, EventProblem, EventReason, SentFile, StageStatus
 from orch23.model.run_facts import RunFacts
 from orch23.store.run_logs import JournalLine, read_journal
 from tests.run_journals import write_run
@@ -333,3 +335,33 @@ def test_the_size_of_a_page_with_many_stages(tmp_path: Path, number: int, most: 
 def test_the_maximum_of_stages_is_shown_if_there_is_one(jobs: int, text: str) -> None:
     run = run_of(("orch23", RunStarted(jobs=jobs)), ("orch23", RunFinished(status="ok")))
     assert [one.note for one in page_of(run).totals if one.label == "Time"] == [text]
+
+
+def test_what_was_sent_is_listed_by_receiver_and_recorded_responses_are_not() -> None:
+    def asked(*files: str, recorded: bool = False, endpoint: str = "") -> LlmRequest:
+        sent = tuple(SentFile(file.partition("#")[0], file.partition("#")[2], "0" * 64, len(file)) for file in files)
+        return LlmRequest(provider="anthropic", endpoint=endpoint, files=sent, recorded=recorded, bytes=9)
+
+    first = CallReserved(provider="anthropic", calls=1)
+    run = run_of(
+        ("orch23", RunStarted(name="p", stages=3)),
+        ("a", asked("spec.md", "src/<b>.py#def f", endpoint="https://api.example")),
+        ("a", first),
+        ("a", CallReserved(provider="local", calls=1)),
+        ("b", asked("spec.md", endpoint="https://api.example")),
+        ("b", first),
+        ("c", asked("recorded.md", recorded=True)),
+        ("d", asked("refused.md")),
+    )
+    page = page_of(run)
+    found = {one.receiver: [(row.place, row.requests, row.stages) for row in one.rows] for one in page.sent}
+    assert found == {
+        "anthropic at https://api.example": [("spec.md", 2, "a, b"), ("src/<b>.py#def f", 1, "a")],
+        "local": [("spec.md", 1, "a"), ("src/<b>.py#def f", 1, "a")],
+    }
+    text = render_page(page)
+    assert "What was sent" in text
+    assert "src/&lt;b&gt;.py#def f" in text
+    assert "recorded.md" not in text
+    assert "refused.md" not in text
+    assert "What was sent" not in render_page(page_of(run_of(("orch23", RunStarted(name="p", stages=0)))))

@@ -31,7 +31,7 @@ from orch23.model.digest import FileEntry, digest_bytes
 from orch23.model.errors import ProviderError
 from orch23.model.event import AttemptFinished, AttemptStarted, Event
 from orch23.model.llm import Response, Usage
-from orch23.model.pipeline import BriefLimits, Condition, Retry, Stage, WriteScope
+from orch23.model.pipeline import BriefLimits, Condition, Pipeline, Retry, Stage, WriteScope
 from orch23.model.step import Step
 from orch23.resolve.resolution import ResolvedStage
 from orch23.text.secrets import Secrets
@@ -106,7 +106,7 @@ class Bench:
             begin_attempt=self.pace,
             network=NetworkAccess(partial_dir=ROOT, environ={}, trust_command=""),
         )
-        questions = RequestBuilder(self.secrets, cast("Any", self), {})
+        questions = RequestBuilder(self.secrets, cast("Any", self), Pipeline(name="p", file="p.yaml", stages=()))
         return AttemptLoop(
             resolved=self.resolved,
             runner=cast(

@@ -438,7 +438,7 @@ class Project:
             opened=opened,
             executor_of=lambda _: self.executor,
             models=Models(
-                requests=RequestBuilder(self.secrets, self, self.pipeline.vars),
+                requests=RequestBuilder(self.secrets, self, self.pipeline),
                 conversations=cast("Any", MemoryConversations(self.provider, self.store.exchanges, self.load)),
                 validate=self.validate,
             ),

@@ -12,7 +12,7 @@ from orch23.engine.call_preflight import CallPreflight, llm_steps
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ConfigurationError, ConsentError, ExitCode, Orch23Error, ProviderError
 from orch23.model.llm import Exchange
-from orch23.model.pipeline import Condition, Price, Retry, Stage, StopConditions
+from orch23.model.pipeline import Condition, Pipeline, Price, Retry, Stage, StopConditions
 from orch23.model.step import Grant
 from orch23.plan.planner import build_plan
 from orch23.providers.adapter import ProviderContext
@@ -86,7 +86,7 @@ class Bench:
         step = resolved.stage.step
         assert isinstance(step, LLMStep)
         conversation = self.conversations.open(resolved, 1, set())
-        questions = RequestBuilder(Secrets(), self.project, {})
+        questions = RequestBuilder(Secrets(), self.project, Pipeline(name="p", file="p.yaml", stages=()))
         this = AttemptContext(given=resolved.given, model=step.model)
         request, _ = questions.build(resolved, step, this, conversation.params)
         assert request is not None

@@ -183,7 +183,7 @@ def test_a_file_in_two_forms_is_refused() -> None:
 # ---- parts of a file ----------------------------------------------------------------------------
 
 GUIDE = "# Guide\n\n" + "word " * 50_000 + "\n\n# Use\n\nRun it.\n\n# More\n\nRun it.\nStop.\n"
-SLICES = {"docs/guide.md": ("# Use\n\nRun it.\n",)}
+SLICES = {"docs/guide.md": ((4, 7),)}
 
 
 def test_a_block_matches_only_in_what_was_shown() -> None:

@@ -14,7 +14,8 @@ from orch23.model.pipeline import CheckStep, PathInput, SliceInput, Stage, Verif
 from orch23.model.record import Facts
 from orch23.model.step import Step
 from orch23.resolve.resolution import resolve_stage
-from orch23.resolve.slices import SliceError, compose_slices, take_slice
+from orch23.resolve.slices import compose_slices, take_slice
+from orch23.resolve.text_slices import SliceError
 from orch23.steps.llm.spec import LLMStep
 from orch23.steps.pytest.spec import PytestStep
 from orch23.steps.shell.spec import ShellStep

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orch23.model.digest import Json
-from orch23.resolve.slices import SliceError, load_data, markdown_section, resolve_pointer, take_slice
+from orch23.resolve.slices import load_data, resolve_pointer, take_slice
+from orch23.resolve.text_slices import SliceError, markdown_section
 
 TEXT = """\
 intro

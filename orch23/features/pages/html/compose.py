@@ -12,6 +12,7 @@ from orch23.features.pages.html.graph import draw_graph
 from orch23.features.pages.html.impact import describe_impact
 from orch23.features.pages.html.metrics import NO_METRICS, MetricsHistory, describe_metrics
 from orch23.features.pages.html.page import Fact, FailureView, Row, RunPage, StageGroup, StageView
+from orch23.features.pages.html.sent import sent_by_receiver
 from orch23.features.pages.html.statuses import count_words, run_badge, stage_badge, worst_badge
 from orch23.features.pages.html.texts import (
     Anchors,
@@ -98,6 +99,7 @@ def compose_page(run: RunFacts, sources: PageSources, former: RunFacts | None = 
         blocks=_blocks(run, views, anchors),
         comparison=compare_runs(former, run, anchors) if former is not None else None,
         metrics=describe_metrics(run, sources.metrics, sources.redact),
+        sent=sent_by_receiver(run),
         provenance=_provenance(run),
         versions=_versions(run, sources),
         generated=run.run_id,

@@ -201,6 +201,23 @@ class MetricsView(Struct, frozen=True, kw_only=True):
     note: str
 
 
+class SentRow(Struct, frozen=True):
+    """A file, or a part of one, that was sent to a provider: in how many requests, and by which stages."""
+
+    place: str
+    bytes: str
+    requests: int
+    stages: str
+
+
+class SentView(Struct, frozen=True):
+    """What was sent to one provider: the files, and a text about those that are not listed."""
+
+    receiver: str
+    rows: tuple[SentRow, ...]
+    more: str = ""
+
+
 class RunPage(Struct, frozen=True, kw_only=True):
     """Everything that the page of a run shows, in the order of the page."""
 
@@ -217,6 +234,7 @@ class RunPage(Struct, frozen=True, kw_only=True):
     blocks: tuple[StageView | StageGroup, ...]
     comparison: ComparisonView | None
     metrics: MetricsView | None
+    sent: tuple[SentView, ...]
     provenance: tuple[Row, ...]
     versions: tuple[Row, ...]
     generated: str

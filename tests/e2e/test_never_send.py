@@ -1,0 +1,131 @@
+"""Files that `never_send` names, of a pipeline or of the project, are in no request to a model."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.pipelines import green
+from tests.project import Project, scripted
+
+PRIVATE = "the private text"
+
+
+def requests(project: Project) -> dict[Path, str]:
+    return {path: path.read_text() for path in (project.root / ".orch23" / "exchanges").rglob("*.json")}
+
+
+def sent(project: Project, text: str) -> bool:
+    """Return whether a request of any build has a text."""
+    return any(text in one for one in requests(project).values())
+
+
+def asking(project: Project, *inputs: object, never_send: Sequence[str] = ()) -> None:
+    work = {"inputs": list(inputs), "outputs": ["o.txt"], "llm": {"returns": "text"}}
+    project.write(scripted({"work": work}, {"work": ["one\n", "two\n"]}, never_send=never_send))
+    project.write({"docs/a.md": "public\n", "docs/clients.md": f"{PRIVATE}\n", "keys/k.txt": f"{PRIVATE}\n"})
+
+
+@pytest.mark.parametrize("pattern", ["docs/clients.md", "docs/c*.md", "**/clients.md"])
+def test_patterns_and_listings_leave_the_files_out(project: Project, pattern: str) -> None:
+    asking(project, "docs/*.md", {"list": "**/*.md"}, never_send=[pattern])
+    green(project.build())
+    assert sent(project, "public")
+    assert not sent(project, PRIVATE)
+    assert not sent(project, "clients.md")
+    project.edit("docs/clients.md", "another text\n")
+    assert project.plan() == {"work": "fresh"}
+
+
+@pytest.mark.parametrize(("file", "text"), [("orch23.toml", ""), ("pyproject.toml", "[tool.orch23]\n")])
+def test_the_patterns_of_the_project_hold_for_each_pipeline_and_an_edit_of_them_counts(
+    project: Project, file: str, text: str
+) -> None:
+    asking(project, "docs/*.md")
+    project.write({file: text})
+    green(project.build())
+    green(project.build())
+    assert sent(project, PRIVATE)
+    before = requests(project)
+    project.write({file: f'{text}never_send = ["docs/clients.md"]\n'})
+    assert project.plan() == {"work": "run"}
+    green(project.build())
+    after = [text for path, text in requests(project).items() if path not in before]
+    assert len(after) == 1
+    assert PRIVATE not in after[0]
+
+
+@pytest.mark.parametrize(
+    ("named", "never", "at"),
+    [
+        ("keys/k.txt", "keys/k.txt", "pipeline.yaml:"),
+        ("keys/k.txt", "keys", "pipeline.yaml:"),
+        ("keys/k.txt#L1", "keys/**", "pipeline.yaml:"),
+        ("link.md", "keys/**", "pipeline.yaml:"),
+    ],
+)
+def test_a_file_that_is_named_is_refused_before_a_call_with_its_place(
+    project: Project, named: str, never: str, at: str
+) -> None:
+    asking(project, named, never_send=[never])
+    (project.root / "link.md").symlink_to("keys/k.txt")
+    for outcome in (project.run("plan"), project.build()):
+        assert "[E604]" in outcome.err
+        assert at in outcome.err
+        assert f"`{never}" in outcome.err
+    assert not sent(project, PRIVATE)
+
+
+def test_an_existing_output_and_a_prompt_are_refused_and_no_model_replaces_what_it_cannot_see(project: Project) -> None:
+    asking(project, "docs/a.md", never_send=["o.txt"])
+    project.write({"o.txt": f"{PRIVATE}\n"})
+    refused = project.build()
+    assert "[E604]" in refused.err
+    assert project.read("o.txt") == f"{PRIVATE}\n"
+    asking(project, "docs/a.md", never_send=["prompts/**", "*.j2"])
+    assert "[E604]" in project.build().err
+    assert not sent(project, "public")
+
+
+def test_a_model_cannot_write_a_file_below_a_pattern_that_it_was_not_shown(project: Project) -> None:
+    answer = "src/new.py\n```python\nx = 1\n```\n\nsrc/private.py\n```python\ny = 1\n```\n"
+    stage = {"inputs": ["docs/a.md"], "outputs": ["src/"], "llm": {"returns": "blocks"}}
+    project.write(scripted({"work": stage}, {"work": [answer]}, never_send=["src/private.py"]))
+    project.write({"docs/a.md": "public\n", "src/private.py": f"secret = '{PRIVATE}'\n"})
+    outcome = project.build()
+    assert "E213" in outcome.err
+    assert not sent(project, PRIVATE)
+    assert PRIVATE in project.read("src/private.py")
+
+
+@pytest.mark.parametrize(
+    ("text", "wrong"),
+    [
+        ('never-send = ["a"]\n', "[E802]: unknown key `never-send`"),
+        ('x = 1\n\nnever_send = "a"\n', "orch23.toml:3:1"),
+        ("never_send = [1]\n", "[E811]: `never_send` must be a list of strings"),
+        ('never_send = ["../a"]\n', "[E850]: the path `../a` climbs out"),
+        ("never_send = [\n", "[E811]: `orch23.toml` is not valid TOML"),
+        ("a" + ".a" * 5_000 + " = 1\n", "[E811]: `orch23.toml` is not valid TOML"),
+    ],
+)
+def test_a_project_file_that_is_not_valid_stops_a_build_with_its_place(project: Project, text: str, wrong: str) -> None:
+    asking(project, "docs/a.md")
+    project.write({"orch23.toml": text})
+    outcome = project.build()
+    assert outcome.code == 65, outcome.err
+    assert wrong in outcome.err
+    assert "orch23.toml:" in outcome.err
+    assert not sent(project, "public")
+
+
+def test_steps_without_a_model_read_the_files(project: Project) -> None:
+    project.write(
+        {
+            "pipeline.yaml": "version: 1\nname: p\nnever_send: [keys]\nstages:\n  s: {inputs: [keys/], outputs: [o],"
+            " shell: cat keys/k > o}\n",
+            "keys/k": "x\n",
+        }
+    )
+    green(project.build())
+    assert project.read("o") == "x\n"
