@@ -343,7 +343,8 @@ class Worker(Struct, frozen=True, kw_only=True):
         def may_read(name: str, path: str) -> bool:
             # As an input, what this stage or a later one makes would be a cycle.
             makers = WriterIndex(plan.all_nodes).writers_of(path)
-            later = any(name in Selection(targets=(maker,)).nodes(plan) for maker in makers)
+            # A part of the plan has all stages that follow this one.
+            later = any(name in Selection(targets=(maker,)).nodes(plan) for maker in makers if maker in plan.nodes)
             return not later and not ObsoleteFiles(self.opened.state).is_obsolete(path)
 
         def is_made(pattern: str) -> bool:

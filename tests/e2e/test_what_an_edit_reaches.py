@@ -173,3 +173,18 @@ def test_each_stage_is_reported_of_who_asks_for_it(root: Path) -> None:
     assert len(reported_of(root)) == MANY
     (root / "in/9.txt").write_text("ten\n")
     assert len(json.loads(orch23(root, "plan", "--json").stdout)["stages"]) == MANY
+
+
+def test_a_step_that_reads_what_another_stage_made_is_explained_if_only_its_part_is_decided(project: Project) -> None:
+    stages = "".join(
+        f"  s{n}: {{shell: 'cat in/{n} > out/{n}', inputs: [in/{n}], outputs: [out/{n}]}}\n" for n in range(MANY)
+    )
+    project.write({"pipeline.yaml": f"version: 1\nname: many\nstages:\n{stages}"})
+    project.write({f"in/{n}": f"{n}\n" for n in range(MANY)})
+    assert orch23(project.root, "build").returncode == 0
+    assert orch23(project.root, "build").returncode == 0
+    project.replace("pipeline.yaml", "cat in/9 >", "cat out/3 >")
+    failed = orch23(project.root, "build")
+    assert "no stage is named" not in failed.stderr
+    assert "likely cause: `out/3` is in the project, but not in `inputs`" in failed.stderr
+    assert reported_of(project.root) == {"s9"}
