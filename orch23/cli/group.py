@@ -9,6 +9,7 @@ import click
 
 from orch23 import __version__
 from orch23.cli.declaration import CommandGroup, end_of_group, option
+from orch23.model.features import COMMANDS, has_feature, load_feature
 
 PROGRAM_NAME = "orch23"
 # The commands, most used first. Each is `NAME_command` of a module in `commands`, if it is not of a feature.
@@ -29,8 +30,6 @@ class LazyGroup(CommandGroup):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of the commands, without those of features that are not installed."""
-        from orch23.model.features import COMMANDS, has_feature  # noqa: PLC0415 - for help and completion
-
         del ctx
         return [name for name in COMMAND_NAMES if has_feature(COMMANDS, name)]
 
@@ -45,8 +44,6 @@ class LazyGroup(CommandGroup):
                 module = import_module(f"orch23.cli.commands.{_MODULES[cmd_name]}")
                 found = getattr(module, f"{cmd_name}_command")
             else:
-                from orch23.model.features import COMMANDS, load_feature  # noqa: PLC0415 - no build needs it
-
                 found = load_feature(COMMANDS[cmd_name])
             self.commands[cmd_name] = found
         return super().get_command(ctx, cmd_name)
