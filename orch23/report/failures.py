@@ -78,7 +78,8 @@ def next_step(
     views = f"`{show('--response')}`, `{show('--prompt')}`" if kind == "llm" else f"`{show()}` shows its output"
     more = "" if is_whole and kind != "llm" else f"; {views}"
     if ended.cause:
-        return f"{_change(ended.cause)}, then `{build}`{more}"
+        condition = "if that is the cause, " if is_possible(ended.cause) else ""
+        return f"{condition}{'make this change' if ended.cause.key else 'correct that'}, then `{build}`{more}"
     if kind == "pytest" and (test := _first_test(ended)) is not None:
         return f"{_start(test)}, then `{build}`{_rerun(ended, test, start)}{more}"
     if kind == "shell" and ended.command and not ended.failure.strip():
@@ -130,11 +131,6 @@ def _script(words: list[str]) -> str:
     if words[0].rpartition("/")[2] in _SHELLS:
         return words[1] if len(words) > 1 and not words[1].startswith("-") else ""
     return words[0] if words[0].endswith(".sh") else ""
-
-
-def _change(cause: LikelyCause) -> str:
-    condition = "if that is the cause, " if is_possible(cause) else ""
-    return f"{condition}{'make this change' if cause.key else 'correct that'}"
 
 
 def _first_test(ended: StageFinished) -> EventProblem | None:
