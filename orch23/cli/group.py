@@ -18,11 +18,10 @@ COMMAND_NAMES = (
     *("schema", "runs", "log", "report", "view", "show", "shell", "accept", "release", "clean", "reset", "gc"),
     *("cache", "trust", "init", "template", "model", "worker", "doctor", "help"),
 )
-_DECLARED_IN = {
-    "building": ("build", "plan", "status", "accept"),
-    "checking": ("validate", "trust"),
+_MODULES = {
+    **dict.fromkeys(("build", "plan", "status", "accept"), "building"),
+    **dict.fromkeys(("validate", "trust"), "checking"),
 }
-_MODULES = {name: module for module, names in _DECLARED_IN.items() for name in names}
 
 
 class LazyGroup(CommandGroup):
@@ -42,10 +41,9 @@ class LazyGroup(CommandGroup):
         if cmd_name in COMMAND_NAMES and cmd_name not in self.commands:
             if cmd_name in _MODULES:
                 module = import_module(f"orch23.cli.commands.{_MODULES[cmd_name]}")
-                found = getattr(module, f"{cmd_name}_command")
+                self.commands[cmd_name] = getattr(module, f"{cmd_name}_command")
             else:
-                found = load_feature(COMMANDS[cmd_name])
-            self.commands[cmd_name] = found
+                self.commands[cmd_name] = load_feature(COMMANDS[cmd_name])
         return super().get_command(ctx, cmd_name)
 
 

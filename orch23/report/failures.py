@@ -81,7 +81,9 @@ def next_step(
         condition = "if that is the cause, " if is_possible(ended.cause) else ""
         return f"{condition}{'make this change' if ended.cause.key else 'correct that'}, then `{build}`{more}"
     if kind == "pytest" and (test := _first_test(ended)) is not None:
-        return f"{_start(test)}, then `{build}`{_rerun(ended, test, start)}{more}"
+        place = test.location
+        begin = f"start at {visible(place.file)}:{place.line}" if place else "correct the test or the code"
+        return f"{begin}, then `{build}`{_rerun(ended, test, start)}{more}"
     if kind == "shell" and ended.command and not ended.failure.strip():
         return (
             f"`{command('shell', name)}` opens a shell where it ran; `{command('build', name)}` runs this stage alone"
@@ -139,12 +141,6 @@ def _first_test(ended: StageFinished) -> EventProblem | None:
     found = {ended.failure.find(f"{one.subject} "): one for one in named}
     found.pop(-1, None)
     return found[min(found)] if found else None
-
-
-def _start(test: EventProblem) -> str:
-    if not test.location:
-        return "correct the test or the code"
-    return f"start at {visible(test.location.file)}:{test.location.line}"
 
 
 def start_of_pytest(pipeline: Pipeline, name: str) -> str:
