@@ -63,20 +63,8 @@ WORK_ORDERS = Check(
     summary="A sequence of work orders can be carried out: each file exists when an order needs it. For the template "
     "`work_orders`.",
     codes=(
-        "E000",
-        "E001",
-        "E003",
-        "E004",
-        "E005",
-        "E006",
-        "E007",
-        "E101",
-        "E102",
-        "E103",
-        "E104",
-        "E105",
-        "E106",
-        "W101",
+        *("E000", "E001", "E003", "E004", "E005", "E006", "E007"),
+        *("E101", "E102", "E103", "E104", "E105", "E106", "W101"),
     ),
     options=_OPTIONS,
     example="""- check: work_orders

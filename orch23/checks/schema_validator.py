@@ -196,12 +196,12 @@ def schema_fault(schema: Json) -> tuple[str, str] | None:
             return f"with `unevaluatedProperties`, the pattern `{slow[:80]}` could take long: write a simpler one", ""
         return next(_faults(schema), None)
     except SchemaError as error:
-        message = f"this is not a JSON schema of {draft.name}: {_first_line(error.message)}"
+        message = f"this is not a JSON schema of {draft.name}: {first_line(error.message)}"
         return message, json_pointer(error.absolute_path)
     except RecursionError:
         return "the schema is nested too deeply", ""
     except ValueError as error:  # an `$id` such as `http://[`, which urllib does not parse
-        return f"the schema has an invalid `$id`: {_first_line(str(error))}", ""
+        return f"the schema has an invalid `$id`: {first_line(str(error))}", ""
 
 
 def _faults(schema: Json) -> Iterator[tuple[str, str]]:
@@ -210,7 +210,7 @@ def _faults(schema: Json) -> Iterator[tuple[str, str]]:
         for word in REFERENCES:
             target = one.get(word)
             if isinstance(target, str) and (fault := _reference_fault(resolver, target)):
-                yield f"`{word}` leads to `{_first_line(target)}`, {fault}", f"{at}/{word}"
+                yield f"`{word}` leads to `{first_line(target)}`, {fault}", f"{at}/{word}"
         for pattern in (one.get("pattern"), *as_mapping(one.get("patternProperties"))):
             try:
                 compile_regex(pattern if isinstance(pattern, str) else "")
@@ -244,7 +244,8 @@ def _reference_fault(resolver: _Value, target: str) -> str | None:
     return None
 
 
-def _first_line(text: str) -> str:
+def first_line(text: str) -> str:
+    """Return the beginning of a message of a library: a part of a schema may be in it."""
     line = text.split("\n", 1)[0]
     return line if len(line) <= _SHOWN else f"{line[: _SHOWN - 3]}..."
 

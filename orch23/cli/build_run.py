@@ -134,7 +134,6 @@ def run_build(
     """
     with ExitStack() as signals, prepared_build(project, request, screen) as build:
         on_ready()
-
         shared = build.opened.state.shared
 
         def interrupt(signum: int) -> None:
@@ -340,7 +339,6 @@ def _recover(project: Project) -> tuple[SandboxDirs, Sequence[str]]:
     """
     store = project.store
     store.sweep(whole=project.part is None)
-
     made, lock = list["SharedTrees"](), threading.Lock()
 
     def shared_trees() -> "SharedTrees":

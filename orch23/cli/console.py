@@ -13,14 +13,15 @@ from msgspec import Struct, field
 
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import NotFoundError, Orch23Error, custom_exit_code
+from orch23.report.diagnostics import render_diagnostics
 from orch23.report.marks import LINE_WIDTH, Style, marks_for
 from orch23.snapshot.fast_path import StaleSnapshot, color_by_environment
+from orch23.text.secrets import Secrets, secrets_from
 
 if TYPE_CHECKING:
     from orch23.cli.discovery import FoundProject
     from orch23.cli.watched_build import WatchedBuild
     from orch23.report.terminal import ProgressLine, TerminalArea
-    from orch23.text.secrets import Secrets
 
 
 ColorChoice: TypeAlias = Literal["auto", "always", "never"]
@@ -104,8 +105,6 @@ class Console(Struct, frozen=True, kw_only=True, dict=True):
 
     def write_diagnostics(self, diagnostics: Sequence[Diagnostic], sources: Mapping[str, str] | None = None) -> None:
         """Write diagnostics to stderr, with excerpts of `sources`: path -> text."""
-        from orch23.report.diagnostics import render_diagnostics  # noqa: PLC0415 - not for `--help`
-
         text = render_diagnostics(diagnostics, sources or {}, color=self.err_style.color)
         if text:
             self.write_err(text)
@@ -120,9 +119,7 @@ class Console(Struct, frozen=True, kw_only=True, dict=True):
         return self._secrets.redact(text)
 
     @cached_property
-    def _secrets(self) -> "Secrets":
-        from orch23.text.secrets import secrets_from  # noqa: PLC0415 - not for `--help`
-
+    def _secrets(self) -> Secrets:
         return secrets_from(self.environ)
 
     @property

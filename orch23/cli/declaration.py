@@ -228,12 +228,7 @@ budget_option = option("--budget", metavar="USD", help="Spend at most this; repl
 unsandboxed_option = option(
     "--allow-unsandboxed", is_flag=True, envvar="ORCH23_ALLOW_UNSANDBOXED", help="Allow steps without a sandbox."
 )
-wait_lock_option = option(
-    WAIT_LOCK,
-    metavar="[DURATION]",
-    type=_Duration(),
-    help="Wait until another build has ended.",
-)
+wait_lock_option = option(WAIT_LOCK, metavar="[DURATION]", type=_Duration(), help="Wait until another build has ended.")
 json_option = option("--json", "as_json", is_flag=True, help="Write one JSON document.")
 exit_code_option = option("--exit-code", is_flag=True, help="Exit with 1 if a stage would run.")
 

@@ -18,7 +18,7 @@ from orch23.cli.console import Console, redirect_to_devnull
 from orch23.cli.declaration import NoSuchCommandError
 from orch23.cli.discovery import MARKER, PIPELINE_SUFFIXES, FoundProject, find_project
 from orch23.cli.group import COMMAND_NAMES, PROGRAM_NAME, orch23
-from orch23.model.diagnostic import Diagnostic, Location, Related, Severity, nearest_names, question
+from orch23.model.diagnostic import Diagnostic, Location, Related, Severity, location_of_line, nearest_names, question
 from orch23.model.errors import OS_ERROR_HINTS, BusyError, ExitCode, Orch23Error, SafetyError
 from orch23.model.paths import LOGS_FOLDER
 from orch23.model.plugins import plugin_error_of, used_plugins
@@ -106,7 +106,6 @@ def _report(error: Orch23Error, console: Console, argv: Sequence[str] = ()) -> i
     if not isinstance(sources, Mapping):
         sources = _sources(error, _root(console))
     diagnostics = tuple(_with_command(one, console.here, argv) for one in error.diagnostics)
-
     console.write_diagnostics(with_root_note(diagnostics, console), sources)
     if console.is_in_github_actions:
         _annotate(error, console)
@@ -327,10 +326,4 @@ def _notes(place: Location, lines: Sequence[str], outside: Mapping[str, str]) ->
     line = lines[place.line - 1] if 0 < place.line <= len(lines) else ""
     text = line[place.column - 1 : place.column - 1 + place.length]
     for name in sorted(members_used(text, "vars") & outside.keys()):
-        yield set_note(name, _location(outside[name]))
-
-
-def _location(origin: str) -> Location | None:
-    """Return the place that an origin such as `vars.yaml:3` names; None for an option of the command line."""
-    file, _, line = origin.rpartition(":")
-    return Location(file, int(line), 1) if file and line.isdecimal() else None
+        yield set_note(name, location_of_line(outside[name]))  # None for an option of the command line

@@ -9,6 +9,7 @@ import click
 
 from orch23 import __version__
 from orch23.cli.declaration import CommandGroup, end_of_group, option
+from orch23.model.features import COMMANDS, has_feature, load_feature
 
 PROGRAM_NAME = "orch23"
 # The commands, most used first. Each is `NAME_command` of a module in `commands`, if it is not of a feature.
@@ -17,11 +18,10 @@ COMMAND_NAMES = (
     *("schema", "runs", "log", "report", "view", "show", "shell", "accept", "release", "clean", "reset", "gc"),
     *("cache", "trust", "init", "template", "model", "worker", "doctor", "help"),
 )
-_DECLARED_IN = {
-    "building": ("build", "plan", "status", "accept"),
-    "checking": ("validate", "trust"),
+_MODULES = {
+    **dict.fromkeys(("build", "plan", "status", "accept"), "building"),
+    **dict.fromkeys(("validate", "trust"), "checking"),
 }
-_MODULES = {name: module for module, names in _DECLARED_IN.items() for name in names}
 
 
 class LazyGroup(CommandGroup):
@@ -29,8 +29,6 @@ class LazyGroup(CommandGroup):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of the commands, without those of features that are not installed."""
-        from orch23.model.features import COMMANDS, has_feature  # noqa: PLC0415 - for help and completion
-
         del ctx
         return [name for name in COMMAND_NAMES if has_feature(COMMANDS, name)]
 
@@ -43,12 +41,9 @@ class LazyGroup(CommandGroup):
         if cmd_name in COMMAND_NAMES and cmd_name not in self.commands:
             if cmd_name in _MODULES:
                 module = import_module(f"orch23.cli.commands.{_MODULES[cmd_name]}")
-                found = getattr(module, f"{cmd_name}_command")
+                self.commands[cmd_name] = getattr(module, f"{cmd_name}_command")
             else:
-                from orch23.model.features import COMMANDS, load_feature  # noqa: PLC0415 - no build needs it
-
-                found = load_feature(COMMANDS[cmd_name])
-            self.commands[cmd_name] = found
+                self.commands[cmd_name] = load_feature(COMMANDS[cmd_name])
         return super().get_command(ctx, cmd_name)
 
 

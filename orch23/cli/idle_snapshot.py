@@ -179,7 +179,7 @@ class IdleSnapshotWriter(Struct, kw_only=True):
 
     def _snapshot(self, build: Build, idle: IdleBuild, facts: Mapping[str, str]) -> StatSnapshot | None:
         """Return the states of all files that this build used; None if one changed since, or is too new to be sure."""
-        store, last = self.project.store, self.project.last_build
+        store = self.project.store
         # A file that changed during the build, and was not written by it, may be an edit that nothing was decided on.
         read_once = self._read_once(build)
         if not all(_is_unchanged(store.workspace, file, sha256) for file, sha256 in read_once.items()):
@@ -188,9 +188,6 @@ class IdleSnapshotWriter(Struct, kw_only=True):
         if not self._add_program(snapshot) or not add_read_paths(snapshot, idle.store, self.project.facts.looked_at):
             return None
         snapshot.environ = environment_digests(os.environ)
-        if last is None:
-            snapshot.facts = dict(facts)
-            return snapshot
         return self._since_last(build, snapshot, facts, idle.unaffected)
 
     def _since_last(
@@ -199,6 +196,7 @@ class IdleSnapshotWriter(Struct, kw_only=True):
         """Return a snapshot with what the last build of the command used besides; None if that is not known."""
         store, part, last = self.project.store, self.project.part, self.project.last_build
         if last is None:
+            snapshot.facts = dict(facts)
             return snapshot
         written = {*self._read_once(build), *store.workspace.written_paths}
 

@@ -62,7 +62,6 @@ def parsed_build(argv: Sequence[str], stale_snapshot: StaleSnapshot | None) -> C
     # The path of a changed file of the program is absolute: its options may have changed.
     if text is None or any(map(os.path.isabs, stale_snapshot.difference.changed)):
         return None
-
     known, color, parameters = json.loads(text)
     # The snapshot is also used for builds with other options that do not change what is to be done.
     if known != list(argv):
@@ -114,5 +113,4 @@ def fact_of(console: Console) -> dict[str, str]:
     # `-C` can be set by a variable, which is not stored.
     if not console.parameters or console.here != working_directory():
         return {}
-
     return {PARSED_FACT: json.dumps([console.argv, console.color, console.parameters])}

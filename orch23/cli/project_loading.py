@@ -340,14 +340,14 @@ def read_yaml(text: str) -> Json:
     Raises:
         ValueError: it is not valid; with place and reason.
     """
-    from orch23.load.data import parse_yaml_data  # noqa: PLC0415 - loads PyYAML
+    from orch23.load.yaml_text import parse_yaml  # noqa: PLC0415 - loads PyYAML
 
-    value, problems = parse_yaml_data(text, "")
-    if problems:
-        first = problems[0]
+    parsed = parse_yaml(text, "")
+    if parsed.diagnostics:
+        first = parsed.diagnostics[0]
         place = f"line {first.location.line}, column {first.location.column}: " if first.location else ""
         raise ValueError(f"{place}{first.message}" + (f" ({first.hint})" if first.hint else ""))
-    return value
+    return parsed.tree
 
 
 def open_for_reading(project: Project, options: OpeningOptions = NOTHING_ASKED) -> OpenPipeline:

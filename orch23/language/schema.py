@@ -67,9 +67,6 @@ def schema_of(kind: type[Document]) -> JsonSchema:
     return _inlined(found[_snake(kind.__name__)], {"definitions": found})
 
 
-# ---- from msgspec's draft to draft 7 ----------------------------------------------------------
-
-
 @functools.cache
 def _definitions(root: type[Document]) -> Mapping[str, JsonSchema]:
     """Return the schema of a class and of every class below it, by their names in the schema."""

@@ -1,20 +1,14 @@
-"""Read data files, and validate values by a JSON schema."""
+"""Validate values by a JSON schema."""
 
 from collections.abc import Mapping
 from typing import Any, cast
 
-from orch23.load.yaml_text import ParsedText, parse_yaml
+from orch23.load.yaml_text import ParsedText
 from orch23.model.diagnostic import Diagnostic, Location
 from orch23.model.digest import Json
 
 _INSIDE = "`$ref` may only point inside the schema itself, as in `#/definitions/name`"
 _FLATTER = "write a flatter schema, and no `$ref` that leads back to itself"
-
-
-def parse_yaml_data(text: str, file: str) -> tuple[Json, tuple[Diagnostic, ...]]:
-    """Return the value of a YAML file, and the errors of its text; with errors the value may be None or incomplete."""
-    parsed = parse_yaml(text, file)
-    return parsed.tree, parsed.diagnostics
 
 
 def validate_data(
@@ -35,7 +29,8 @@ def validate_data(
     except schema_validator.PatternError as error:
         return _unusable(file, f"the pattern {error}", schema_validator.PATTERN_HINT)
     except Exception as error:  # noqa: BLE001 - an author wrote the schema, and the library raises errors of many types
-        return _unusable(file, f"the schema cannot be used: {_first_line(error)}", _INSIDE)
+        reason = schema_validator.first_line(str(getattr(error, "message", "") or error))
+        return _unusable(file, f"the schema cannot be used: {reason}", _INSIDE)
     places = ((one, None if parsed is None else parsed.location_of(one.path, one.key)) for one in found)
     return tuple(Diagnostic("E860", one.message, place, one.hint, subject=_dotted(one.path)) for one, place in places)
 
@@ -55,11 +50,6 @@ def invalid_schema_errors(schema_json: Json, file: str) -> tuple[Diagnostic, ...
 
 def _unusable(file: str, message: str, hint: str) -> tuple[Diagnostic, ...]:
     return (Diagnostic("E861", message, Location(file, 1, 1), hint),)
-
-
-def _first_line(error: Exception) -> str:
-    text = str(getattr(error, "message", "") or error).split("\n", 1)[0]
-    return text if len(text) <= 200 else f"{text[:197]}..."  # noqa: PLR2004 - a message, not a dump
 
 
 def _dotted(path: str) -> str | None:

@@ -259,9 +259,7 @@ def _width(indent: str, above: str, below: str, written: dict[str, int]) -> tupl
     is_key = above.split(" #", maxsplit=1)[0].rstrip().endswith(":")
     if "\t" not in under and (len(under) > len(over) if is_key else len(under) == len(over)):
         return len(under), ", as in the line below" if is_key else ", as in the line above"
-    if is_key:
-        return len(over) + _INDENT_STEP, ""
-    return len(over), ", as in the line above"
+    return (len(over) + _INDENT_STEP, "") if is_key else (len(over), ", as in the line above")
 
 
 def _indent_of(line: str) -> str:

@@ -30,6 +30,12 @@ class Location(Struct, frozen=True, order=True):
         return f"{self.file}:{self.line}:{self.column}"
 
 
+def location_of_line(place: str) -> Location | None:
+    """Return the location of a line, such as `vars.yaml:3`; None for a text of another form."""
+    path, _, line = place.rpartition(":")
+    return Location(path, int(line), 1) if path and line.isdecimal() else None
+
+
 class Related(Struct, frozen=True):
     """A second location that a diagnostic refers to, such as the first of two equal keys."""
 

@@ -175,9 +175,6 @@ def _line_changes(old: Sequence[str], new: Sequence[str]) -> Iterator[tuple[str,
     yield "equal", a, len(old), b, len(new)
 
 
-# ---- blocks that do not match -----------------------------------------------------------------
-
-
 def _no_match(block: EditBlock, file: _File) -> Diagnostic:
     bare = ["".join(line.split()) for line in block.search]
     stripped = ["".join(line.split()) for line in file.lines]

@@ -228,8 +228,6 @@ def _remark(line: str) -> _Remark | None:
     )
 
 
-# ---- diffs ------------------------------------------------------------------------------------
-
 _DIFF_FIRST = re.compile(r"diff --git |--- \S|\+\+\+ \S|@@ -\d|Index: |\*\*\* Begin Patch|\*\*\* \S+\t")
 _HUNK = re.compile(r"^@@ -\d+(?:,\d+)? \+\d+(?:,\d+)? @@|^@@ .* @@$|^\*\*\* (?:Update|Add|Delete) File: ", re.MULTILINE)
 _CONFLICT = (re.compile(r"<{5,9}(?: |$)"), re.compile(r"={5,9}\s*$"), re.compile(r">{5,9}(?: |$)"))

@@ -251,9 +251,6 @@ def _one_file(output: str, content: str, scope: ProposalScope) -> Proposal:
     return Proposal("", (ProposedWrite(output, content, text_digest(scope.base.get(output))),))
 
 
-# ---- conclusions ------------------------------------------------------------------------------
-
-
 def _conclude(proposal: Proposal, found: Iterable[Diagnostic]) -> Judgement:
     """Return the proposal if it has no error. A violation of the write scope decides its kind of failure."""
     diagnostics = _bounded(tuple(dict.fromkeys(found)))

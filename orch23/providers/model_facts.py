@@ -117,11 +117,6 @@ def _gpt(output: int, context: int, *, inputs: str = "", cached: bool = True, da
     )
 
 
-def _gpt_with_paid_writes(output: int, context: int) -> ModelFacts:
-    """Return the facts of GPT-5.6 and later: explicit breakpoints exist, and a cache write costs more than input."""
-    return replace(_gpt(output, context, inputs="i"), has_breakpoints=True, write_1h=Decimal("1.25"))
-
-
 _ANTHROPIC: Mapping[str, ModelFacts] = {
     "claude-fable-5": _claude(128 * _K, 1000 * _K, 512),
     "claude-fable-5-1": _claude(128 * _K, 1000 * _K, 512),
@@ -150,7 +145,8 @@ _ANTHROPIC: Mapping[str, ModelFacts] = {
 }
 _OPENAI: Mapping[str, ModelFacts] = {
     **{
-        name: _gpt_with_paid_writes(128 * _K, 1050 * _K)
+        # Explicit breakpoints exist, and a cache write costs more than input.
+        name: replace(_gpt(128 * _K, 1050 * _K, inputs="i"), has_breakpoints=True, write_1h=Decimal("1.25"))
         for name in (
             *("gpt-6.2-sol", "gpt-6.1-sol", "gpt-6.1-terra", "gpt-6-astra", "gpt-6-sol", "gpt-6-luna"),
             *("gpt-5.6-sol", "gpt-5.6-terra", "gpt-5.6-luna"),

@@ -1,6 +1,6 @@
 """Registry of providers by name: parameters, schema, readiness and consent of a step."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -29,17 +29,13 @@ _OWN = {
 }
 
 
-def _names() -> Iterator[str]:
-    yield from (*_OWN, *features.PROVIDERS)
-
-
 def _load(name: str) -> type[Adapter]:
     place = f"providers.{_OWN[name]}" if name in _OWN else f"features.{features.PROVIDERS[name]}"
     found: type[Adapter] = load_object(f"orch23.{place}")
     return found
 
 
-ADAPTERS = LazyMapping(_names(), _load)
+ADAPTERS = LazyMapping((*_OWN, *features.PROVIDERS), _load)
 # The entry points of plugins that are providers.
 PROVIDER_GROUP: Final = "orch23.providers"
 
@@ -67,13 +63,9 @@ def _fault(found: object, _name: str) -> str:
 
 def adapter_named(provider: str, plugins: tuple[str, ...]) -> type[Adapter] | None:
     """Return the provider with a name: one of orch23, else one of the pipeline's plugins; None if there is none."""
-    return None if _is_missing(provider) else ADAPTERS.get(provider) or _of_plugins(plugins).get(provider)
-
-
-@cache
-def _is_missing(provider: str) -> bool:
-    place = features.PROVIDERS.get(provider)
-    return place is not None and not features.is_installed(place)
+    if not features.has_feature(features.PROVIDERS, provider):
+        return None
+    return ADAPTERS.get(provider) or _of_plugins(plugins).get(provider)
 
 
 def adapter_of(step: "LLMStep") -> Adapter | None:
@@ -270,11 +262,11 @@ _SERVERS = {"ollama": "http://127.0.0.1:11434/v1", "vllm": "http://127.0.0.1:800
 
 
 def _installed() -> list[str]:
-    return [name for name in sorted(ADAPTERS) if not _is_missing(name)]
+    return [name for name in sorted(ADAPTERS) if features.has_feature(features.PROVIDERS, name)]
 
 
 def _unknown(name: str, plugins: tuple[str, ...]) -> Diagnostic:
-    if _is_missing(name):
+    if not features.has_feature(features.PROVIDERS, name):
         return features.missing_feature(features.PROVIDERS[name])
     known, word = sorted((*_installed(), *_of_plugins(plugins))), name.lower()
     hint, every = nearest_hint(name, known), f"use one of: {', '.join(known)}"

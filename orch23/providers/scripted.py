@@ -9,13 +9,7 @@ from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json, digest_bytes, digest_json
 from orch23.model.errors import ProviderError
 from orch23.model.llm import SCRIPTED_PROVENANCE, Request, Response
-from orch23.providers.adapter import (
-    Adapter,
-    CallContext,
-    ProviderContext,
-    ScriptedCase,
-    ScriptedResponses,
-)
+from orch23.providers.adapter import Adapter, CallContext, ProviderContext, ScriptedCase, ScriptedResponses
 
 # Hex digits of the digest of a request. No one gains from a collision, so a short one is enough.
 _DIGITS = 16
@@ -38,7 +32,9 @@ class ScriptedProvider(Struct, frozen=True):
         cases = _cases(self.answers, self.stage)
         said = "\n".join((request.system, *(message.content for message in request.messages)))
         matching = [one for one in cases if one.when in said]
-        case = next((one for one in matching if self._is_for(one, request)), None)
+        # Further attempts have feedback, which may differ between machines; the first request was compared.
+        is_later, digest = self.attempt > 1, request_digest(request)
+        case = next((one for one in matching if is_later or not one.requests or digest in one.requests), None)
         if case is None and matching:
             raise ProviderError(self._outdated(request))
         text = None if case is None else _text(case, self.attempt)
@@ -55,10 +51,6 @@ class ScriptedProvider(Struct, frozen=True):
         if any(case.when for case in cases):
             return digest_json([[case.when, text] for case, text in zip(cases, texts, strict=True)])
         return digest_bytes(texts[0].encode()).sha256 if texts and texts[0] is not None else None
-
-    def _is_for(self, case: ScriptedCase, request: Request) -> bool:
-        # Further attempts have feedback, which may differ between machines; the first request was compared.
-        return not case.requests or self.attempt > 1 or request_digest(request) in case.requests
 
     def _outdated(self, request: Request) -> Diagnostic:
         message = "the scripted responses were written for other requests: the prompt, an input or a test was edited"

@@ -89,7 +89,10 @@ def _full(one: Diagnostic, sources: Mapping[str, Sequence[str]], paint: _Paint) 
     width = max((len(str(place.line)) for place, _ in places if place is not None), default=1)
     bullet = f"{' ' * width} {paint('=', 'frame')}"
     head = paint(f"{one.severity}[{one.code}]", _TONES[one.severity])
-    lines = [f"{head}: {paint(_message(one), 'strong')}"]
+    # Both can quote a name of any length, such as a test id.
+    text = visible(truncate(one.message, _MAX_TEXT)).replace("\n", "\n  ")
+    text = f"{visible(truncate(one.subject, _MAX_TEXT))}: {text}" if one.subject else text
+    lines = [f"{head}: {paint(text, 'strong')}"]
     for number, (place, label) in enumerate(places):
         if place is not None:
             arrow = paint("-->" if number == 0 else ":::", "frame")
@@ -105,12 +108,6 @@ def _full(one: Diagnostic, sources: Mapping[str, Sequence[str]], paint: _Paint) 
         fixed = (_fixed(place, one.fix, sources, width, paint) for place, _ in places if place is not None)
         lines += next(filter(None, fixed), [])
     return "\n".join(lines) + "\n"
-
-
-def _message(one: Diagnostic) -> str:
-    # Both can quote a name of any length, such as a test id.
-    text = visible(truncate(one.message, _MAX_TEXT)).replace("\n", "\n  ")
-    return f"{visible(truncate(one.subject, _MAX_TEXT))}: {text}" if one.subject else text
 
 
 def _line(place: Location, sources: Mapping[str, Sequence[str]]) -> str | None:

@@ -78,9 +78,12 @@ def next_step(
     views = f"`{show('--response')}`, `{show('--prompt')}`" if kind == "llm" else f"`{show()}` shows its output"
     more = "" if is_whole and kind != "llm" else f"; {views}"
     if ended.cause:
-        return f"{_change(ended.cause)}, then `{build}`{more}"
+        condition = "if that is the cause, " if is_possible(ended.cause) else ""
+        return f"{condition}{'make this change' if ended.cause.key else 'correct that'}, then `{build}`{more}"
     if kind == "pytest" and (test := _first_test(ended)) is not None:
-        return f"{_start(test)}, then `{build}`{_rerun(ended, test, start)}{more}"
+        place = test.location
+        begin = f"start at {visible(place.file)}:{place.line}" if place else "correct the test or the code"
+        return f"{begin}, then `{build}`{_rerun(ended, test, start)}{more}"
     if kind == "shell" and ended.command and not ended.failure.strip():
         return (
             f"`{command('shell', name)}` opens a shell where it ran; `{command('build', name)}` runs this stage alone"
@@ -132,23 +135,12 @@ def _script(words: list[str]) -> str:
     return words[0] if words[0].endswith(".sh") else ""
 
 
-def _change(cause: LikelyCause) -> str:
-    condition = "if that is the cause, " if is_possible(cause) else ""
-    return f"{condition}{'make this change' if cause.key else 'correct that'}"
-
-
 def _first_test(ended: StageFinished) -> EventProblem | None:
     """Return the failed test that the excerpt describes first, or None."""
     named = [one for one in ended.problems if one.code == "E301" and one.subject]
     found = {ended.failure.find(f"{one.subject} "): one for one in named}
     found.pop(-1, None)
     return found[min(found)] if found else None
-
-
-def _start(test: EventProblem) -> str:
-    if not test.location:
-        return "correct the test or the code"
-    return f"start at {visible(test.location.file)}:{test.location.line}"
 
 
 def start_of_pytest(pipeline: Pipeline, name: str) -> str:

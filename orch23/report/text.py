@@ -348,8 +348,6 @@ class TextScreen(Struct, Sink, kw_only=True):
         if not self.quiet:
             self.view.tell(f"{text}\n")
 
-    # ---- the end --------------------------------------------------------------------------
-
     def _finish(self, run: RunFinished) -> None:
         statuses = self._idle + self._sums.statuses
         if not self._is_open and run.exit_code == 0:

@@ -157,8 +157,3 @@ def _state(stage: Stage, step: "LLMStep", this: AttemptContext, *, has_files: bo
         return "Nothing of that response is in place."
     now = " The blocks with a path show the changed files as they are now." if has_files else ""
     return f"The changes of that response are in place.{now}"
-
-
-def inputs_shown(this: AttemptContext) -> dict[tuple[str, str], str]:
-    """Return the digests of the inputs of an attempt by path and slice, as the next one compares them."""
-    return {(one.path, one.slice): one.digest for one in this.given}

@@ -129,9 +129,6 @@ def assigning(delimiters: BlockDelimiters | None) -> Iterator[None]:
         _OWN.reset(token)
 
 
-# ---- as filters of prompt files -----------------------------------------------------------------
-
-
 def block(value: object, kind: str | None = None) -> str:
     """Return an input, or a text of the given kind, as a block; an empty text for no value."""
     if value is None or value == "":

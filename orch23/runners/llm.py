@@ -236,12 +236,10 @@ def _dialogue(
     stage = attempts.resolved.stage
     if not stage.retry.is_conversation:
         return None
-    from orch23.resolve.dialogue import inputs_shown  # noqa: PLC0415 - few stages need it
-
     return Dialogue(
         request=request,
         response=response if response and response.strip() else None,
-        shown=inputs_shown(context),
+        shown={(one.path, one.slice): one.digest for one in context.given},
         files=sent_files(author_files(stage, context), context, _models(attempts).requests.sources),
     )
 

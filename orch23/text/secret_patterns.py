@@ -105,14 +105,11 @@ KEY_FORMATS: tuple[KeyFormat, ...] = (
 _COMMON_PARTS = ("sk-", "gh", "gl", "xox", "shp", "k_live_", "k_test_")
 
 
-def _part_of(head: str) -> str:
-    return next((part for part in _COMMON_PARTS if part in head), head)
-
-
 # This search runs for every event, and looks up no attributes. Two formats may have the same head.
 _BY_PART: dict[str, list[tuple[str, KeyFormat]]] = {}
 for _one in KEY_FORMATS:
-    _BY_PART.setdefault(_part_of(_one.head), []).append((_one.head, _one))
+    _part = next((part for part in _COMMON_PARTS if part in _one.head), _one.head)
+    _BY_PART.setdefault(_part, []).append((_one.head, _one))
 
 
 def formats_in(text: str) -> list[KeyFormat]:

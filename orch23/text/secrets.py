@@ -226,9 +226,6 @@ def _is_distinctive(value: str) -> bool:
     )
 
 
-# ---- places in a text --------------------------------------------------------------------------
-
-
 class _Known(Struct, frozen=True):
     """The spellings to search for, with their names, and the pattern of redaction marks."""
 

@@ -86,10 +86,7 @@ def _failed_import(text: str, fixed: Mapping[str, str]) -> tuple[str, int, ast.I
 
 
 def _import(
-    text: str,
-    fixed: Mapping[str, str],
-    can_write_module: Callable[[str], bool],
-    unfound: Callable[[str], str | None],
+    text: str, fixed: Mapping[str, str], can_write_module: Callable[[str], bool], unfound: Callable[[str], str | None]
 ) -> tuple[str, int, str] | None:
     found = _failed_import(text, fixed)
     if found is None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from orch23.model.diagnostic import Diagnostic, Location, Severity
+from orch23.model.diagnostic import Diagnostic, Severity, location_of_line
 from orch23.model.text import join_first
 from orch23.text.excerpt import normalise, shorten_tree_paths
 from orch23.verdict.failure_groups import group_failures
@@ -210,7 +210,7 @@ def _failures(report: PytestReport) -> Iterator[Diagnostic]:
         Diagnostic(
             "E301",
             f"{named.get(failure.when, f'failed in {failure.when}')} with {failure.error}{_in_subtests(name, report)}",
-            _location(failure.place),
+            location_of_line(failure.place),
             subject=name,
         )
         for name, failure in sorted(first.items())
@@ -222,11 +222,6 @@ def _in_subtests(test: str, report: PytestReport) -> str:
     # Not as subjects: these are in the identity of a retry, and so in the fingerprint of its request.
     found = [*dict.fromkeys(one.subtest for one in report.failures if one.test == test and one.subtest)]
     return f" in the subtest{'s' * (len(found) > 1)} {join_first(found, _SHOWN)}" if found else ""
-
-
-def _location(place: str) -> Location | None:
-    path, _, line = place.rpartition(":")
-    return Location(path, int(line), 1) if path and line.isdecimal() else None
 
 
 def _missing_tests(report: PytestReport, expected: Iterable[str]) -> Iterator[Diagnostic]:
@@ -296,7 +291,7 @@ def _skip_errors(
     refused = [(skip.name, skip, _refused_skip(skip, can_be_generated)) for skip in report.skipped]
     refused += [(name, skip, _refused_module_skip(skip, can_be_generated, is_generated)) for name, skip in whole]
     found = [
-        Diagnostic("E305", why, _location(skip.place), hint=_SKIP_HINT, subject=name)
+        Diagnostic("E305", why, location_of_line(skip.place), hint=_SKIP_HINT, subject=name)
         for name, skip, why in refused
         if why
     ]

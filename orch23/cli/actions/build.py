@@ -81,15 +81,7 @@ def build_stages(  # noqa: PLR0913 - a command has as many parameters as options
     if dry_run:
         from orch23.cli.actions.plan import show_plan  # noqa: PLC0415 - a build does not need it
 
-        return show_plan(
-            console,
-            args=args,
-            given=given,
-            verbose=verbose,
-            as_json=as_json,
-            exit_code=False,
-            out=None,
-        )
+        return show_plan(console, args=args, given=given, verbose=verbose, as_json=as_json, exit_code=False, out=None)
     if as_json or quiet:
         output = "jsonl" if as_json else "quiet"
     builtin = own_format(output)
@@ -131,13 +123,7 @@ def build_stages(  # noqa: PLR0913 - a command has as many parameters as options
     selection.nodes(names)
     request = replace(request, selection=selection)
     run = partial(
-        _run,
-        console,
-        request=request,
-        form=form,
-        documents=documents,
-        verbose=verbose,
-        of_plugin=builtin is None,
+        _run, console, request=request, form=form, documents=documents, verbose=verbose, of_plugin=builtin is None
     )
     try:
         return run(project)
@@ -146,11 +132,7 @@ def build_stages(  # noqa: PLR0913 - a command has as many parameters as options
 
 
 def _build_part(
-    console: Console,
-    args: PipelineArguments,
-    stale_snapshot: StaleSnapshot,
-    request: BuildRequest,
-    form: Format,
+    console: Console, args: PipelineArguments, stale_snapshot: StaleSnapshot, request: BuildRequest, form: Format
 ) -> int | None:
     """Build only the stages that an edit reaches; None if the whole pipeline has to be decided."""
     project = open_partial_project(console, args, stale_snapshot, request.forced)
@@ -292,12 +274,7 @@ def _usual_durations(project: Project) -> Mapping[str, float]:
     return {name: median(one.durations_s) for name, one in past.items() if one.durations_s}
 
 
-def accept_edits(
-    console: Console,
-    *,
-    args: PipelineArguments,
-    allow_unsandboxed: bool,
-) -> int:
+def accept_edits(console: Console, *, args: PipelineArguments, allow_unsandboxed: bool) -> int:
     """Accept outputs that the user edited."""
     from orch23.engine.accept import accept  # noqa: PLC0415 - a build does not need it
 

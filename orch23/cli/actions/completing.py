@@ -29,7 +29,9 @@ def complete_stages(context: click.Context, _parameter: click.Parameter, incompl
     pipeline = find_project(here, tuple(named)).pipeline
     names = _names_in(pipeline) if pipeline is not None else []
     if not named:
-        names += _pipelines(here)
+        places = [(folder, suffix) for folder in (here, here / "pipelines") for suffix in PIPELINE_SUFFIXES]
+        found = (path for folder, suffix in places for path in sorted(folder.glob(f"*{suffix}")))
+        names += [path.relative_to(here).as_posix() for path in found]
     return [CompletionItem(name) for name in names if name.startswith(incomplete)]
 
 
@@ -42,9 +44,3 @@ def _names_in(pipeline: Path) -> list[str]:
             return stage_names(stream.read(_MAX_BYTES))
     except OSError:
         return []
-
-
-def _pipelines(here: Path) -> list[str]:
-    places = [(folder, suffix) for folder in (here, here / "pipelines") for suffix in PIPELINE_SUFFIXES]
-    found = (path for folder, suffix in places for path in sorted(folder.glob(f"*{suffix}")))
-    return [path.relative_to(here).as_posix() for path in found]

@@ -1,17 +1,11 @@
 """Run `validate` and `trust`: report on one pipeline without running it."""
 
 from collections.abc import Collection, Mapping, Sequence
-from functools import partial
 
 from orch23.cli.author_data import check_input_schemas
 from orch23.cli.consent import Consent, grants_text, needed_grants
 from orch23.cli.console import Console
-from orch23.cli.opening import (
-    open_for_command,
-    open_quietly,
-    project_root,
-    texts_of,
-)
+from orch23.cli.opening import open_for_command, open_quietly, project_root, texts_of
 from orch23.cli.parameters import PipelineArguments
 from orch23.cli.project_loading import Project, check_stages, noted_errors, open_for_reading
 from orch23.decide.dry_run import preview
@@ -53,19 +47,19 @@ def _validated(console: Console, args: PipelineArguments) -> tuple[str, Sequence
     # Errors of the plan and of inputs are independent: one run reports both.
     problems: list[Diagnostic] = []
     notes: list[Diagnostic] = []
-    plans: list[Plan] = []
-    for check in (
-        partial(_check_project, project, notes, plans),
-        partial(check_input_schemas, project.pipeline, project.store.workspace, project.tools.sources),
-    ):
-        try:
-            check()
-        except InvalidInputError as invalid:
-            problems += invalid.diagnostics
-    if problems:
+    plan: Plan | None = None
+    try:
+        check_left_out(project.git, project.pipeline, project.pipeline.stages)
+        plan = check_stages(project, notes)
+    except InvalidInputError as invalid:
+        problems += invalid.diagnostics
+    try:
+        check_input_schemas(project.pipeline, project.store.workspace, project.tools.sources)
+    except InvalidInputError as invalid:
+        problems += invalid.diagnostics
+    if plan is None or problems:
         noted = noted_errors(project, problems)
         raise InvalidPipelineError(*noted, *project.loaded.warnings, sources=texts_of(project, problems))
-    (plan,) = plans
     notes += _foreseen_warnings(project, plan.nodes.values())
     return _count(project, plan), (*project.loaded.warnings, *notes), texts_of(project, notes)
 
@@ -99,11 +93,6 @@ def _foreseen_warnings(project: Project, nodes: Collection[Stage | ForeachStage]
     except Orch23Error:
         # It is about files of earlier builds, which `plan` and `build` report.
         return ()
-
-
-def _check_project(project: Project, notes: list[Diagnostic], plans: list[Plan]) -> None:
-    check_left_out(project.git, project.pipeline, project.pipeline.stages)
-    plans.append(check_stages(project, notes))
 
 
 def _write_errors(

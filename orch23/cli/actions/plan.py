@@ -286,10 +286,7 @@ def whole_view(
 
 
 def _whole_preview(
-    console: Console,
-    args: PipelineArguments,
-    given: GivenOptions,
-    stale_snapshot: StaleSnapshot | None = None,
+    console: Console, args: PipelineArguments, given: GivenOptions, stale_snapshot: StaleSnapshot | None = None
 ) -> tuple[Project, Preview]:
     project, stages = open_for_command(console, args, stale_snapshot=stale_snapshot)
     usual_executor(project.pipeline, args.executor)
@@ -477,14 +474,7 @@ def plan_exit_code(view: PlanView, *, exit_code: bool) -> int:
     return ExitCode.FAILED if exit_code and not view.is_up_to_date else ExitCode.OK
 
 
-def show_status(
-    console: Console,
-    *,
-    args: PipelineArguments,
-    as_json: bool,
-    exit_code: bool,
-    list_all: bool,
-) -> int:
+def show_status(console: Console, *, args: PipelineArguments, as_json: bool, exit_code: bool, list_all: bool) -> int:
     """List stale stages; with `list_all` every stage, with its description."""
     args = replace(args, cache=NO_CACHE)  # it shows what this machine has
     # The skipped stages are listed, and a part of the plan has only their number.

@@ -2,12 +2,7 @@
 
 import click
 
-from orch23.cli.declaration import (
-    declare_command,
-    option,
-    override_options,
-    pipeline_argument,
-)
+from orch23.cli.declaration import declare_command, option, override_options, pipeline_argument
 
 
 @declare_command("validate", "pipeline.validate")

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orch23.load.data import invalid_schema_errors, parse_yaml_data, validate_data
+from orch23.load.data import invalid_schema_errors, validate_data
 from orch23.load.yaml_text import parse_yaml
 from orch23.model.digest import Json
 
@@ -32,8 +32,9 @@ SCHEMA: Json = {
 
 
 def test_a_data_file_is_read_as_strictly_as_a_pipeline():
-    assert parse_yaml_data("a: [yes, 1]\n", "d.yaml") == ({"a": ["yes", 1]}, ())
-    _, (found,) = parse_yaml_data("a: 1\na: 2\n", "d.yaml")
+    parsed = parse_yaml("a: [yes, 1]\n", "d.yaml")
+    assert (parsed.tree, parsed.diagnostics) == ({"a": ["yes", 1]}, ())
+    (found,) = parse_yaml("a: 1\na: 2\n", "d.yaml").diagnostics
     assert (found.code, str(found.location)) == ("E803", "d.yaml:2:1")
 
 

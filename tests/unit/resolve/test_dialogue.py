@@ -5,7 +5,7 @@ from msgspec.structs import replace
 
 from orch23.model.llm import RetryFeedback
 from orch23.model.pipeline import Retry, Stage
-from orch23.resolve.dialogue import continued_request, inputs_shown
+from orch23.resolve.dialogue import continued_request
 from orch23.resolve.prompt_inputs import AttemptContext, Dialogue
 from orch23.resolve.prompts import make_request
 from orch23.steps.llm.spec import LLMStep
@@ -32,7 +32,8 @@ def request_of(this: AttemptContext, stage: Stage = STAGE):
 
 
 def after(response: str | None, excerpt: str = "it is wrong", **more: object) -> AttemptContext:
-    dialogue = Dialogue(request=request_of(FIRST), response=response, shown=inputs_shown(FIRST))
+    shown = {(one.path, one.slice): one.digest for one in FIRST.given}
+    dialogue = Dialogue(request=request_of(FIRST), response=response, shown=shown)
     feedback = RetryFeedback(kind="verify_failed", excerpt=excerpt, failing=("t.py::test",))
     return AttemptContext(attempt=2, model="n", dialogue=dialogue, feedback=feedback, previous=response)
 
