@@ -134,8 +134,6 @@ class Ledger(Struct, kw_only=True):
         spent = reduce(UsageTotals.plus, self.before.values(), _NOTHING)
         self._run = _Account("", self.limits, spent, over_budget=self.over_budget)
 
-    # ---- money ----------------------------------------------------------------------------
-
     def reserve(self, stage: str, request: "Request") -> None:
         """Reserve the maximum of one call; wait while it does not fit and other calls are in progress.
 
@@ -217,12 +215,11 @@ class Ledger(Struct, kw_only=True):
             held = self._under_way[stage]
             if _is_counted(response) or (held.tariff is not None and held.tariff.is_free):
                 cost = Decimal(response.cost) if response.cost is not None else Decimal(0)
-                truth = UsageTotals(1, response.usage.total, cost)
-                self._close(stage, "counted", truth, unpriced=response.cost is None)
+                truth, end = UsageTotals(1, response.usage.total, cost), "counted"
             else:
                 # A `command` provider reports no tokens: nothing is known but the most that it can have taken.
-                truth = held.worst.as_possible()
-                self._close(stage, "uncounted", truth, unpriced=response.cost is None)
+                truth, end = held.worst.as_possible(), "uncounted"
+            self._close(stage, end, truth, unpriced=response.cost is None)
         self.sync()
         # Use above the reservation counts as it is, with a warning (docs/budgets.md).
         if truth.tokens > held.worst.tokens or truth.cost > held.worst.cost:
@@ -397,8 +394,6 @@ class Ledger(Struct, kw_only=True):
             uncounted=end == "uncounted",
         )
         self.notice(Event(settled, f"{truth.most_tokens:,} tokens", stage, "debug"))
-
-    # ---- time -----------------------------------------------------------------------------
 
     def begin_attempt(self, stage: str) -> None:
         """Start an attempt of a stage; the stage's wall time begins with the first one.

@@ -232,10 +232,7 @@ class ResultWriter(Struct, dict=True):
             place = opened.lock_path.relative_to(opened.store.root).as_posix()
             opened.store.workspace.note_written_file(place, written.sha256, written.file)
 
-    # ---- helpers --------------------------------------------------------------------------
-
     def _show(self, resolved: ResolvedStage, done: StageResult, record: Record) -> None:
-        """Show a result to other stages."""
         self.opened.state.settle(resolved.stage.name, record)
         # A later item of the chain keeps its base if this one has a new result, not on disk yet (ADR 19, rule 5).
         if done.attempts:

@@ -268,8 +268,6 @@ class Records:
             self._find(kind, value)
         return all(self._index[kind][value][-1].digest == entry.digest for kind, value in lookup_keys(entry.record))
 
-    # ---- the index -------------------------------------------------------------------------------
-
     def _forget_index(self) -> None:
         self._read_files = None
         self._index.clear()
@@ -354,8 +352,6 @@ class Records:
             token = os.urandom(_TOKEN_BYTES).hex().encode()
             write_atomic(self.folder.parent / GENERATION_FILE, token, mode=PRIVATE_FILE_MODE)
             self._has_changed = True
-
-    # ---- the disk --------------------------------------------------------------------------------
 
     def _path(self, key: str) -> Path:
         return self.folder / key[:2] / key

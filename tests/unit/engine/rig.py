@@ -36,7 +36,6 @@ from orch23.model.pipeline import (
     StopConditions,
     WriteScope,
 )
-from orch23.model.plan import Resample
 from orch23.model.record import Facts, LockFile, Record, core_of, identity_of
 from orch23.plan.planner import ALL_STAGES, Selection
 from orch23.providers.adapter import CallContext
@@ -228,7 +227,6 @@ class MemoryConversations:
         load: Callable[[Sequence[Stage]], None] = lambda _stages: None,
     ) -> None:
         self.provider, self.exchanges, self.load = provider, exchanges, load
-        self.resample: Resample = {}
 
     def prepare(self, stages: Sequence[Stage]) -> None:
         self.load(stages)
