@@ -134,15 +134,11 @@ class Records:
         """Return the records whose output of this path has this entry, newest first, with retained failures."""
         return self._newest("file", file_lookup(path, entry))
 
-    def put(self, record: Record) -> None:
-        """Store a record durably as the newest. A record that is stored already is moved, which need not be durable."""
-        self._put(record, durable=True)
+    def put(self, record: Record, *, durable: bool = True) -> None:
+        """Store a record as the newest; unless `durable`, it is so after the next sync of the file system.
 
-    def add(self, record: Record) -> None:
-        """Store a record as the newest. It is durable after the next sync of the file system."""
-        self._put(record, durable=False)
-
-    def _put(self, record: Record, *, durable: bool) -> None:
+        A record that is stored already is moved, which need not be durable.
+        """
         body = canonical_json(record_to_json(record))
         with self._lock:
             self._load()

@@ -148,14 +148,12 @@ class MemoryRecords:
         self.all: list[Record] = []
         self.log: list[str] = []
 
-    def put(self, record: Record) -> None:
-        self.log.append("recorded")
-        self.add(record)
+    def put(self, record: Record, *, durable: bool = True) -> None:
+        self.log += ["recorded"] if durable else []
+        self.use(record)
 
-    def add(self, record: Record) -> None:
+    def use(self, record: Record) -> None:
         self.all = [record, *(one for one in self.all if one != record)]
-
-    use = add
 
     def by_key(self, key: str) -> list[Record]:
         return [one for one in self.all if one.key == key and not one.failed]
