@@ -215,11 +215,12 @@ class Ledger(Struct, kw_only=True):
             held = self._under_way[stage]
             if _is_counted(response) or (held.tariff is not None and held.tariff.is_free):
                 cost = Decimal(response.cost) if response.cost is not None else Decimal(0)
-                truth, end = UsageTotals(1, response.usage.total, cost), "counted"
+                truth = UsageTotals(1, response.usage.total, cost)
+                self._close(stage, "counted", truth, unpriced=response.cost is None)
             else:
                 # A `command` provider reports no tokens: nothing is known but the most that it can have taken.
-                truth, end = held.worst.as_possible(), "uncounted"
-            self._close(stage, end, truth, unpriced=response.cost is None)
+                truth = held.worst.as_possible()
+                self._close(stage, "uncounted", truth, unpriced=response.cost is None)
         self.sync()
         # Use above the reservation counts as it is, with a warning (docs/budgets.md).
         if truth.tokens > held.worst.tokens or truth.cost > held.worst.cost:

@@ -262,7 +262,6 @@ class Build(Struct, kw_only=True, dict=True):
             threading.Thread(target=self.worker.prepare, args=(stages,), name="orch23-prepare", daemon=True).start()
 
     def _interrupted_text(self) -> str:
-        """Return what happens after the signal."""
         count = len(self._running)
         stages = "" if not count else " 1 stage is stopped," if count == 1 else f" {count:,} stages are stopped,"
         return f"interrupted:{stages} what has ended is kept, and the next build continues (Ctrl-C again ends at once)"

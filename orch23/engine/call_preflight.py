@@ -151,7 +151,6 @@ class CallPreflight(Struct, frozen=True, kw_only=True):
             raise ConsentError(*self._by_stage(found))
 
     def _lacks(self, node: Stage | ForeachStage) -> bool:
-        """Return whether a stage that may run lacks consent."""
         own = self._not_granted(node.step.grants) if isinstance(node, Stage) else ()
         return bool(own or self._ungranted(llm_steps_of(node)))
 
@@ -236,7 +235,6 @@ class CallPreflight(Struct, frozen=True, kw_only=True):
             yield unknown
 
     def _no_sandbox(self, step: "LLMStep") -> Diagnostic | None:
-        """Return the error if a model program cannot be run on this machine."""
         runner = self.conversations.setting.runner
         return runner.missing() if runner is not None and step.command and step.provider == "command" else None
 

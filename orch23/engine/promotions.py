@@ -444,7 +444,6 @@ class Promotions(Struct, kw_only=True, dict=True):
         self.events.ended(name, end, self.writer.opened.lock.records.get(name))
 
     def _stuck(self, name: str) -> tuple[str, ...]:
-        """Return the upstream stages that block a stage."""
         plan = self.writer.opened.state.plan
         return tuple(up for up in plan.upstream[name] if self.blocks(up, plan.nodes[name]))
 
