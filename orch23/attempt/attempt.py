@@ -281,8 +281,6 @@ class AttemptLoop(Struct, frozen=True, kw_only=True):
             last.settle(failure)
         return failure
 
-    # ---- values ---------------------------------------------------------------------------
-
     def _owned(self, last: AttemptResult, tree: Files | None = None) -> dict[str, FileEntry]:
         """Return the stage's own files of a tree: those that differ from the base, and those it wrote again unchanged.
 
@@ -319,8 +317,6 @@ class AttemptLoop(Struct, frozen=True, kw_only=True):
             partial=tree is last.leftover,
             history=self.history,
         )
-
-    # ---- reporting ------------------------------------------------------------------------
 
     def _end(self, attempt: int, failure: Failure | None) -> None:
         """Report how an attempt ended; attempt 0 is the verification of a recorded result."""

@@ -389,13 +389,12 @@ class Conversations(Struct, frozen=True, kw_only=True):
             return self._refusing(call, "E423", _OFFLINE_HINT)
         from orch23.providers import middleware, retries  # noqa: PLC0415 - few edits call a model
         from orch23.providers.connections import OpenCalls  # noqa: PLC0415 - `socket` takes long to load
-        from orch23.providers.middleware import CountingProvider, TokenCounter  # noqa: PLC0415 - as above
 
         # Each retry is a request of its own, so the meter is inside of the retries.
         provider = adapter_for(call.step).make(self.setting, call)
         metered: Provider = middleware.MeteredProvider(inner=provider, stage=call.stage, meter=self.meter)
-        if isinstance(provider, TokenCounter):
-            metered = CountingProvider(
+        if isinstance(provider, middleware.TokenCounter):
+            metered = middleware.CountingProvider(
                 inner=metered,
                 counter=provider,
                 facts=adapter_for(call.step).facts,

@@ -134,8 +134,6 @@ class Ledger(Struct, kw_only=True):
         spent = reduce(UsageTotals.plus, self.before.values(), _NOTHING)
         self._run = _Account("", self.limits, spent, over_budget=self.over_budget)
 
-    # ---- money ----------------------------------------------------------------------------
-
     def reserve(self, stage: str, request: "Request") -> None:
         """Reserve the maximum of one call; wait while it does not fit and other calls are in progress.
 
@@ -397,8 +395,6 @@ class Ledger(Struct, kw_only=True):
             uncounted=end == "uncounted",
         )
         self.notice(Event(settled, f"{truth.most_tokens:,} tokens", stage, "debug"))
-
-    # ---- time -----------------------------------------------------------------------------
 
     def begin_attempt(self, stage: str) -> None:
         """Start an attempt of a stage; the stage's wall time begins with the first one.

@@ -296,10 +296,6 @@ def _has(line: str, words: Iterable[str]) -> bool:
     return any(word in line or word in lower for word in words)
 
 
-def _lines(text: str, words: Iterable[str]) -> list[str]:
-    return [line for line in (one[:_MAX_LINE] for one in text.splitlines()) if _has(line, words)]
-
-
 def _words(line: str) -> Iterator[str]:
     """Yield the texts between quotes in a line, and its words, without those of messages."""
     yield from _QUOTES.split(line)[1:-1]
@@ -307,7 +303,8 @@ def _words(line: str) -> Iterator[str]:
 
 
 def _paths(text: str) -> Iterator[str]:
-    for line in _lines(text, _NO_FILE_OUTSIDE):
+    lines = (one[:_MAX_LINE] for one in text.splitlines())
+    for line in (one for one in lines if _has(one, _NO_FILE_OUTSIDE)):
         # The first word of `cat: a.md: No such file` is the program.
         program, colon, rest = line.partition(": ")
         for word in _words(rest if colon and _PATH.fullmatch(program.lstrip()) else line):

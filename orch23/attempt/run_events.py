@@ -240,7 +240,6 @@ class _Watched(Struct, frozen=True):
     reported: LineListener | None
 
     def __call__(self, line: str, *, cut: bool = False) -> None:
-        """See `LineListener`."""
         self.watcher.print(self.stage, (line,), "")
         if self.reported is not None:
             self.reported(line, cut=cut)

@@ -13,7 +13,6 @@ from orch23.model.step import Grant
 from orch23.resolve.resolution import ResolvedStage
 from orch23.text.secrets import SecretFinding, Secrets
 
-E_SECRET_STORED = "E602"  # noqa: S105 - a code
 _BELONGS = "keep it in the environment: the definition of a stage is stored and committed"
 
 
@@ -103,7 +102,7 @@ def guard_edit(secrets: Secrets, texts: Mapping[str, str]) -> tuple[Diagnostic, 
 
 def stored_secret(part: str, name: str) -> Diagnostic:
     """Return the error that a secret would be stored with a result."""
-    return Diagnostic(E_SECRET_STORED, f"a secret would be stored with the result: {name}", subject=part, hint=_BELONGS)
+    return Diagnostic("E602", f"a secret would be stored with the result: {name}", subject=part, hint=_BELONGS)
 
 
 def names_of(found: tuple[SecretFinding, ...] | list[SecretFinding]) -> tuple[str, ...]:

@@ -17,9 +17,6 @@ from orch23.resolve.resolution import never_sent_error
 from orch23.steps.registry import is_llm
 from orch23.text.secrets import REDACTION_HEAD, Secrets, redaction_mark
 
-E_SECRET_SENT = "E601"  # noqa: S105 - a code
-E_SECRET_IN_RESPONSE = "E603"  # noqa: S105 - a code
-
 _TAKE_OUT = "remove it, or set `llm.secrets: redact` to send the prompt without it; see `orch23 help secrets`"
 _LEAVE_OUT = "make another file without it, and show that; see `orch23 help secrets`"
 
@@ -50,9 +47,6 @@ class TrackedText:
 def track_reads(this: AttemptContext) -> AttemptContext:
     """Return a copy of a context that notes which inputs a prompt reads. It starts with none."""
     return replace(this, given=_watched(this.given), own=_watched(this.own))
-
-
-# ---- secrets -----------------------------------------------------------------------------------
 
 
 def guard_request(
@@ -110,7 +104,7 @@ def guard_proposal(secrets: Secrets, proposal: Proposal, base: Mapping[str, str]
     hint = "read it from the environment instead, and write the whole file without it"
     marks = [redaction_mark(name) for name in secrets.names()]
     return tuple(
-        Diagnostic(E_SECRET_IN_RESPONSE, f"holds `{mark}`, where a secret was taken out", subject=write.path, hint=hint)
+        Diagnostic("E603", f"holds `{mark}`, where a secret was taken out", subject=write.path, hint=hint)
         for write in proposal.writes
         for mark in marks
         if write.content.count(mark) > base.get(write.path, "").count(mark) or mark in write.path
@@ -194,7 +188,7 @@ def _rendered(request: Request) -> Iterator[_Text]:
 
 
 def _sent(name: str, place: str, hint: str) -> Diagnostic:
-    return Diagnostic(E_SECRET_SENT, f"the prompt would send a secret: {name}", subject=place, hint=hint)
+    return Diagnostic("E601", f"the prompt would send a secret: {name}", subject=place, hint=hint)
 
 
 # ---- what leaves the machine -------------------------------------------------------------------

@@ -190,9 +190,6 @@ def _has_texts(stage: Stage) -> bool:
     return stage.step.asks_model or bool(stage.step.renders) or in_part or any(missing_programs(stage, lambda _: False))
 
 
-W_IGNORED_WORDS, W_PATHS = "W861", "W827"
-
-
 def stage_warnings(plan: Plan, stages: Sequence[Stage], workspace: Workspace) -> tuple[Diagnostic, ...]:
     """Return the warnings about paths and words of schemas that have no effect, each once.
 
@@ -216,7 +213,7 @@ def _absent_reads(plan: Plan, stage: Stage, workspace: Workspace) -> Iterator[Di
             if not any(map(writers.writers_of, (path, f"{path}/**"))):
                 message = f"`llm.read` of `{stage.family}` has `{path}`, which does not exist, and no stage makes it"
                 place = plan.pipeline.place_in(stage, "llm", "read", number)
-                yield Diagnostic(W_PATHS, message, place, "correct it, or remove it", Severity.WARNING)
+                yield _warning(message, place, "correct it, or remove it")
 
 
 def _ignored_words(path: str, data: bytes | None) -> Iterator[Diagnostic]:
@@ -229,10 +226,9 @@ def _ignored_words(path: str, data: bytes | None) -> Iterator[Diagnostic]:
     if words:
         message = f"no draft of JSON schema knows {quoted_names(words[:8])}{', ...' * (len(words) > 8)}: ignored"  # noqa: PLR2004 - a line
         hint = "correct a misspelled word; annotations such as `x-order` have no effect"
-        yield Diagnostic(W_IGNORED_WORDS, message, Location(path, 1, 1), hint, Severity.WARNING)
+        yield Diagnostic("W861", message, Location(path, 1, 1), hint, Severity.WARNING)
 
 
-W_PYTEST_PATHS = "W827"
 _LEAVES_OUT = ("--ignore", "--deselect")
 
 
@@ -330,4 +326,4 @@ def _folder_hint(folder: str, stage: Stage, workspace: Workspace) -> str:
 
 
 def _warning(message: str, place: Location | None, hint: str) -> Diagnostic:
-    return Diagnostic(W_PYTEST_PATHS, message, place, hint, Severity.WARNING)
+    return Diagnostic("W827", message, place, hint, Severity.WARNING)

@@ -36,8 +36,6 @@ from orch23.store.exchanges import accepted_edit_fingerprint
 if TYPE_CHECKING:
     from orch23.attempt.likely_cause import ProjectFacts
     from orch23.attempt.pytest_trust import TestTrust
-    from orch23.checks.check import Check
-    from orch23.model.plugins import Registry
     from orch23.model.ports import Executor
 
 
@@ -302,7 +300,7 @@ class Worker(Struct, frozen=True, kw_only=True):
             unnamed=partial(self._unnamed, stage.name),
             report=report,
             previous=self._readable(previous.outputs) if previous else {},
-            checks=partial(_checks, opened.pipeline.plugins),
+            plugins=opened.pipeline.plugins,
             warned=self.warned_checks,
         )
         return AttemptLoop(
@@ -458,12 +456,6 @@ def _trust(state: ProjectState, resolved: ResolvedStage, plan: Plan) -> "TestTru
     from orch23.attempt.pytest_trust import TestTrust  # noqa: PLC0415 - for steps of pytest, and failures
 
     return TestTrust(state, resolved, plan)
-
-
-def _checks(plugins: tuple[str, ...]) -> "Registry[Check]":
-    from orch23.checks.registry import available_checks  # noqa: PLC0415 - few stages have checks
-
-    return available_checks(plugins)
 
 
 def _text_of(tree: StageTree, path: str, entry: FileEntry) -> str:

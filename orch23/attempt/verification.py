@@ -1,7 +1,7 @@
 """Verify a result: declared outputs, write scope, checks, processes, conditions."""
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -28,10 +28,6 @@ from orch23.plan.diagnostics import missing_outputs
 from orch23.resolve.commands import command_steps
 from orch23.resolve.resolution import ResolvedStage
 
-if TYPE_CHECKING:
-    from orch23.checks.check import Check
-    from orch23.model.plugins import Registry
-
 TrialExpansion: TypeAlias = Callable[[Files], tuple[Diagnostic, ...]]
 """Expand every foreach over one of these files, without changing the plan; return the errors."""
 
@@ -42,8 +38,8 @@ _MOST_PATHS = 20
 class Verifier(Struct, frozen=True, kw_only=True):
     """Verifies results of one stage. Each step gets its own copy of the files: what it writes is discarded.
 
-    `unnamed` yields an error for each module that tests import in vain, whatever the stage writes. `checks` returns
-    those that it can name. `warned` has the warnings of checks that this run has reported, with their stages.
+    `unnamed` yields an error for each module that tests import in vain, whatever the stage writes. `plugins` may have
+    further checks. `warned` has the warnings of checks that this run has reported, with their stages.
     """
 
     resolved: ResolvedStage
@@ -52,7 +48,7 @@ class Verifier(Struct, frozen=True, kw_only=True):
     unnamed: Callable[[], Iterator[Diagnostic]] = lambda: iter(())
     report: StageReporter
     previous: Files = field(default_factory=dict)
-    checks: "Callable[[], Registry[Check]]"
+    plugins: tuple[str, ...] = ()
     warned: set[tuple[str, str]] = field(default_factory=set)
 
     def verify(self, result: Files, tree: Files, attempt: int = 0) -> Failure | None:
@@ -156,8 +152,9 @@ class Verifier(Struct, frozen=True, kw_only=True):
 
     def _check(self, step: CheckStep, result: Files) -> Failure | None:
         from orch23.checks.check import CheckInput  # noqa: PLC0415 - few stages have checks
+        from orch23.checks.registry import available_checks  # noqa: PLC0415 - as above
 
-        known = self.checks()
+        known = available_checks(self.plugins)
         check = known[step.name]
         given = CheckInput(
             outputs=self._bytes(result),

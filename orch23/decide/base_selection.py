@@ -227,7 +227,6 @@ def rebuild_outputs(state: ProjectState, resolved: ResolvedStage, record: Record
 
 
 def _apply_exchange(resolved: ResolvedStage, exchange: "Exchange", tree: dict[str, bytes]) -> bool:
-    """Apply one exchange to the tree; return whether that was possible."""
     from orch23.model.llm import Proposal  # noqa: PLC0415 - only for responses of models
     from orch23.proposal.proposal import judge_response  # noqa: PLC0415 - as above
     from orch23.proposal.proposal_files import ProposalScope  # noqa: PLC0415 - as above

@@ -169,9 +169,6 @@ def head_of(pipeline: Pipeline) -> Pipeline:
     )
 
 
-# ---- writing ------------------------------------------------------------------------------------
-
-
 def all_rows(
     head: IndexHead,
     text: str,

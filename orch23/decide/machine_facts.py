@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -155,7 +155,6 @@ def has_process(stage: Stage) -> bool:
     )
 
 
-EXECUTOR_GROUP: Final = "orch23.executors"
 MakeExecutor: TypeAlias = Callable[[Surroundings], Executor]
 
 
@@ -166,7 +165,7 @@ def executors_of(plugins: tuple[str, ...]) -> Registry[MakeExecutor]:
 
     own: LazyMapping[MakeExecutor] = LazyMapping(EXECUTORS, lambda name: load_feature(EXECUTORS[name]))
     fault = "it must be a function of `Surroundings`, but is {!r}"
-    return Registry(own, EXECUTOR_GROUP, plugins, lambda found, _: "" if callable(found) else fault.format(found))
+    return Registry(own, "orch23.executors", plugins, lambda found, _: "" if callable(found) else fault.format(found))
 
 
 def missing_executor(name: str) -> Diagnostic | None:

@@ -134,8 +134,6 @@ class ProjectState(Struct, dict=True):
         """Who owns the bytes at a path."""
         return Ownership(self.store, self.plan.pipeline, self.locked, self.git)
 
-    # ---- results --------------------------------------------------------------------------
-
     def settle(self, name: str, record: Record) -> None:
         """Set the current result of a stage."""
         self.unsettle(name)
@@ -175,8 +173,6 @@ class ProjectState(Struct, dict=True):
         """Return the index of a stage in its chain, 0 if it is not in one."""
         link = self.link(name)
         return link.index if link else 0
-
-    # ---- paths ----------------------------------------------------------------------------
 
     def on_disk(self, path: str) -> FileEntry | None:
         """Return what is at a path, or what will be there once withheld results are promoted."""
@@ -260,8 +256,6 @@ class ProjectState(Struct, dict=True):
         """Return whether a shared cache has this result, and the local store does not."""
         return self.shared is not None and self.shared.has(record) and not is_proven(record, self.store.records)
 
-    # ---- records --------------------------------------------------------------------------
-
     def originals(self, resolved: "ResolvedStage", written: Iterable[str]) -> dict[str, FileEntry | None]:
         """Return version 0 of each path that a chain wrote.
 
@@ -278,8 +272,6 @@ class ProjectState(Struct, dict=True):
         """Return the moved bases that a stage starts from, for its record."""
         starts = sorted(self.moved_bases.get(name, {}).items())
         return {path: Base(start, self.incoming_version(name, path)) for path, start in starts}
-
-    # ---- versions of a chain --------------------------------------------------------------
 
     def start_version(self, name: str, path: str) -> FileEntry | None:
         """Return what a stage starts from at a path: its moved base, else the incoming version."""
@@ -322,8 +314,6 @@ class ProjectState(Struct, dict=True):
         before = self.start_version(name, path) if self.link(name) else None
         return before if before is not None else self.known_originals.get(path)
 
-    # ---- bytes ----------------------------------------------------------------------------
-
     def read(self, path: str, entry: FileEntry) -> bytes:
         """Return the bytes of an entry; those of an unsettled stage's last result read as empty if they are lost.
 
@@ -364,8 +354,6 @@ class ProjectState(Struct, dict=True):
             or self.ownership.bytes_from_git(path, entry) is not None
             or (self.shared is not None and self.shared.has_bytes(entry.digest))
         )
-
-    # ---- promotion ------------------------------------------------------------------------
 
     def target(self, name: str, record: Record) -> dict[str, FileEntry | None]:
         """Return the files that the workspace has once a result is promoted, path -> entry or None.

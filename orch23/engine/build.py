@@ -170,7 +170,6 @@ class Build(Struct, kw_only=True, dict=True):
             results=self._results,
             enqueue=self._enqueue,
             stop_at_limit=self._stop_at_limit,
-            resample=self.opened.decider.resample,
             approval=self.approval,
         )
 
@@ -224,8 +223,7 @@ class Build(Struct, kw_only=True, dict=True):
                 elif until <= self.clock():
                     # The loop still waits for responses in progress: they are paid for.
                     until = math.inf
-                    over = wall_time_error(limit_s)
-                    self._stop_at_limit((over,))
+                    self._stop_at_limit((wall_time_error(limit_s),))
                     self.cancel_steps()
                 continue
             if isinstance(message, _Stop):
@@ -264,7 +262,6 @@ class Build(Struct, kw_only=True, dict=True):
             threading.Thread(target=self.worker.prepare, args=(stages,), name="orch23-prepare", daemon=True).start()
 
     def _interrupted_text(self) -> str:
-        """Return what happens after the signal."""
         count = len(self._running)
         stages = "" if not count else " 1 stage is stopped," if count == 1 else f" {count:,} stages are stopped,"
         return f"interrupted:{stages} what has ended is kept, and the next build continues (Ctrl-C again ends at once)"
@@ -292,8 +289,6 @@ class Build(Struct, kw_only=True, dict=True):
             # A cancelled call ends with a transport error: the provider did not fail.
             was_cancelled = isinstance(message.outcome, ProviderError)
             self._finish(replace(message, outcome=CancelledBuildError()) if was_cancelled else message)
-
-    # ---- starting -------------------------------------------------------------------------
 
     def _start_ready(self) -> None:
         """Settle and start ready stages until none is left or all pools are full."""
@@ -338,8 +333,6 @@ class Build(Struct, kw_only=True, dict=True):
             return partial(self._messages.put, _Finished(resolved, decision, outcome))
 
         self._threads.submit(f"orch23-stage-{name}", work)
-
-    # ---- finishing ------------------------------------------------------------------------
 
     def _take(self, message: _Finished | _Looked | _LookedUp) -> None:
         """Handle what a thread reports."""
@@ -407,10 +400,8 @@ class Build(Struct, kw_only=True, dict=True):
         # A partial or failed build does not know every result, so it must not remove files of ended stages (ADR 19).
         if green and everything:
             self.writer.end_ownership(self._events)
-        self.writer.write_lock(
-            {name for name, end in ends.items() if end.status.has_result},
-            complete=green and everything,
-        )
+        done = {name for name, end in ends.items() if end.status.has_result}
+        self.writer.write_lock(done, complete=green and everything)
         # A stage can end after its response was accepted without a result to store, as one that another pipeline owns.
         self.opened.store.exchanges.write_later()
         how = run_outcome(ends, self._stopped)

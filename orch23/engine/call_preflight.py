@@ -17,6 +17,7 @@ from orch23.attempt.conversation import Conversations, RequestBuilder, find_reco
 from orch23.decide.decisions import DecidedStage
 from orch23.decide.dry_run import Preview
 from orch23.engine.preflight import grouped_errors
+from orch23.language.llm_steps import fallbacks_of, llm_steps_of
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ConfigurationError, ConsentError, MissingBytesError, Orch23Error, ProviderError
 from orch23.model.event import Event, Warned
@@ -87,9 +88,9 @@ class CallPreflight(Struct, frozen=True, kw_only=True):
         needs = [(stage, step_runner(stage.step).needs(stage.step, self.contents)) for stage in running]
         # The user is not asked for consent to a build that cannot run.
         self._refuse_impossible(calling, needs)
-        lacking = [(one.stage, grant) for one, _ in calling for grant in self._ungranted(_steps_of(one.stage))]
+        lacking = [(one.stage, grant) for one, _ in calling for grant in self._ungranted(llm_steps_of(one.stage))]
         lacking += [(stage, grant) for stage, need in needs for grant in self._not_granted(need.grants)]
-        fallbacks = [(one.stage, step) for one, _ in calling for step in _fallbacks_of(one.stage)]
+        fallbacks = [(one.stage, step) for one, _ in calling for step in fallbacks_of(one.stage)]
         self._check_consent(seen, wanted, lacking, may_ask=bool(self._ungranted(step for _, step in fallbacks)))
         self._warn(fallbacks)
 
@@ -150,9 +151,8 @@ class CallPreflight(Struct, frozen=True, kw_only=True):
             raise ConsentError(*self._by_stage(found))
 
     def _lacks(self, node: Stage | ForeachStage) -> bool:
-        """Return whether a stage that may run lacks consent."""
         own = self._not_granted(node.step.grants) if isinstance(node, Stage) else ()
-        return bool(own or self._ungranted(_steps_of(node)))
+        return bool(own or self._ungranted(llm_steps_of(node)))
 
     def _ungranted(self, steps: "Iterable[LLMStep]") -> Collection[Grant]:
         """Return the grants that these steps lack. A program that does not exist needs none."""
@@ -210,9 +210,9 @@ class CallPreflight(Struct, frozen=True, kw_only=True):
         """Yield why a stage could not call one of the models that its attempts can use."""
         # Also the later ones: a build must not pay for attempts and then lack a key for the next one.
         yield from dict.fromkeys(
-            one for step in _steps_of(resolved.stage) for one in self._errors_of(step, resolved, missing)
+            one for step in llm_steps_of(resolved.stage) for one in self._errors_of(step, resolved, missing)
         )
-        for step in _fallbacks_of(resolved.stage) if self._is_capped(resolved.stage) else ():
+        for step in fallbacks_of(resolved.stage) if self._is_capped(resolved.stage) else ():
             if (unknown := unpriced_error(step, self.pipeline)) is not None:
                 yield unknown
 
@@ -235,7 +235,6 @@ class CallPreflight(Struct, frozen=True, kw_only=True):
             yield unknown
 
     def _no_sandbox(self, step: "LLMStep") -> Diagnostic | None:
-        """Return the error if a model program cannot be run on this machine."""
         runner = self.conversations.setting.runner
         return runner.missing() if runner is not None and step.command and step.provider == "command" else None
 
@@ -256,23 +255,7 @@ class CallPreflight(Struct, frozen=True, kw_only=True):
 def llm_steps(plan: Plan) -> "Iterator[LLMStep]":
     """Yield the llm steps that a plan can call, with fallbacks; of a foreach without items yet, those of its body."""
     for node in plan.nodes.values():
-        yield from (*_steps_of(node), *_fallbacks_of(node))
-
-
-def _steps_of(node: Stage | ForeachStage) -> "Sequence[LLMStep]":
-    if isinstance(node, Stage) and not is_llm(node.step):
-        return ()
-    from orch23.language.llm_steps import llm_steps_of  # noqa: PLC0415 - an edit without a model does not need it
-
-    return llm_steps_of(node)
-
-
-def _fallbacks_of(node: Stage | ForeachStage) -> "Sequence[LLMStep]":
-    if isinstance(node, Stage) and not is_llm(node.step):
-        return ()
-    from orch23.language.llm_steps import fallbacks_of  # noqa: PLC0415 - as above
-
-    return fallbacks_of(node)
+        yield from (*llm_steps_of(node), *fallbacks_of(node))
 
 
 _grant_fields = attrgetter("provider", "base_url", "command", "read", "pass_env", "network")

@@ -12,7 +12,7 @@ from orch23.engine.promotions import Promotions
 from orch23.model.llm import RetryFeedback
 from orch23.model.paths import may_overlap
 from orch23.model.pipeline import ForeachStage, Stage
-from orch23.model.plan import Decision, Fresh, Maybe, Plan, Resample, Restore, Run, VerifyOnly, resample_of
+from orch23.model.plan import Decision, Fresh, Maybe, Plan, Restore, Run, VerifyOnly, resample_of
 from orch23.model.record import Record
 from orch23.model.text import join_first
 from orch23.resolve.resolution import ResolvedStage
@@ -41,12 +41,10 @@ def refusable(plan: Plan, decisions: Mapping[str, Decision]) -> Iterator[tuple[S
 class GroupChecks(Struct, kw_only=True):
     """Ends the stages of promotion groups. A check is one without a model. Only the loop thread calls this.
 
-    `resample` are the stages whose models are called again. `refused` are results that a check refused, and `_made`
-    what models made in this run; with the core of their keys.
+    `refused` are results that a check refused, and `_made` what models made in this run; with the core of their keys.
     """
 
     results: Promotions
-    resample: Resample = {}
     refused: dict[str, tuple[str, StageResult]] = field(default_factory=dict)
     _made: dict[str, tuple[str, StageResult]] = field(default_factory=dict)
     _red: dict[str, tuple[ResolvedStage, StageResult, Failure]] = field(default_factory=dict)
@@ -110,7 +108,8 @@ class GroupChecks(Struct, kw_only=True):
         """Return a result that was refused, or that `--resample` replaces; None if its model sees other inputs now."""
         name = resolved.stage.name
         core, refused = self.refused.pop(name, ("", None))
-        if refused is None and name not in self._made and resample_of(self.resample, name) is not None:
+        resample = self.results.writer.opened.decider.resample
+        if refused is None and name not in self._made and resample_of(resample, name) is not None:
             return self._with_last_failure(resolved)
         return refused if core in ("", resolved.core) else None
 

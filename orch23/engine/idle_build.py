@@ -121,9 +121,6 @@ def add_read_paths(snapshot: StatSnapshot, store: ProjectStore, others: Mapping[
     )
 
 
-# ---- the table of the dependency index -------------------------------------------------------------
-
-
 class Table(Struct, frozen=True, kw_only=True):
     """The rows to write after a build with nothing to do: all of them, the changed ones, or none."""
 

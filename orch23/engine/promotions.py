@@ -96,8 +96,6 @@ class AtomicGroups(Struct):
             found[name] = success.outcome if in_place else _withheld(success.outcome, not_green)
         return found
 
-    # ---- helpers --------------------------------------------------------------------------
-
     def _change(self, members: Mapping[str, PassedStage]) -> WorkspaceChange:
         return self.writer.change({name: one.record for name, one in members.items() if one.how != "fresh"})
 
@@ -182,8 +180,6 @@ class Promotions(Struct, kw_only=True, dict=True):
     def _write_behind(self) -> WriteBehind:
         return WriteBehind(self.clock)
 
-    # ---- queries of the loop --------------------------------------------------------------
-
     @property
     def may_wait_s(self) -> float:
         """How long the loop may wait before it calls `settle` again, in seconds; infinite if there is no limit."""
@@ -210,8 +206,6 @@ class Promotions(Struct, kw_only=True, dict=True):
         if any(self._statuses.get(up) is StageStatus.DEFERRED for up in upstream):
             self._flush()
         return self._stuck(stage.name)
-
-    # ---- reports of the loop -------------------------------------------------------------
 
     def reopen(self, names: set[str]) -> None:
         """Decide some stages of a group again, and all withheld ones after them."""
@@ -435,8 +429,6 @@ class Promotions(Struct, kw_only=True, dict=True):
         yield {name: rest for name in order if name not in self.outcomes and name not in waiting and name in wanted}
         yield self._groups.withheld(self.outcomes, {name: self._group(name) for name in waiting})
 
-    # ---- helpers --------------------------------------------------------------------------
-
     def _note(self, name: str, end: StageOutcome) -> None:
         self.set_status(name, end.status)
         # The ledger knows all calls of the stage by now, also those of failed attempts.
@@ -452,7 +444,6 @@ class Promotions(Struct, kw_only=True, dict=True):
         self.events.ended(name, end, self.writer.opened.lock.records.get(name))
 
     def _stuck(self, name: str) -> tuple[str, ...]:
-        """Return the upstream stages that block a stage."""
         plan = self.writer.opened.state.plan
         return tuple(up for up in plan.upstream[name] if self.blocks(up, plan.nodes[name]))
 

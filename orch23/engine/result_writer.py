@@ -5,12 +5,13 @@ import math
 import os
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
 from orch23.attempt.attempt import StageResult
+from orch23.attempt.run_events import RunEvents
 from orch23.attempt.stage_outcomes import StageOutcome
 from orch23.decide.open_pipeline import OpenPipeline
 from orch23.decide.ownership import is_proven
@@ -25,9 +26,6 @@ from orch23.plan.nodes import reads_with_exclusions
 from orch23.resolve.resolution import ResolvedStage
 from orch23.steps.registry import is_llm
 from orch23.store.promotion import PromotionResult
-
-if TYPE_CHECKING:
-    from orch23.attempt.run_events import RunEvents
 
 _Target = Mapping[str, FileEntry | None]
 
@@ -74,7 +72,7 @@ class ResultWriter(Struct, dict=True):
     def keep_for_later(self, resolved: ResolvedStage, done: StageResult) -> Record:
         """Store a verified result that is cheap to rebuild, and show it to other stages. `sync` makes it durable."""
         record = self._record_of(resolved, done, failed=False)
-        self.opened.store.records.add(record)
+        self.opened.store.records.put(record, durable=False)
         self._show(resolved, done, record)
         self.opened.state.expected |= self.opened.state.target(resolved.stage.name, record)
         return record
@@ -84,7 +82,7 @@ class ResultWriter(Struct, dict=True):
         state, records, own = self.opened.state, self.opened.store.records, self.opened.pipeline.file
         if state.is_shared(record):
             # Not durable at once: the cache still has it after a power cut.
-            records.add(replace(record, pipeline=own))
+            records.put(replace(record, pipeline=own), durable=False)
             self._keep_starts(resolved, record)
         # With ORCH23_TRUST=1 the lock file counts as proof (ADR 21), so its records go into the store.
         elif state.trusts_lock and not is_proven(record, records):
@@ -93,7 +91,7 @@ class ResultWriter(Struct, dict=True):
         elif is_proven(record, records) and not any(
             one.stage == record.stage and one.pipeline in ("", own) for one in records.by_key(record.key)
         ):
-            records.add(replace(record, pipeline=own))
+            records.put(replace(record, pipeline=own), durable=False)
         todays, bases = _with_key_of(resolved, record), state.bases(resolved.stage.name)
         starts = {path: base.start for path, base in record.bases.items()}
         if bases != record.bases and starts == state.moved_bases[resolved.stage.name]:
@@ -172,7 +170,7 @@ class ResultWriter(Struct, dict=True):
         now = view.inputs_of([*given], reads_with_exclusions(resolved.stage))
         return tuple(path for path, entry in given.items() if now[path] != entry and path not in resolved.base)
 
-    def end_ownership(self, events: "RunEvents") -> None:
+    def end_ownership(self, events: RunEvents) -> None:
         """Remove the files that only ended stages own, and report those that belong to the user from now on."""
         if self.opened.state.plan.unexpanded:  # its items may still make any of these files
             return
@@ -232,10 +230,7 @@ class ResultWriter(Struct, dict=True):
             place = opened.lock_path.relative_to(opened.store.root).as_posix()
             opened.store.workspace.note_written_file(place, written.sha256, written.file)
 
-    # ---- helpers --------------------------------------------------------------------------
-
     def _show(self, resolved: ResolvedStage, done: StageResult, record: Record) -> None:
-        """Show a result to other stages."""
         self.opened.state.settle(resolved.stage.name, record)
         # A later item of the chain keeps its base if this one has a new result, not on disk yet (ADR 19, rule 5).
         if done.attempts:

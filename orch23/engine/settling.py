@@ -39,7 +39,7 @@ from orch23.model.errors import (
 from orch23.model.event import StagesAdded
 from orch23.model.event_data import StageStatus
 from orch23.model.pipeline import ForeachStage, Stage
-from orch23.model.plan import Edited, Fresh, Resample, Restore, Run, Skipped, VerifyOnly
+from orch23.model.plan import Edited, Fresh, Restore, Run, Skipped, VerifyOnly
 from orch23.model.plugins import plugin_error_of
 from orch23.model.record import Reason, Record
 from orch23.plan.planner import Selection
@@ -59,7 +59,7 @@ class Settling(Struct, kw_only=True, dict=True):
     """Settles the stages of a build. Only the loop thread calls this.
 
     `enqueue` takes the stages that run, `stop_at_limit` the errors of a limit of the run that was reached. `approval`
-    and `resample` are as of `Build`.
+    is that of `Build`.
     """
 
     opened: OpenPipeline
@@ -69,7 +69,6 @@ class Settling(Struct, kw_only=True, dict=True):
     results: Promotions
     enqueue: Callable[[ResolvedStage, Run | VerifyOnly], None]
     stop_at_limit: Callable[[tuple[Diagnostic, ...]], None]
-    resample: Resample
     approval: Callable[[DecidedStage], DecidedStage] | None
     # A file that changes again and again would otherwise restart its stage for ever.
     _restarts: dict[str, int] = field(default_factory=dict)
@@ -81,7 +80,7 @@ class Settling(Struct, kw_only=True, dict=True):
             return None
         from orch23.engine.group_checks import GroupChecks  # noqa: PLC0415 - few pipelines have groups
 
-        return GroupChecks(results=self.results, resample=self.resample)
+        return GroupChecks(results=self.results)
 
     def carry_out(self, step: NextStep) -> None:
         """Settle a stage, or give it to `enqueue`."""

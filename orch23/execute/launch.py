@@ -1,5 +1,6 @@
 """Describe how a process is started: environment, directories, and the interface of sandboxes."""
 
+import atexit
 import re
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
@@ -251,8 +252,6 @@ class SandboxLauncher(Struct, eq=False):
         """Choose in a thread. A process that ends earlier waits for it, so that the self-test leaves no folder."""
         thread = Thread(target=self._choose_ahead, name="orch23-sandbox", daemon=True)
         thread.start()
-        import atexit  # noqa: PLC0415 - few builds get here
-
         atexit.register(thread.join)
 
     def _choose_ahead(self) -> None:

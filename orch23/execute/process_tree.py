@@ -146,24 +146,23 @@ def step_limits(file_bytes: int) -> tuple[tuple[int, tuple[int, int]], ...]:
 
 @cache
 def _changed_limits() -> tuple[tuple[int, tuple[int, int]], ...]:
-    _, *others = fixed_limits(0)  # once: nothing changes our limits, and supervisors have the same
-    return tuple((kind, limit) for kind, limit in others if resource.getrlimit(kind) != limit)
+    # Once: nothing changes our limits, and supervisors have the same.
+    return tuple((kind, limit) for kind, limit in fixed_limits() if resource.getrlimit(kind) != limit)
 
 
-def fixed_limits(file_bytes: int) -> Iterator[tuple[int, tuple[int, int]]]:
-    """Yield the soft and the hard limit of each resource of a step, whatever those of the terminal are.
+def fixed_limits() -> Iterator[tuple[int, tuple[int, int]]]:
+    """Yield the soft and the hard limit of the other resources of a step, whatever those of the terminal are.
 
     A lower hard limit of this process stays: only root could raise it.
     """
-    first = {resource.RLIMIT_FSIZE: (file_bytes, file_bytes), resource.RLIMIT_CORE: (CORE_BYTES, CORE_BYTES)}
-    for kind, (soft, hard) in {**first, **_FIXED_LIMITS}.items():
+    for kind, (soft, hard) in {resource.RLIMIT_CORE: (CORE_BYTES, CORE_BYTES), **_FIXED_LIMITS}.items():
         own = resource.getrlimit(kind)[1]
         yield kind, (min(soft, own, key=_size), min(hard, own, key=_size))
 
 
 def lowered_limits() -> str:
     """Return the limits of steps that a hard limit of this process lowers; an empty text if there is none."""
-    return " ".join(f"{kind}={limit}" for kind, limit in fixed_limits(0) if limit != _FIXED_LIMITS.get(kind, limit))
+    return " ".join(f"{kind}={limit}" for kind, limit in fixed_limits() if limit != _FIXED_LIMITS.get(kind, limit))
 
 
 def note_namespace(tree: ProcessTree, init: int) -> None:

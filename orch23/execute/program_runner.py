@@ -6,7 +6,7 @@ import os
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from msgspec import Struct, field
 
@@ -19,10 +19,8 @@ from orch23.model.action import DEFAULT_LIMITS, LANDLOCK_TIER, InputsChanged, St
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ConfigurationError, SafetyError
 from orch23.model.patterns import lazy_pattern
+from orch23.providers.adapter import ProgramCall, ProgramResult
 from orch23.store.safe_files import FileStamp, is_temp, stamp_of, walk_tree
-
-if TYPE_CHECKING:
-    from orch23.providers.adapter import ProgramCall, ProgramResult
 
 _OWN_FOLDERS = frozenset({".orch23", "logs"})
 # Only these files of `.git` are compared: git itself writes the others at any command.
@@ -96,7 +94,7 @@ class LocalProgramRunner(Struct, kw_only=True):
         """Return why no program can run on this machine, or None."""
         return self.no_sandbox()
 
-    def run(self, call: "ProgramCall") -> "ProgramResult":
+    def run(self, call: ProgramCall) -> ProgramResult:
         """Run a program until it exits, exceeds a limit, or the build ends; then kill all that it started.
 
         Raises:
@@ -131,7 +129,7 @@ class LocalProgramRunner(Struct, kw_only=True):
             while True:
                 self.sandbox_dirs.discard(self._used.pop())
 
-    def _run(self, call: "ProgramCall") -> "ProgramResult":
+    def _run(self, call: ProgramCall) -> ProgramResult:
         sandbox_dir = self.sandbox_dirs.stage(call.files)
         if isinstance(sandbox_dir, InputsChanged):
             raise OSError(errno.EBUSY, f"{', '.join(sandbox_dir.paths)} changed meanwhile")
@@ -143,8 +141,6 @@ class LocalProgramRunner(Struct, kw_only=True):
             self._used.append(sandbox_dir)
             if self._stop.is_set():
                 self._discard_used()
-        from orch23.providers.adapter import ProgramResult  # noqa: PLC0415 - few edits call a program
-
         return ProgramResult(
             exit_code=end.exit_code,
             stdout=end.head,
@@ -153,7 +149,7 @@ class LocalProgramRunner(Struct, kw_only=True):
             excess=end.excess,
         )
 
-    def _start(self, sandbox_dir: SandboxDir, call: "ProgramCall", stdin: int) -> ProcessOutcome:
+    def _start(self, sandbox_dir: SandboxDir, call: ProgramCall, stdin: int) -> ProcessOutcome:
         from orch23.execute.sandbox.visible_paths import link_chain  # noqa: PLC0415 - only for programs
 
         seen = sandbox_dir.seen_from_inside(self.launcher.tier)
@@ -177,7 +173,7 @@ class LocalProgramRunner(Struct, kw_only=True):
             return run_launch(launch, timeout_s=call.timeout_s, cancel=self._stop)
 
     @contextlib.contextmanager
-    def _watched(self, call: "ProgramCall") -> Iterator[None]:
+    def _watched(self, call: ProgramCall) -> Iterator[None]:
         """Compare the project before and after a call, if the tier lets a program change files or their modes."""
         tier = self.launcher.tier
         if tier not in (PlainLauncher.tier, LANDLOCK_TIER):

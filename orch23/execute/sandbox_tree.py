@@ -321,7 +321,6 @@ def _scan_directory(scan: _Scan, folder: int, prefix: str, depth: int) -> None:
 
 
 def _forget_mounted(scan: _Scan, path: str) -> None:
-    """Note that a file or folder of a mount was removed."""
     scan.files.discard(path)
     # `0` is the character after `/`.
     first, end = (bisect_left(scan.mounted, f"{path}{character}") for character in "/0")

@@ -5,7 +5,7 @@ msgspec converts a valid value fast, but reports only the first error. For an in
 """
 
 import re
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
@@ -15,6 +15,7 @@ from orch23.language.pipeline_document import kinds_in, pipeline_form
 from orch23.model.digest import Json
 from orch23.model.fields import Problem
 from orch23.model.language import Document
+from orch23.model.paths import with_above
 
 if TYPE_CHECKING:
     from orch23.language.schema_errors import SchemaError
@@ -120,11 +121,11 @@ class NodeSet(Struct, frozen=True):
     def at(cls, paths: Iterable[str]) -> "NodeSet":
         """Return the nodes at some paths."""
         found = frozenset(paths)
-        return cls(found, frozenset(above for path in found for above in _and_above(path)))
+        return cls(found, frozenset(above for path in found for above in with_above(path)))
 
     def touches(self, path: str) -> bool:
         """Return whether a node is one of these, or below or above one of them."""
-        return path in self.above or any(above in self.paths for above in _and_above(path))
+        return path in self.above or any(above in self.paths for above in with_above(path))
 
     def unaffected(self, problems: Iterable[Problem]) -> tuple[Problem, ...]:
         """Return the problems that cannot follow from these nodes being broken or unknown."""
@@ -134,7 +135,7 @@ class NodeSet(Struct, frozen=True):
         if problem.code in _OF_SEVERAL and not _STAGE.fullmatch(owner := _mapping_of(problem.path)):
             return self.touches(owner)
         if problem.code in CODES_OF_KEYS:
-            return any(above in self.paths for above in _and_above(problem.path))
+            return any(above in self.paths for above in with_above(problem.path))
         return self.touches(problem.path)
 
 
@@ -146,12 +147,6 @@ def _mapping_of(path: str) -> str:
     while name.isdigit():
         above, _, name = above.rpartition("/")
     return above
-
-
-def _and_above(path: str) -> Iterator[str]:
-    while path:
-        yield path
-        path = path.rpartition("/")[0]
 
 
 def independent_problems(wrong: Sequence[Problem], found: Sequence[Problem]) -> list[Problem]:

@@ -7,7 +7,7 @@ literally. No wildcard matches a file that orch23 writes for itself.
 """
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 
 from orch23.model.digest import digest_bytes
@@ -175,6 +175,13 @@ def static_prefix(pattern: str) -> str:
     wild = _WILD.search(pattern)
     literal = pattern if wild is None else pattern[: wild.start()]
     return literal[: literal.rfind("/") + 1]
+
+
+def with_above(path: str) -> Iterator[str]:
+    """Yield a path and those of the folders above it, without the root."""
+    while path:
+        yield path
+        path = path.rpartition("/")[0]
 
 
 def patterns_between(head: str, tail: str) -> tuple[str, ...]:

@@ -131,11 +131,8 @@ class ResultIndex(Protocol):
     def everything(self) -> Sequence[Record]:
         """Return all records, the least recently used first."""
 
-    def put(self, record: Record) -> None:
-        """Store a record durably as the newest of its key."""
-
-    def add(self, record: Record) -> None:
-        """Store a record as the newest. It is durable after the next sync of the store."""
+    def put(self, record: Record, *, durable: bool = True) -> None:
+        """Store a record as the newest of its key; unless `durable`, it is so after the next sync of the store."""
 
     def use(self, record: Record) -> None:
         """Note that a record was used. This never fails."""

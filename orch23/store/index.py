@@ -243,8 +243,6 @@ class StoreIndex:
             data = self._pack(table, count, number, kept)
             connection.execute("UPDATE rows SET data = ? WHERE place = ?", (data, first + number))
 
-    # ---- the file -----------------------------------------------------------------------------------
-
     def _open(self, *, writing: bool = False) -> "sqlite3.Connection":
         if self._connection is not None and self._process != os.getpid():
             # A child must not even close it: that would release the POSIX locks of its parent.

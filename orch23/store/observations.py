@@ -2,11 +2,11 @@
 
 import contextlib
 import os
-from collections.abc import Iterator
 
 from msgspec import Struct, field
 
 from orch23.model.digest import FileEntry
+from orch23.model.paths import with_above
 from orch23.snapshot.signatures import LINK_TARGET, NO_ENTRY, RACY, is_racy_signature, signature
 from orch23.snapshot.stat_snapshot import StatSnapshot
 from orch23.store.safe_files import FileStamp
@@ -76,7 +76,7 @@ class Observations(Struct):
         self.opened.pop(path, None)
         self.unsettled.discard(path)
         self.missing.discard(path)
-        above = tuple(_with_above(path.rpartition("/")[0]))
+        above = tuple(with_above(path.rpartition("/")[0]))
         self.missing.difference_update(above)
         # The signature of a folder is taken when it is listed again.
         for folder in ("", *(f"{one}/" for one in above)):
@@ -87,7 +87,7 @@ class Observations(Struct):
         """Add the folders and links to a snapshot; return False if a link has changed."""
         folders = {path.rstrip("/") for path in self._listed}
         folders.update(path.rpartition("/")[0] for path in self.present)
-        for folder in sorted({above for path in folders for above in _with_above(path)}):
+        for folder in sorted({above for path in folders for above in with_above(path)}):
             with contextlib.suppress(FileNotFoundError, NotADirectoryError):
                 found = os.lstat(self.base + folder)
                 snapshot.folders.append(folder)
@@ -103,10 +103,3 @@ class Observations(Struct):
 
     def _absolute(self, path: str) -> str:
         return f"{self.base}{path}".rstrip("/")
-
-
-def _with_above(folder: str) -> Iterator[str]:
-    """Yield a folder and the folders above it, without the root."""
-    while folder:
-        yield folder
-        folder = folder.rpartition("/")[0]

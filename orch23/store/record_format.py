@@ -99,9 +99,6 @@ def record_from_json(value: Json) -> Record:
     return Record(**values)
 
 
-# ---- files of records ------------------------------------------------------------------------------------------------
-
-
 class _Line(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """A line of a file of records: a record, or the digest of one above that is the newest again."""
 
@@ -191,9 +188,6 @@ def record_body(number: int, body: bytes) -> bytes:
 def move_body(entry: RecordEntry) -> bytes:
     """Return the value of the line that makes a record above it the newest again."""
     return canonical_json(from_struct(_Line(entry.number, again=entry.digest)))
-
-
-# ---- rows of the index -----------------------------------------------------------------------------------------------
 
 
 def lookup_keys(record: Record) -> Iterator[tuple[str, str]]:

@@ -134,15 +134,11 @@ class Records:
         """Return the records whose output of this path has this entry, newest first, with retained failures."""
         return self._newest("file", file_lookup(path, entry))
 
-    def put(self, record: Record) -> None:
-        """Store a record durably as the newest. A record that is stored already is moved, which need not be durable."""
-        self._put(record, durable=True)
+    def put(self, record: Record, *, durable: bool = True) -> None:
+        """Store a record as the newest; unless `durable`, it is so after the next sync of the file system.
 
-    def add(self, record: Record) -> None:
-        """Store a record as the newest. It is durable after the next sync of the file system."""
-        self._put(record, durable=False)
-
-    def _put(self, record: Record, *, durable: bool) -> None:
+        A record that is stored already is moved, which need not be durable.
+        """
         body = canonical_json(record_to_json(record))
         with self._lock:
             self._load()
@@ -268,8 +264,6 @@ class Records:
             self._find(kind, value)
         return all(self._index[kind][value][-1].digest == entry.digest for kind, value in lookup_keys(entry.record))
 
-    # ---- the index -------------------------------------------------------------------------------
-
     def _forget_index(self) -> None:
         self._read_files = None
         self._index.clear()
@@ -354,8 +348,6 @@ class Records:
             token = os.urandom(_TOKEN_BYTES).hex().encode()
             write_atomic(self.folder.parent / GENERATION_FILE, token, mode=PRIVATE_FILE_MODE)
             self._has_changed = True
-
-    # ---- the disk --------------------------------------------------------------------------------
 
     def _path(self, key: str) -> Path:
         return self.folder / key[:2] / key

@@ -490,8 +490,6 @@ class Workspace:
             return digest_bytes(data)
         return Digest(*hash_file(descriptor, self._meter("hashing", path, os.fstat(descriptor).st_size)))
 
-    # ---- what a listing reads ------------------------------------------------------------------
-
     def scan(self, folder: str) -> Iterator[tuple[str, str]]:
         """Yield the names of files, links and directories in a folder, each with its kind."""
         whole = self._whole(folder)
@@ -527,8 +525,6 @@ class Workspace:
     def is_file(self, path: str) -> bool:
         """Return whether there is a regular file at a path."""
         return self._stamp(path) is not None
-
-    # ---- the hashes ------------------------------------------------------------------------------
 
     def _known(self, path: str) -> HashedFile | None:
         """Return a file as it was hashed last, by this process or an earlier one."""

@@ -10,16 +10,12 @@ import os
 import sys
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from orch23.execute.cleanup import temporary_folder
 from orch23.execute.launch import Launch, Launcher, LaunchRefusedError, TierChoice, run_launch
 from orch23.execute.process import ProcessOutcome
 from orch23.execute.sandbox_tree import SandboxDir
-
-if TYPE_CHECKING:
-    from orch23.execute.sandbox.bubblewrap import BubblewrapLauncher, NamespacesLauncher
-    from orch23.execute.sandbox.landlock import LandlockLauncher
 
 _TIMEOUT_S = 20.0
 # Errors that say nothing about a tier: the machine lacks what the test needs.
@@ -130,7 +126,7 @@ def best_tier() -> TierChoice:
         present.setdefault(os.path.realpath(path), path)
     # orch23's own program first: its steps start in a third of the time. bubblewrap works where only programs with an
     # AppArmor profile may create namespaces, and on Linux before 5.12.
-    candidates: list[tuple[str, BubblewrapLauncher | NamespacesLauncher | LandlockLauncher | None]] = [
+    candidates: list[tuple[str, Launcher | None]] = [
         ("user namespaces", bubblewrap.NamespacesLauncher()),
         *((one, bubblewrap.BubblewrapLauncher(Path(one))) for one in present.values()),
         *(() if present else [("bubblewrap", None)]),

@@ -9,7 +9,7 @@ from typing import TextIO
 
 from msgspec import Struct
 
-from orch23.model.paths import LOGS_FOLDER
+from orch23.model.paths import LOGS_FOLDER, with_above
 from orch23.snapshot.fast_path import StaleSnapshot, last_snapshot
 from orch23.snapshot.stat_snapshot import StatSnapshot
 from orch23.snapshot.store_registry import STORE_FOLDER
@@ -117,19 +117,13 @@ class WatchedFiles(Struct):
             below |= {path_in(self.root, path) for path in known.outside}
         else:
             below = set()
-        named = {folder for path in below if not path.startswith("/") for folder in _with_above(path)}
+        named = {folder for path in below if not path.startswith("/") for folder in with_above(path)}
         return frozenset({str(self.root), *(str(self.root / one) for one in named if not _is_own(one))})
 
 
 def path_in(root: Path, path: str) -> str:
     """Return a path relative to a root, or as it is if it is not below it."""
     return path.removeprefix(f"{root}/")
-
-
-def _with_above(path: str) -> Iterator[str]:
-    while path:
-        yield path
-        path = path.rpartition("/")[0]
 
 
 def _is_own(path: str) -> bool:

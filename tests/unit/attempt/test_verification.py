@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from types import SimpleNamespace
 from typing import Any, cast
+from unittest.mock import patch
 
 import pytest
 from msgspec.structs import replace
@@ -87,9 +88,9 @@ class Bench:
             trial=self.trial,
             report=report,
             previous=self.previous,
-            checks=lambda: self.checks,
         )
-        return verifier.verify(result, result if tree is None else tree, attempt)
+        with patch("orch23.checks.registry.available_checks", lambda _plugins: self.checks):
+            return verifier.verify(result, result if tree is None else tree, attempt)
 
     def ran(self) -> list[str]:
         return [action.argv[-1] for action in self.executor.actions]

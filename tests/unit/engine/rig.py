@@ -36,7 +36,6 @@ from orch23.model.pipeline import (
     StopConditions,
     WriteScope,
 )
-from orch23.model.plan import Resample
 from orch23.model.record import Facts, LockFile, Record, core_of, identity_of
 from orch23.plan.planner import ALL_STAGES, Selection
 from orch23.providers.adapter import CallContext
@@ -149,14 +148,12 @@ class MemoryRecords:
         self.all: list[Record] = []
         self.log: list[str] = []
 
-    def put(self, record: Record) -> None:
-        self.log.append("recorded")
-        self.add(record)
+    def put(self, record: Record, *, durable: bool = True) -> None:
+        self.log += ["recorded"] if durable else []
+        self.use(record)
 
-    def add(self, record: Record) -> None:
+    def use(self, record: Record) -> None:
         self.all = [record, *(one for one in self.all if one != record)]
-
-    use = add
 
     def by_key(self, key: str) -> list[Record]:
         return [one for one in self.all if one.key == key and not one.failed]
@@ -228,7 +225,6 @@ class MemoryConversations:
         load: Callable[[Sequence[Stage]], None] = lambda _stages: None,
     ) -> None:
         self.provider, self.exchanges, self.load = provider, exchanges, load
-        self.resample: Resample = {}
 
     def prepare(self, stages: Sequence[Stage]) -> None:
         self.load(stages)

@@ -38,5 +38,5 @@ def test_a_retained_failure_is_not_a_result(results: ResultIndex) -> None:
 
 def test_the_records_of_a_project_are_results_with_an_index(tmp_path: Path) -> None:
     index: ResultIndex = Records(tmp_path / "records")
-    index.add(record("one"))
+    index.put(record("one"), durable=False)
     assert list(index.everything()) == list(index.owners("a")) == [record("one")]
