@@ -93,6 +93,7 @@ WHOLE: dict[str, Any] = {
     "jobs": 2,
     "pools": {"llm": 1, "network": {"size": 2, "executor": "dask", "resources": {"gpu": 0.5, "memory": "8GiB"}}},
     "exit_codes": {"E2": 4, "E201": 5, "PROVIDER": 6, "FAILED/E8": 7},
+    "never_send": ["secrets/**"],
     "run_log": "log.jsonl.j2",
     "executor": "local",
     "cache": {

@@ -276,7 +276,7 @@ class RunFold:
     """Computes the facts of a run, event by event."""
 
     leaves_out: ClassVar[str] = (
-        "released files_proposed command_ran step_output call_reserved call_submitted batch_submitted batch_waiting "
+        "released files_proposed command_ran step_output call_submitted batch_submitted batch_waiting "
         "llm_text"
     )
 

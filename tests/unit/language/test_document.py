@@ -138,7 +138,7 @@ def test_what_a_document_does_not_say_has_the_default_of_the_value() -> None:
     assert pytest_step is not None
     assert pytest_step.step == PytestStep()
     assert StopConditions(**read_fields(RunStopConditionsDocument(), Problems(""))) == StopConditions()
-    assert read_fields(SettingsDocument(), Problems("")) == {"executor": LOCAL_EXECUTOR}
+    assert read_fields(SettingsDocument(), Problems("")) == {"executor": LOCAL_EXECUTOR, "never_send": ()}
     assert declared(ForeachDocument, "name") == Foreach().name
 
 
