@@ -74,16 +74,6 @@ class TemplateChange(Struct, frozen=True, kw_only=True):
         return self.after is not None or self.kind is ChangeKind.DELETE
 
 
-def init_changes(
-    rendered: Mapping[str, TemplateFile], there: Mapping[str, PathState], existing: ChangeKind
-) -> tuple[TemplateChange, ...]:
-    """Return what a template changes in a project that does not have it yet.
-
-    `existing` is what happens to files with other content: CONFLICT, KEEP or OVERWRITE.
-    """
-    return tuple(_init_change(path, file, there.get(path), existing) for path, file in sorted(rendered.items()))
-
-
 def update_changes(
     base: Mapping[str, TemplateFile],
     theirs: Mapping[str, TemplateFile],
@@ -96,7 +86,11 @@ def update_changes(
     return tuple(chain.from_iterable(changes))
 
 
-def _init_change(path: str, file: TemplateFile, mine: PathState, existing: ChangeKind) -> TemplateChange:
+def init_change(path: str, file: TemplateFile, mine: PathState, existing: ChangeKind) -> TemplateChange:
+    """Return what a template that a project does not have yet changes at a path.
+
+    `existing` is what happens to a file with other content: CONFLICT, KEEP or OVERWRITE.
+    """
     if mine is None:
         return TemplateChange(path=path, kind=ChangeKind.CREATE, after=file)
     if isinstance(mine, NotAFile):

@@ -15,7 +15,7 @@ from orch23.features.templates.changes import (
     NotAFile,
     TemplateChange,
     TemplateFile,
-    init_changes,
+    init_change,
     read_paths,
     update_changes,
 )
@@ -65,7 +65,8 @@ def dry_run_init(
         (rendered,) = render_versions(source, (wanted,), folder, root, environ)
     if rendered.unanswered and not (wanted.ask or defaults):
         raise UsageError(_unanswered(source, rendered))
-    changes = init_changes(rendered.files, read_paths(root, rendered.files), existing)
+    there = read_paths(root, rendered.files)
+    changes = tuple(init_change(path, file, there[path], existing) for path, file in sorted(rendered.files.items()))
     return TemplateDryRun(source=source, rendered=rendered, changes=_answers_last(changes, source))
 
 

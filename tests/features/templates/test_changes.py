@@ -11,7 +11,7 @@ from orch23.features.templates.changes import (
     PathState,
     TemplateChange,
     TemplateFile,
-    init_changes,
+    init_change,
     update_changes,
 )
 
@@ -115,5 +115,5 @@ def test_a_user_edit_is_never_lost(base, theirs, mine, merge) -> None:
     ],
 )
 def test_init_of_one_file(mine, existing, kind, after) -> None:
-    (change,) = init_changes({"x": A}, {"x": mine}, existing)
+    change = init_change("x", A, mine, existing)
     assert (change.kind, change.after) == (kind, after)
