@@ -44,9 +44,6 @@ def compare_states(
     console.write_out(text)
 
 
-# ---- states ---------------------------------------------------------------------------------------
-
-
 def _named(console: Console, project: Project, name: str, workspace: MetricsState) -> MetricsState:
     """Return the state that a name means: a run, by the beginning of its id, or a git revision."""
     known = run_ids(project.store.logs)
@@ -76,9 +73,6 @@ def _revision(project: Project, name: str) -> tuple[GitRevision | None, NotFound
         return open_revision(project.store.root, name), None
     except NotFoundError as error:
         return None, error
-
-
-# ---- comparison -----------------------------------------------------------------------------------
 
 
 class _Problems(Struct):
