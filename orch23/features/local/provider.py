@@ -160,9 +160,8 @@ def _start(argv: Sequence[str], environ: Mapping[str, str]) -> _Running:
 
 
 def _first_line(process: subprocess.Popen[str], token: str) -> str:
-    if process.stdin is None or process.stdout is None:
-        message = "BUG: the server was started without pipes"
-        raise RuntimeError(message)
+    assert process.stdin is not None
+    assert process.stdout is not None
     try:
         process.stdin.write(f"{token}\n")
         process.stdin.flush()

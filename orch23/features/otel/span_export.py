@@ -127,10 +127,6 @@ class _CountingExporter(SpanExporter):
             self._is_shut_down = True
             self._inner.shutdown()
 
-    def force_flush(self, timeout_millis: int = 30_000) -> bool:
-        is_done: bool = self._inner.force_flush(timeout_millis)
-        return is_done
-
 
 class _Messages(logging.Handler):
     """Keeps what the library logs, in place of printing it: the reasons why spans could not be sent."""
