@@ -118,10 +118,8 @@ class GrpcCache:
         request = UpdateActionResultRequest(
             instance_name=self.server.name, action_digest=digest_proto(digest), action_result=result
         )
-        try:
+        with suppress(TooLargeError):
             self.server.call(_UPDATE_RESULT, request, ActionResultProto, len(data))
-        except TooLargeError:
-            return
 
     def missing(self, digests: Collection[Digest]) -> Collection[Digest]:
         """See the port."""

@@ -93,8 +93,6 @@ class CacheSource(Struct, eq=False):
         self._entries.stop()
         self._files.stop()
 
-    # ---- look up --------------------------------------------------------------------------
-
     def begin(self, key: str, resolved: ResolvedStage, lookup: Lookup) -> None:
         """Start to look up a result in the background: first the entry, then its files."""
         self._submit(self._entries, lookup, partial(self._read_entry, lookup, resolved.stage, key))
@@ -196,8 +194,6 @@ class CacheSource(Struct, eq=False):
                 raise _WrongRecordError(message)
             raise MissingBytesError(record.sha256)
         return text
-
-    # ---- store ----------------------------------------------------------------------------
 
     def offer(self, key: str, claim: Claim, tier: Tier, stage: str, known: Lookup | None) -> bool:
         """Store a result in the background; return False if it cannot be an entry.
