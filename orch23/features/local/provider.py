@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import NoReturn
 from urllib.parse import urlsplit
@@ -217,16 +218,13 @@ def _fail(message: str) -> NoReturn:
 
 def _exchange(running: _Running, body: str, timeout_s: float, sockets: CallSockets) -> tuple[int, bytes]:
     """Send a request; return the status of the reply and its body, up to the limit."""
-    connection = http.client.HTTPConnection(running.host, running.port, timeout=timeout_s)
     headers = {"Content-Type": "application/json", "Authorization": f"Bearer {running.token}"}
-    try:
+    with closing(http.client.HTTPConnection(running.host, running.port, timeout=timeout_s)) as connection:
         connection.connect()
         sockets.add(connection.sock)
         connection.request("POST", "/v1/chat/completions", body, headers)
         reply = connection.getresponse()
         return reply.status, reply.read(_MAX_BODY)
-    finally:
-        connection.close()
 
 
 def _response(answer: Json, model: str, duration_s: float) -> Response:

@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import CancelledError, Future
-from contextlib import suppress
+from contextlib import closing, suppress
 from time import monotonic
 
 from orch23.features.cache.batches import batches_of, put_together
@@ -96,11 +96,8 @@ def check_server(scheduler: str, contents: ContentStore, open_cache: Callable[[s
     address = reapi_address(scheduler)
     server = open_cache(address.url)
     assert isinstance(server, GrpcCache)
-    engine = ReapiEngine(address, server.server, server, contents)
-    try:
+    with closing(ReapiEngine(address, server.server, server, contents)) as engine:
         engine.connect()
-    finally:
-        engine.close()
 
 
 class ReapiEngine:

@@ -7,6 +7,7 @@ writes is in another folder of this layout, which the server stores; its reply i
 import os
 import tempfile
 from collections.abc import Collection, Iterator, Mapping
+from contextlib import closing
 from fractions import Fraction
 from pathlib import Path
 from typing import TextIO
@@ -146,7 +147,5 @@ def run_single_action(folder: Path, digest: str, top: Path | None, stdout: TextI
         allowed=allowed,
         open_cache=lambda _: _StagedCache(folder),
     )
-    try:
+    with closing(worker):
         (folder / REPLY).write_bytes(worker.run_remotely("", digest, lines=PrintedLines(stdout)))
-    finally:
-        worker.close()
