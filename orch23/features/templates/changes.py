@@ -5,7 +5,6 @@ import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import StrEnum
 from functools import partial
-from itertools import chain
 from pathlib import Path
 from typing import TypeAlias
 
@@ -74,18 +73,6 @@ class TemplateChange(Struct, frozen=True, kw_only=True):
         return self.after is not None or self.kind is ChangeKind.DELETE
 
 
-def update_changes(
-    base: Mapping[str, TemplateFile],
-    theirs: Mapping[str, TemplateFile],
-    there: Mapping[str, PathState],
-    merging: MergeFunctions,
-) -> tuple[TemplateChange, ...]:
-    """Return what a newer version changes in a project with an older one (`base`), and with edits of its own."""
-    paths = sorted(base.keys() | theirs.keys())
-    changes = (_update_changes(path, base.get(path), theirs.get(path), there.get(path), merging) for path in paths)
-    return tuple(chain.from_iterable(changes))
-
-
 def init_change(path: str, file: TemplateFile, mine: PathState, existing: ChangeKind) -> TemplateChange:
     """Return what a template that a project does not have yet changes at a path.
 
@@ -100,9 +87,10 @@ def init_change(path: str, file: TemplateFile, mine: PathState, existing: Change
     return TemplateChange(path=path, kind=kind, before=mine, after=after)
 
 
-def _update_changes(
+def update_changes(
     path: str, base: TemplateFile | None, theirs: TemplateFile | None, mine: PathState, merging: MergeFunctions
 ) -> tuple[TemplateChange, ...]:
+    """Return what a newer version changes at a path, in a project with an older one (`base`) and edits of its own."""
     change = partial(TemplateChange, path=path, before=mine)
     # The template did not change the file, or the project has the new version already.
     if theirs in (base, mine):

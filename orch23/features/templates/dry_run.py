@@ -102,10 +102,12 @@ def dry_run_update(
             return next(name for name in names if name not in theirs.files and read_paths(root, [name])[name] is None)
 
         merging = MergeFunctions(texts=merge, beside=beside)
-        there = read_paths(root, base.files.keys() | theirs.files.keys())
+        paths = sorted(base.files.keys() | theirs.files.keys())
+        there = read_paths(root, paths)
         # The answers file belongs to the template: it is written, not merged.
         there[source.answers_file] = base.files.get(source.answers_file)
-        changes = update_changes(base.files, theirs.files, there, merging)
+        of_path = ((path, base.files.get(path), theirs.files.get(path), there[path], merging) for path in paths)
+        changes = tuple(change for one in of_path for change in update_changes(*one))
     return TemplateDryRun(source=source, rendered=theirs, changes=_answers_last(changes, source), former=base.version)
 
 

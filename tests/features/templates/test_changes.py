@@ -38,9 +38,7 @@ def no_text(mine: bytes, base: bytes, theirs: bytes) -> tuple[None, tuple[int, .
 def update(
     base: TemplateFile | None, theirs: TemplateFile | None, mine: PathState, merge=clean
 ) -> tuple[TemplateChange, ...]:
-    had = {} if base is None else {"x": base}
-    has = {} if theirs is None else {"x": theirs}
-    return update_changes(had, has, {"x": mine}, MergeFunctions(merge, lambda path: f"{path}.new"))
+    return update_changes("x", base, theirs, mine, MergeFunctions(merge, lambda path: f"{path}.new"))
 
 
 @pytest.mark.parametrize(
