@@ -113,7 +113,6 @@ class _CountingProcessor(BatchSpanProcessor):
 class _CountingExporter(SpanExporter):
     def __init__(self, inner: SpanExporter) -> None:
         self._inner = inner
-        self._is_shut_down = False
         self.delivered = 0
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
@@ -123,9 +122,7 @@ class _CountingExporter(SpanExporter):
         return result
 
     def shutdown(self) -> None:
-        if not self._is_shut_down:
-            self._is_shut_down = True
-            self._inner.shutdown()
+        self._inner.shutdown()
 
 
 class _Messages(logging.Handler):
