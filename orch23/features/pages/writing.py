@@ -3,11 +3,10 @@
 import platform
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from functools import cache
+from functools import cache, partial
 from itertools import islice
 from pathlib import Path
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from orch23 import __version__
@@ -73,7 +72,7 @@ def write_report(console: Console, *, run: str | None, out: str) -> None:
 def page_sources(console: Console, root: Path, run: str) -> PageSources:
     """Return what the page of a run needs besides its journal."""
     without_store = PageSources(
-        read=KeptFiles(root, run).read,
+        read=partial(read_kept, root, run),
         redact=console.redact,
         generated=(Row("Page written by", f"orch23 {__version__}, Python {platform.python_version()}"),),
     )
@@ -90,25 +89,19 @@ def page_sources(console: Console, root: Path, run: str) -> PageSources:
     return replace(without_store, changes=changes, metrics=_metrics(store, run))
 
 
-class KeptFiles(Struct, frozen=True):
-    """The files of the attempts of one run."""
-
-    root: Path
-    run: str
-
-    def read(self, stage: str, attempt: int, name: str, limit: int) -> KeptText | None:
-        """Return at least `limit` characters of a file; None if there is none."""
-        if _PLAIN_NAME.fullmatch(name) is None:
-            return None
-        files = AttemptFiles(self.root / LOGS_FOLDER / self.run)
-        found = files.read(stage, attempt, name, _MAX_CHARACTER_BYTES * limit)
-        if found is None:
-            return None
-        data, size = found
-        text = data.decode("utf-8", errors="replace")
-        # For a longer file only the bytes are counted: reading it to count its characters would take too long.
-        whole = len(text) if size <= len(data) else size
-        return KeptText(text, whole, str((files.attempt_folder(stage, attempt) / name).relative_to(self.root)))
+def read_kept(root: Path, run: str, stage: str, attempt: int, name: str, limit: int) -> KeptText | None:
+    """Return at least `limit` characters of a file of an attempt; None if there is none."""
+    if _PLAIN_NAME.fullmatch(name) is None:
+        return None
+    files = AttemptFiles(root / LOGS_FOLDER / run)
+    found = files.read(stage, attempt, name, _MAX_CHARACTER_BYTES * limit)
+    if found is None:
+        return None
+    data, size = found
+    text = data.decode("utf-8", errors="replace")
+    # For a longer file only the bytes are counted: reading it to count its characters would take too long.
+    whole = len(text) if size <= len(data) else size
+    return KeptText(text, whole, str((files.attempt_folder(stage, attempt) / name).relative_to(root)))
 
 
 def _metrics(store: ProjectStore, run: str) -> MetricsHistory:
