@@ -297,7 +297,7 @@ class LocalAdapter(Adapter):
 
     def check(self, _root: Path | None) -> Iterator[Diagnostic]:
         """Yield an error for an unknown model."""
-        known = [model.name for model in local_model.known_models()]
+        known = [model.name for model in local_model.KNOWN_MODELS]
         if self.step.model not in known:
             message = f"the provider `local` has no model `{self.step.model}`"
             yield Diagnostic("E406", message, hint=nearest_hint(self.step.model, known), subject="model")
