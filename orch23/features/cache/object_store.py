@@ -91,9 +91,7 @@ class ObjectStoreCache:
 
     def missing(self, digests: Collection[Digest]) -> Collection[Digest]:
         """See the port."""
-        return filtered(
-            lambda one: self._size(f"cas/{checked_sha256(one)}") != one.size_bytes, digests, _CHECKS, "cache-check"
-        )
+        return filtered(lambda one: self._size(f"cas/{checked_sha256(one)}") != one.size_bytes, digests, _CHECKS)
 
     def worth_asking(self, digests: Collection[Digest]) -> Collection[Digest]:
         """See the port."""
