@@ -4,8 +4,9 @@ import gc
 import os
 import subprocess
 import sys
+import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 
@@ -158,6 +159,19 @@ def copier_as_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     from orch23.execute import copier_runner  # noqa: PLC0415  a test of one folder must not load the whole tool
 
     monkeypatch.setattr(copier_runner, "subprocess", subprocess)
+
+
+@pytest.fixture
+def zone(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
+    """Yield what sets the time zone of this machine until the end of the test."""
+
+    def change(name: str) -> None:
+        monkeypatch.setenv("TZ", name)
+        time.tzset()
+
+    yield change
+    monkeypatch.undo()
+    time.tzset()
 
 
 @pytest.fixture

@@ -62,7 +62,8 @@ class ReapiServer:
 
     def unary(self, method: str, request: bytes) -> bytes:
         """Return the reply to a request."""
-        kind = "OperationRequest" if method == "CancelOperation" else f"{method}Request"
+        kinds = {"CancelOperation": "OperationRequest", "QueryWriteStatus": "ReadRequest"}
+        kind = kinds.get(method, f"{method}Request")
         asked = oracle_of(kind).FromString(request)
         if method not in {"QueryWriteStatus", "CancelOperation"} and asked.instance_name != self.instance:
             raise Refusal(grpc.StatusCode.NOT_FOUND)

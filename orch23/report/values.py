@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from datetime import datetime, tzinfo
+from datetime import datetime
 from decimal import Decimal
 
 from orch23.model.digest import Json, json_builtin
@@ -59,10 +59,10 @@ def aligned(rows: Sequence[Sequence[str]]) -> str:
     return "".join("  ".join(row).rstrip() + "\n" for row in cells)
 
 
-def started_text(started: str, zone: tzinfo | None) -> str:
-    """Return the time of an event in minutes, in a zone, None for this machine's; empty if it is none."""
+def started_text(started: str) -> str:
+    """Return the time of an event in minutes, in this machine's zone; empty if it is none."""
     try:
-        return f"{datetime.fromisoformat(started).astimezone(zone):%Y-%m-%d %H:%M}" if started else ""
+        return f"{datetime.fromisoformat(started).astimezone():%Y-%m-%d %H:%M}" if started else ""
     except ValueError:
         return ""
 

@@ -97,7 +97,7 @@ def put_together(cache: SharedCache, blobs: Mapping[Digest, bytes]) -> Collectio
     return guarded(lambda: cache.put_batch(blobs))
 
 
-def filtered(is_kept: Callable[[Digest], bool], digests: Collection[Digest], count: int, name: str) -> list[Digest]:
+def filtered(is_kept: Callable[[Digest], bool], digests: Collection[Digest], count: int) -> list[Digest]:
     """Return the blobs for which a call returns True, in their order. The calls run in `count` threads at most.
 
     Raises:
@@ -105,7 +105,7 @@ def filtered(is_kept: Callable[[Digest], bool], digests: Collection[Digest], cou
     """
     if len(digests) <= 1:
         return [*filter(is_kept, digests)]
-    threads = DaemonThreads(count, name)
+    threads = DaemonThreads(count, "cache-check")
     tasks = [(digest, threads.submit(partial(is_kept, digest))) for digest in digests]
     try:
         return [digest for digest, task in tasks if task.result()]

@@ -9,7 +9,7 @@ from typing import Final, NoReturn
 from msgspec import Struct
 
 from orch23.model.diagnostic import Diagnostic
-from orch23.model.errors import CacheFault, ConfigurationError
+from orch23.model.errors import ConfigurationError
 
 CERTIFICATE_VARIABLE: Final = "ORCH23_TLS_CLIENT_CERTIFICATE"
 KEY_VARIABLE: Final = "ORCH23_TLS_CLIENT_KEY"
@@ -20,11 +20,10 @@ _KEY = re.compile(rb"-----BEGIN ([A-Z ]*)PRIVATE KEY-----\s++(Proc-Type: 4,ENCRY
 
 
 class CertificateFiles(Struct, frozen=True):
-    """What the files of a certificate contain: PEM texts, from when to when it is valid, and why not now."""
+    """What the files of a certificate contain: PEM texts, until when it is valid, and why not now."""
 
     certificate: bytes
     key: bytes
-    begins: datetime
     ends: datetime
     fault: str = ""
 
@@ -74,19 +73,7 @@ class ClientCertificate(Struct, frozen=True):
             fault = f"{name} expired on {ends:%Y-%m-%d}"
         elif now < begins:
             fault = f"{name} is valid only from {begins:%Y-%m-%d %H:%M} UTC: check the clock"
-        return CertificateFiles(pem, key, begins, ends, fault)
-
-    def read_valid(self) -> CertificateFiles:
-        """Read the files of a certificate that is valid now.
-
-        Raises:
-            ConfigurationError: as `read`.
-            CacheFault: it has expired, or is not valid yet.
-        """
-        files = self.read()
-        if files.fault:
-            raise CacheFault(files.fault)
-        return files
+        return CertificateFiles(pem, key, ends, fault)
 
 
 def client_certificate(environ: Mapping[str, str]) -> ClientCertificate | None:

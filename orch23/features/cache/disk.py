@@ -125,18 +125,16 @@ class DiskCache:
 
     def _has(self, directories: DirectoryCache, digest: Digest) -> bool:
         names, name = _place(_BLOBS, digest)
-        try:
-            with self._of_one_file(_BLOBS, name):
-                return _stays(name, directories.open(names), lambda found: found.st_size == digest.size_bytes)
-        except (FileNotFoundError, NotADirectoryError, FileFault):
-            return False
+        absent = contextlib.suppress(FileNotFoundError, NotADirectoryError, FileFault)
+        with absent, self._of_one_file(_BLOBS, name):
+            return _stays(name, directories.open(names), lambda found: found.st_size == digest.size_bytes)
+        return False
 
     def _is_right(self, digest: Digest) -> bool:
         chunks = self.blob(digest)
-        try:
+        with contextlib.suppress(WrongBytesError):
             return chunks is not None and all(True for _ in verified(chunks, digest))
-        except WrongBytesError:
-            return False
+        return False
 
     @contextlib.contextmanager
     def _of_one_file(self, kind: str, name: str) -> Iterator[None]:

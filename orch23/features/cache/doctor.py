@@ -133,12 +133,12 @@ def _fault(backend: SharedCache) -> str | None:
     threads = DaemonThreads(1, "doctor-cache")
     reply = threads.submit(lambda: guarded(lambda: backend.entry(_NO_ENTRY)))
     threads.stop()
+    why = None
     try:
         reply.result(_REPLY_S)
     except TimeoutError:
         return f"no reply within {_REPLY_S:g} s"
     except CacheFault as fault:
-        backend.close()
-        return fault.message
+        why = fault.message
     backend.close()
-    return None
+    return why

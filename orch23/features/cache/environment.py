@@ -72,16 +72,8 @@ class EnvironmentIdentity(Struct, frozen=True, kw_only=True):
         return digest_json(dict(self.parts))
 
 
-class MachineFacts(Struct, frozen=True, kw_only=True):
-    """The operating system (`ID VERSION_ID`), the architecture and the C library of a machine."""
-
-    release: str
-    machine: str
-    libc: str
-
-
-def machine_facts(release_files: Iterable[Path] = OS_RELEASE_FILES) -> MachineFacts:
-    """Return the facts of this machine."""
+def machine_facts(release_files: Iterable[Path] = OS_RELEASE_FILES) -> dict[str, str]:
+    """Return the operating system (`ID VERSION_ID`), the architecture and the C library of this machine."""
     text, values, libc = None, dict[str, str](), None
     for path in release_files:
         with contextlib.suppress(OSError):
@@ -97,7 +89,7 @@ def machine_facts(release_files: Iterable[Path] = OS_RELEASE_FILES) -> MachineFa
     with contextlib.suppress(ValueError, OSError):
         libc = os.confstr("CS_GNU_LIBC_VERSION")
     # Other C libraries do not tell their version. Theirs are part of the release of the system.
-    return MachineFacts(release=release or "unknown", machine=os.uname().machine, libc=libc or "not glibc")
+    return {"system": release or "unknown", "architecture": os.uname().machine, "libc": libc or "not glibc"}
 
 
 class _Program(Struct, frozen=True):
@@ -118,7 +110,7 @@ class Environments(Struct, kw_only=True, dict=True):
     platform: str | None = None
     checks: Mapping[str, Check] = CHECKS
     executor_of: Callable[[Stage], str] = lambda _: LOCAL_EXECUTOR
-    machine: MachineFacts = field(default_factory=machine_facts)
+    machine: Mapping[str, str] = field(default_factory=machine_facts)
     files: StampedFiles = field(default_factory=StampedFiles)
     system_path: tuple[str, ...] = SYSTEM_PATH
     local_folder: Path = Path("/usr/local")
@@ -159,10 +151,9 @@ class Environments(Struct, kw_only=True, dict=True):
     def _of_machine(self, executor: str) -> EnvironmentIdentity:
         if executor != LOCAL_EXECUTOR:
             return _unknown(f"the executor `{executor}` runs its processes on other machines")
-        machine, local = self.machine, self._local_files
-        if not local:
+        if not self._local_files:
             return _unknown(f"{self.local_folder} has too many files to compare")
-        parts = {"system": machine.release, "architecture": machine.machine, "libc": machine.libc, "local files": local}
+        parts = {**self.machine, "local files": self._local_files}
         limits = lowered_limits()
         return EnvironmentIdentity(parts={**parts, "limits": limits} if limits else parts)
 

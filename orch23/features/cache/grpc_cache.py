@@ -23,8 +23,6 @@ from orch23.features.cache.reapi.messages import (
     FindMissingBlobsRequest,
     FindMissingBlobsResponse,
     GetActionResultRequest,
-    GetCapabilitiesRequest,
-    ServerCapabilities,
     UpdateActionResultRequest,
     digest_of,
     digest_proto,
@@ -45,7 +43,6 @@ if TYPE_CHECKING:
 _Result = TypeVar("_Result")
 
 _API = "/build.bazel.remote.execution.v2"
-_CAPABILITIES = f"{_API}.Capabilities/GetCapabilities"
 _GET_RESULT = f"{_API}.ActionCache/GetActionResult"
 _UPDATE_RESULT = f"{_API}.ActionCache/UpdateActionResult"
 _FIND_MISSING = f"{_API}.ContentAddressableStorage/FindMissingBlobs"
@@ -60,7 +57,9 @@ def open_grpc(url: str, credentials: "Credentials", certificate: "ClientCertific
 
     parts = urlsplit(url)
     trusted = None if parts.scheme.lower() == "grpc" else _root_certificates
-    files = None if certificate is None else certificate.read_valid()
+    files = None if certificate is None else certificate.read()
+    if files is not None and files.fault:
+        raise CacheFault(files.fault)
     name = unquote(parts.path).strip("/")
     return GrpcCache(GrpcServer(f"dns:///{parts.netloc}", name, lambda: credentials(url), trusted, files))
 
@@ -119,10 +118,8 @@ class GrpcCache:
         request = UpdateActionResultRequest(
             instance_name=self.server.name, action_digest=digest_proto(digest), action_result=result
         )
-        try:
+        with suppress(TooLargeError):
             self.server.call(_UPDATE_RESULT, request, ActionResultProto, len(data))
-        except TooLargeError:
-            return
 
     def missing(self, digests: Collection[Digest]) -> Collection[Digest]:
         """See the port."""
@@ -236,15 +233,11 @@ class GrpcCache:
         """Return what the server can do; raise if it has no cache, or not with SHA-256."""
         with self._lock:
             if self._known is None:
-                request = GetCapabilitiesRequest(instance_name=self.server.name)
-                try:
-                    reply = self.server.unary(_CAPABILITIES, request, ServerCapabilities)
-                except (AbsentError, TooLargeError):
-                    reply = ServerCapabilities()
-                if reply.cache_capabilities is None or SHA256 not in reply.cache_capabilities.digest_functions:
+                found = self.server.capabilities().cache_capabilities
+                if found is None or SHA256 not in found.digest_functions:
                     message = f"the server has no cache with SHA-256 and the name {self.server.name!r}"
                     raise CacheFault(message)
-                self._known = reply.cache_capabilities
+                self._known = found
             return self._known
 
     def _check_writable(self) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from orch23.features.cache.bounds import MAX_ENTRY_BYTES
 from orch23.features.cache.client_certificate import tls_fault
+from orch23.features.cache.reapi.messages import GetCapabilitiesRequest, ServerCapabilities
 from orch23.features.cache.reapi.wire import DecodeError, Proto, decode, encode
 from orch23.model.errors import CacheFault
 from orch23.model.text import one_line
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from orch23.features.cache.client_certificate import CertificateFiles
 
 M = TypeVar("M", bound=Proto)
+
+_CAPABILITIES = "/build.bazel.remote.execution.v2.Capabilities/GetCapabilities"
 
 _CALL_S = 10.0
 """The deadline of a call without its blobs."""
@@ -98,6 +101,17 @@ class GrpcServer:
     def prefix(self) -> str:
         """Return the beginning of the names of its resources."""
         return f"{self.name}/" if self.name else ""
+
+    def capabilities(self) -> ServerCapabilities:
+        """Return what the server can do: nothing if it does not say so.
+
+        Raises:
+            CacheFault: it cannot be reached, or its reply makes no sense.
+        """
+        try:
+            return self.unary(_CAPABILITIES, GetCapabilitiesRequest(instance_name=self.name), ServerCapabilities)
+        except (AbsentError, TooLargeError):
+            return ServerCapabilities()
 
     def unary(self, method: str, request: Proto, reply: type[M], size_bytes: int = 0) -> M:
         """Return the reply to a request with some bytes of blobs.

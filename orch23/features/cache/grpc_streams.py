@@ -8,13 +8,7 @@ from itertools import chain, islice
 from orch23.features.cache.bounds import CHUNK_BYTES, after
 from orch23.features.cache.compression import compressed, decompressed
 from orch23.features.cache.grpc_calls import AbsentError, GrpcServer, TooLargeError, deadline_s, no_sense
-from orch23.features.cache.reapi.messages import (
-    QueryWriteStatusRequest,
-    ReadRequest,
-    ReadResponse,
-    WriteRequest,
-    WriteStatus,
-)
+from orch23.features.cache.reapi.messages import ReadRequest, ReadResponse, WriteRequest, WriteStatus
 from orch23.model.digest import Digest
 from orch23.model.errors import CacheFault
 from orch23.model.ports import ChunkSource
@@ -66,7 +60,7 @@ def write(server: GrpcServer, digest: Digest, chunks: ChunkSource, *, is_compres
             found = WriteStatus()
             if fault.transient and number < _RESUMED:
                 with suppress(CacheFault):
-                    found = server.call(_QUERY_WRITE, QueryWriteStatusRequest(resource_name=name), WriteStatus)
+                    found = server.call(_QUERY_WRITE, ReadRequest(resource_name=name), WriteStatus)
             if found.complete or (not is_compressed and found.committed_size == digest.size_bytes):
                 return
             if found.committed_size <= offset or (not is_compressed and found.committed_size > digest.size_bytes):

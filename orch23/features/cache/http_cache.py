@@ -74,7 +74,7 @@ class HttpCache:
         def is_missing(digest: Digest) -> bool:
             return not self._has(f"cas/{checked_sha256(digest)}", digest.size_bytes)
 
-        return filtered(is_missing, digests, _CHECKS, "cache-check")
+        return filtered(is_missing, digests, _CHECKS)
 
     def worth_asking(self, digests: Collection[Digest]) -> Collection[Digest]:
         """See the port."""

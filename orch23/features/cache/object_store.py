@@ -91,9 +91,7 @@ class ObjectStoreCache:
 
     def missing(self, digests: Collection[Digest]) -> Collection[Digest]:
         """See the port."""
-        return filtered(
-            lambda one: self._size(f"cas/{checked_sha256(one)}") != one.size_bytes, digests, _CHECKS, "cache-check"
-        )
+        return filtered(lambda one: self._size(f"cas/{checked_sha256(one)}") != one.size_bytes, digests, _CHECKS)
 
     def worth_asking(self, digests: Collection[Digest]) -> Collection[Digest]:
         """See the port."""
@@ -139,11 +137,9 @@ class ObjectStoreCache:
             yield from after(chunks, offset - found.range[0])
 
     def _size(self, path: str) -> int | None:
-        with _faults():
-            try:
-                return self._store.head(path)["size"]
-            except FileNotFoundError:
-                return None
+        with _faults(), contextlib.suppress(FileNotFoundError):
+            return self._store.head(path)["size"]
+        return None
 
     def _put(self, path: str, data: bytes | Iterator[bytes]) -> None:
         with _faults():
@@ -152,12 +148,10 @@ class ObjectStoreCache:
     def _create(self, path: str, data: bytes) -> bool:
         from obstore.exceptions import AlreadyExistsError  # noqa: PLC0415 - an extra
 
-        with _faults():
-            try:
-                self._store.put(path, data, mode="create", use_multipart=False)
-            except AlreadyExistsError:
-                return False
-        return True
+        with _faults(), contextlib.suppress(AlreadyExistsError):
+            self._store.put(path, data, mode="create", use_multipart=False)
+            return True
+        return False
 
     def _can_create_only(self) -> bool:
         """Return whether the store refuses to create an object that exists. Some accept the condition and ignore it."""

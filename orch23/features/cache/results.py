@@ -322,7 +322,7 @@ class CacheResults(Struct, kw_only=True):
 
     def _report(self, unsent: Sequence[str]) -> SharedCacheUsed | None:
         """Return the event about what was done; None if that is nothing. `_flush` returned the `unsent` stages."""
-        (down_bytes, up_bytes), used = self.source.traffic(), [*self._used.values()]
+        client, used = self.source.client, [*self._used.values()]
         costs = (parse_decimal(found.about.cost) for found in used if found.about.cost)
         missing = sum(not is_there for is_there in self._asked.values())
         responses = 0 if self.responses is None else self.responses.used
@@ -336,8 +336,8 @@ class CacheResults(Struct, kw_only=True):
             not_stored=len(unsent),
             refused=len(self._refused),
             responses=responses,
-            down_bytes=down_bytes,
-            up_bytes=up_bytes,
+            down_bytes=client.down_bytes,
+            up_bytes=client.up_bytes,
             waited_s=round(self._waited_s, 3),
             saved_s=round(sum(found.about.seconds for found in used), 3),
             saved=decimal_text(sum((cost for cost in costs if cost is not None), Decimal(0))),

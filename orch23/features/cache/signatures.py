@@ -62,9 +62,5 @@ def small_blobs(kind: str, version: int, key: str, files: Mapping[str, FileEntry
     return {digest: partial(tuple, (data,)) for digest, data in {**entry_blobs(kind, version, key), **own}.items()}
 
 
-NO_SIGNATURES = Signatures()
-"""The signatures of a build without keys."""
-
-
 def _signed_entry(kind: str, action: Digest, files: Mapping[str, FileEntry | bytes]) -> SignedEntry:
     return SignedEntry(kind, action.sha256, digest_bytes(encode_result(files)))

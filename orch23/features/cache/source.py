@@ -27,7 +27,7 @@ from orch23.features.cache.client import CacheClient
 from orch23.features.cache.daemon_threads import DaemonThreads
 from orch23.features.cache.environment import EnvironmentIdentity
 from orch23.features.cache.reapi.entries import EntryFile, decode_result, encode_result, entry_digest
-from orch23.features.cache.signatures import NO_SIGNATURES, SIGNATURE, Signatures, small_blobs
+from orch23.features.cache.signatures import SIGNATURE, Signatures, small_blobs
 from orch23.model.digest import Digest, FileEntry
 from orch23.model.errors import MissingBytesError
 from orch23.model.pipeline import Stage
@@ -65,7 +65,7 @@ class CacheSource(Struct, eq=False):
     is_on_disk: Callable[[str, FileEntry], bool]
     identity: IdentityOf
     downloads: bool = True
-    signatures: Signatures = NO_SIGNATURES
+    signatures: Signatures = Signatures()
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _remote: set[Digest] = field(default_factory=set)
     # The stages whose results are stored, by the digest of the action.
@@ -87,17 +87,11 @@ class CacheSource(Struct, eq=False):
         """Return bytes that were not downloaded, without storing them; None if there are none, or too many."""
         return self.client.get(digest, _MAX_READ_BYTES) if digest in self._remote else None
 
-    def traffic(self) -> tuple[int, int]:
-        """Return how many bytes came from the cache and went to it so far."""
-        return self.client.down_bytes, self.client.up_bytes
-
     def close(self) -> None:
         """Wait for nothing, and release all resources."""
         self.client.close()
         self._entries.stop()
         self._files.stop()
-
-    # ---- look up --------------------------------------------------------------------------
 
     def begin(self, key: str, resolved: ResolvedStage, lookup: Lookup) -> None:
         """Start to look up a result in the background: first the entry, then its files."""
@@ -200,8 +194,6 @@ class CacheSource(Struct, eq=False):
                 raise _WrongRecordError(message)
             raise MissingBytesError(record.sha256)
         return text
-
-    # ---- store ----------------------------------------------------------------------------
 
     def offer(self, key: str, claim: Claim, tier: Tier, stage: str, known: Lookup | None) -> bool:
         """Store a result in the background; return False if it cannot be an entry.

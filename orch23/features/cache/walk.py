@@ -104,8 +104,6 @@ class SharedWalk(PlanWalk):
         self._ahead.replan(self._decider.state.plan)
         return found
 
-    # ---- lookups --------------------------------------------------------------------------
-
     def _look_ahead(self) -> None:
         """Take ready nodes, and start lookups of their stages and of those after them."""
         while len(self._taken) < _READY and (ready := self._frontier.pop()) is not None:

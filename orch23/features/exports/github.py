@@ -83,8 +83,4 @@ def _description(end: FinishedStage) -> str:
     return truncate("\n".join(filter(None, parts)), _MAX_TEXT)
 
 
-def _github(view: View) -> GitHubScreen:
-    return GitHubScreen(view=view, screen=PLAIN.make(view), token=secrets.token_hex(16))
-
-
-GITHUB = Format(make=_github)
+GITHUB = Format(make=lambda view: GitHubScreen(view=view, screen=PLAIN.make(view), token=secrets.token_hex(16)))

@@ -127,11 +127,6 @@ def text_diff(subject: str, then: str, now: str) -> TextDiff:
     return TextDiff(subject, (*lines[:_MAX_DIFF_LINES], *((f"... {omitted} more lines",) if omitted > 0 else ())))
 
 
-def changed_aspects(aspects: tuple[Aspect, ...]) -> Mapping[str, Aspect]:
-    """Return the aspects that changed, by name."""
-    return {aspect.name: aspect for aspect in aspects if aspect.change != "same"}
-
-
 def explain_text(explanation: Explanation, style: Style) -> str:
     """Return the explanation as text: the decision, why, the causes, the key then and now, the differences."""
     line, request = explanation.line, explanation.request
@@ -305,7 +300,8 @@ def _diffs(
     opened: OpenPipeline, decided: DecidedStage, then: Record, aspects: tuple[Aspect, ...], request: Request | None
 ) -> tuple[TextDiff, ...]:
     found: list[TextDiff] = []
-    for name, aspect in changed_aspects(aspects).items():
+    changed = {aspect.name: aspect for aspect in aspects if aspect.change != "same"}
+    for name, aspect in changed.items():
         prefix, _, subject = name.partition(":")
         if prefix in ("input", "verify.input", "base"):
             old, new = _text(opened, subject, aspect.then), _text(opened, subject, aspect.now)
@@ -314,7 +310,7 @@ def _diffs(
         elif name == "command" and isinstance(aspect.then, str) and isinstance(aspect.now, str):
             found.append(text_diff("command", aspect.then, aspect.now))
     # The manifest has only digests of the prompt: the recorded request has its text.
-    if {"prompt", "system"} & changed_aspects(aspects).keys():
+    if {"prompt", "system"} & changed.keys():
         found += _prompt_diffs(opened, decided, then, request)
     return tuple(found)
 

@@ -2,7 +2,7 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
-from datetime import datetime, tzinfo
+from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
 
@@ -109,15 +109,12 @@ def _seconds_between(first: str, last: str) -> float | None:
         return None
 
 
-def runs_text(runs: Iterable[RunSummary], zone: tzinfo | None = None) -> str:
-    """Return a line for each run: its id, start, status, pipeline, duration, and what its stages and model calls were.
-
-    The start is a time of `zone`; None: of this machine's zone.
-    """
+def runs_text(runs: Iterable[RunSummary]) -> str:
+    """Return a line for each run: its id, start, status, pipeline, duration, and what its stages and calls were."""
     rows = [
         (
             visible(one.run_id),
-            started_text(one.started, zone),
+            started_text(one.started),
             *map(visible, (one.status, one.pipeline)),
             "" if one.duration_s is None else format_duration(one.duration_s),
             ", ".join(_run_facts(one)),

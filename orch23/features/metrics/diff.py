@@ -1,7 +1,5 @@
 """Run `diff`: compare metrics of the workspace, git revisions and runs."""
 
-from msgspec import Struct, field
-
 from orch23.cli.console import Console
 from orch23.cli.opening import found_project, open_for_command, select_pipeline_run
 from orch23.cli.parameters import PipelineArguments
@@ -44,9 +42,6 @@ def compare_states(
     console.write_out(text)
 
 
-# ---- states ---------------------------------------------------------------------------------------
-
-
 def _named(console: Console, project: Project, name: str, workspace: MetricsState) -> MetricsState:
     """Return the state that a name means: a run, by the beginning of its id, or a git revision."""
     known = run_ids(project.store.logs)
@@ -78,43 +73,35 @@ def _revision(project: Project, name: str) -> tuple[GitRevision | None, NotFound
         return None, error
 
 
-# ---- comparison -----------------------------------------------------------------------------------
-
-
-class _Problems(Struct):
-    found: list[tuple[str, Diagnostic]] = field(default_factory=list)
-
-    def values(self, path: str, state: MetricsState) -> MetricValues:
-        """Return the values of a file in one state; none, with a problem, if it cannot be read."""
-        stage = state.declared.get(path)
-        try:
-            values = state.values(path)
-        except MetricsError as error:
-            hint = "compare with a newer run, or with a commit" if error.is_lost else "correct what its stage writes"
-            self._add(path, state, str(error), hint)
-            return {}
+def _values(path: str, state: MetricsState, problems: list[tuple[str, Diagnostic]]) -> MetricValues:
+    """Return the values of a file in one state; none, with a problem, if it cannot be read."""
+    stage = state.declared.get(path)
+    try:
+        values = state.values(path)
+    except MetricsError as error:
+        message = str(error)
+        hint = "compare with a newer run, or with a commit" if error.is_lost else "correct what its stage writes"
+    else:
         # A file that was not declared then is a new one, not a missing one.
-        if values is None and stage is not None:
-            is_now = state.state.kind == "workspace"
-            hint = f"`orch23 build {stage}` makes it" if is_now else "commit metrics files, or compare with a run"
-            self._add(path, state, "does not exist", hint)
-        return values or {}
-
-    def _add(self, path: str, state: MetricsState, message: str, hint: str) -> None:
-        place = f"{'at' if state.state.kind == 'revision' else 'in'} {state.state.text}"
-        problem = Diagnostic("W688", f"`{path}` {place} {message}", hint=hint, severity=Severity.WARNING)
-        self.found.append((path, problem))
+        if values is not None or stage is None:
+            return values or {}
+        is_now, message = state.state.kind == "workspace", "does not exist"
+        hint = f"`orch23 build {stage}` makes it" if is_now else "commit metrics files, or compare with a run"
+    place = f"{'at' if state.state.kind == 'revision' else 'in'} {state.state.text}"
+    problem = Diagnostic("W688", f"`{path}` {place} {message}", hint=hint, severity=Severity.WARNING)
+    problems.append((path, problem))
+    return {}
 
 
 def _compare(project: Project, before: MetricsState, now: MetricsState) -> MetricsComparison:
-    problems = _Problems()
+    problems: list[tuple[str, Diagnostic]] = []
     paths = dict.fromkeys((*now.declared, *before.declared))
-    files = {path: compare_metrics(problems.values(path, before), problems.values(path, now)) for path in paths}
+    files = {path: compare_metrics(_values(path, before, problems), _values(path, now, problems)) for path in paths}
     return MetricsComparison(
         pipeline=project.pipeline.name,
         file=project.pipeline.file,
         before=before.state,
         now=now.state,
         files=files,
-        problems=tuple(problems.found),
+        problems=tuple(problems),
     )

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from orch23.decide.freshness import change_reasons
 from orch23.decide.list_expansion import expand_each, first_plan
 from orch23.model.digest import FileEntry, Json
-from orch23.model.errors import ConfigurationError, InvalidInputError, SafetyError
+from orch23.model.errors import InvalidInputError
 from orch23.model.parsing import YamlReader
 from orch23.model.paths import match, match_any, may_overlap, normalize_pattern
 from orch23.model.pipeline import ForeachStage, Pipeline, SliceInput, Stage, family_of
@@ -223,6 +223,7 @@ class ManifestReader(Struct, frozen=True, kw_only=True):
         Raises:
             InvalidInputError: the graph has errors, or the items of a list that no stage makes.
             ConfigurationError: an interpreter or a declared tool is missing.
+            SafetyError: it needs the bytes of lost files.
         """
         plan = self._expanded(pipeline, view_of)
         view = view_of(plan)
@@ -230,13 +231,6 @@ class ManifestReader(Struct, frozen=True, kw_only=True):
         return PlanManifests(
             plan, view.artifacts, {name: self._manifest(plan, name, view, sources) for name in plan.order}
         )
-
-    def past_manifests_of(self, pipeline: Pipeline, view_of: ViewOf) -> PlanManifests | None:
-        """Return every manifest at a past revision; None if the pipeline was invalid then, or needs lost files."""
-        try:
-            return self.manifests_of(pipeline, view_of)
-        except (InvalidInputError, ConfigurationError, SafetyError):
-            return None
 
     def _expanded(self, pipeline: Pipeline, view_of: ViewOf) -> Plan:
         """Return the plan with the items of each list that exists. Errors in lists that a stage made are ignored."""
@@ -387,6 +381,5 @@ def _overlap(some: Collection[str], others: Collection[str]) -> bool:
 
 
 def _list_of(plan: Plan, name: str) -> tuple[str, ...]:
-    """Return the list file that an item comes from."""
     found = declared_node(plan.pipeline, name)
     return (found.foreach.source,) if isinstance(found, ForeachStage) and found.foreach.source is not None else ()

@@ -171,7 +171,9 @@ class BuildSpans(Struct, Sink, kw_only=True):
                 self._end_attempt(stage, now, "")
                 stage.withheld_ns = now
             case StageAwaiting():
-                self._park(stage)
+                if stage.call is not None and stage.call.settled is None:
+                    # Its response may come when the stage runs again: its span stays open.
+                    self._parked[stage.call.fingerprint], stage.call = stage.call.span, None
                 stage.span.set_attribute("orch23.stage.status", StageStatus.AWAITING.value)
                 self._end_stage(name, now, "")
             case AttemptStarted(attempt=attempt):
@@ -272,12 +274,6 @@ class BuildSpans(Struct, Sink, kw_only=True):
         call, stage.call = stage.call, None
         if call is not None:
             _end(call.span, call.ended_ns or now, (error or names.OTHER_ERROR) if call.has_failed else "")
-
-    def _park(self, stage: _Stage) -> None:
-        """Leave the span of a request in a batch open: its response may come when the stage runs again."""
-        if stage.call is not None and stage.call.settled is None:
-            self._parked[stage.call.fingerprint] = stage.call.span
-            stage.call = None
 
     def _respond(self, name: str, stage: _Stage, data: LlmResponse, now: int) -> None:
         if data.replayed:

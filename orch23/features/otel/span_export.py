@@ -113,7 +113,6 @@ class _CountingProcessor(BatchSpanProcessor):
 class _CountingExporter(SpanExporter):
     def __init__(self, inner: SpanExporter) -> None:
         self._inner = inner
-        self._is_shut_down = False
         self.delivered = 0
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
@@ -123,13 +122,7 @@ class _CountingExporter(SpanExporter):
         return result
 
     def shutdown(self) -> None:
-        if not self._is_shut_down:
-            self._is_shut_down = True
-            self._inner.shutdown()
-
-    def force_flush(self, timeout_millis: int = 30_000) -> bool:
-        is_done: bool = self._inner.force_flush(timeout_millis)
-        return is_done
+        self._inner.shutdown()
 
 
 class _Messages(logging.Handler):

@@ -3,11 +3,10 @@
 import platform
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from functools import cache
+from functools import cache, partial
 from itertools import islice
 from pathlib import Path
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from orch23 import __version__
@@ -17,9 +16,9 @@ from orch23.cli.opening import project_root, select_run
 from orch23.cli.project_loading import read_yaml
 from orch23.features.metrics.run_metrics import RunMetrics, runs_with_metrics, stored_metrics
 from orch23.features.metrics.values import MetricsError, MetricValues, read_metrics
-from orch23.features.pages.html.changes import ChangeReader, Changes, no_changes
+from orch23.features.pages.html.changes import ChangeReader
 from orch23.features.pages.html.compose import PageSources, compose_page
-from orch23.features.pages.html.metrics import NO_METRICS, MetricsHistory
+from orch23.features.pages.html.metrics import MetricsHistory
 from orch23.features.pages.html.page import Row
 from orch23.features.pages.html.rendering import render_page
 from orch23.features.pages.html.run_facts import read_run
@@ -61,7 +60,7 @@ def write_report(console: Console, *, run: str | None, out: str) -> None:
     redact = event_redactor(console.environ)
     facts = read_run(chosen, lines, redact)
     sources = page_sources(console, root, chosen)
-    notes = (*sources.notes, *_gone(facts, KeptFiles(root, chosen)))
+    notes = (*sources.notes, *_gone(facts, logs / chosen))
     text = render_page(compose_page(facts, replace(sources, notes=notes), former_run(logs, facts, redact)))
     if out == STDOUT:
         console.write_out(text)
@@ -72,54 +71,37 @@ def write_report(console: Console, *, run: str | None, out: str) -> None:
 
 def page_sources(console: Console, root: Path, run: str) -> PageSources:
     """Return what the page of a run needs besides its journal."""
-    changes, metrics, notes = _of_store(console, root, run)
-    return PageSources(
-        read=KeptFiles(root, run).read,
-        changes=changes,
+    without_store = PageSources(
+        read=partial(read_kept, root, run),
         redact=console.redact,
         generated=(Row("Page written by", f"orch23 {__version__}, Python {platform.python_version()}"),),
-        notes=notes,
-        metrics=metrics,
     )
-
-
-class KeptFiles(Struct, frozen=True):
-    """The files of the attempts of one run."""
-
-    root: Path
-    run: str
-
-    def read(self, stage: str, attempt: int, name: str, limit: int) -> KeptText | None:
-        """Return at least `limit` characters of a file; None if there is none."""
-        if _PLAIN_NAME.fullmatch(name) is None:
-            return None
-        files = AttemptFiles(self.root / LOGS_FOLDER / self.run)
-        found = files.read(stage, attempt, name, _MAX_CHARACTER_BYTES * limit)
-        if found is None:
-            return None
-        data, size = found
-        text = data.decode("utf-8", errors="replace")
-        # For a longer file only the bytes are counted: reading it to count its characters would take too long.
-        whole = len(text) if size <= len(data) else size
-        return KeptText(text, whole, str((files.attempt_folder(stage, attempt) / name).relative_to(self.root)))
-
-    @property
-    def exist(self) -> bool:
-        """Return whether any are kept."""
-        return (self.root / LOGS_FOLDER / self.run).is_dir()
-
-
-def _of_store(console: Console, root: Path, run: str) -> tuple[Changes, MetricsHistory, tuple[str, ...]]:
     try:
         store = open_store(root)
     except Orch23Error as error:
         first = error.diagnostics[0].message if error.diagnostics else str(error)
-        return no_changes, NO_METRICS, (f"Changed files are not shown: {console.redact(first)}.",)
+        return replace(without_store, notes=(f"Changed files are not shown: {console.redact(first)}.",))
     console.resources.callback(store.index.close)
     if store.is_foreign:
         warning = foreign_store_warning(store.folder)
-        return no_changes, NO_METRICS, (f"Changed files are not shown: {warning.message}; {warning.hint}.",)
-    return ChangeReader(store.records, store.contents).changes, _metrics(store, run), ()
+        return replace(without_store, notes=(f"Changed files are not shown: {warning.message}; {warning.hint}.",))
+    changes = ChangeReader(store.records, store.contents).changes
+    return replace(without_store, changes=changes, metrics=_metrics(store, run))
+
+
+def read_kept(root: Path, run: str, stage: str, attempt: int, name: str, limit: int) -> KeptText | None:
+    """Return at least `limit` characters of a file of an attempt; None if there is none."""
+    if _PLAIN_NAME.fullmatch(name) is None:
+        return None
+    files = AttemptFiles(root / LOGS_FOLDER / run)
+    found = files.read(stage, attempt, name, _MAX_CHARACTER_BYTES * limit)
+    if found is None:
+        return None
+    data, size = found
+    text = data.decode("utf-8", errors="replace")
+    # For a longer file only the bytes are counted: reading it to count its characters would take too long.
+    whole = len(text) if size <= len(data) else size
+    return KeptText(text, whole, str((files.attempt_folder(stage, attempt) / name).relative_to(root)))
 
 
 def _metrics(store: ProjectStore, run: str) -> MetricsHistory:
@@ -144,10 +126,10 @@ def _metrics(store: ProjectStore, run: str) -> MetricsHistory:
     return MetricsHistory(tuple(earlier), values)
 
 
-def _gone(facts: RunFacts, files: KeptFiles) -> Iterator[str]:
+def _gone(facts: RunFacts, files: Path) -> Iterator[str]:
     called = any(attempt.calls for stage in facts.stages.values() for attempt in stage.attempts.values())
-    if called and not files.exist:
-        yield f"Prompts and responses are not shown: {LOGS_FOLDER}/{files.run}/ was deleted."
+    if called and not files.is_dir():
+        yield f"Prompts and responses are not shown: {LOGS_FOLDER}/{files.name}/ was deleted."
 
 
 def former_run(logs: Path, run: RunFacts, redact: Callable[[Event], Event]) -> RunFacts | None:

@@ -11,7 +11,7 @@ from orch23.model.diagnostic import Diagnostic
 from orch23.model.pipeline import family_of
 from orch23.model.plan import Decision, Expand, Fresh, Maybe, Restore, Run, VerifyOnly
 
-_HINT = "plan again: `orch23 plan --out FILE`, read the plan, then `orch23 build --plan FILE`"
+PLAN_AGAIN = "plan again: `orch23 plan --out FILE`, read the plan, then `orch23 build --plan FILE`"
 
 
 class Approval(Struct, frozen=True):
@@ -27,7 +27,7 @@ class Approval(Struct, frozen=True):
         """Return a decision; one that goes beyond the plan becomes an error of the stage."""
         if not (text := self._difference(decided)):
             return decided
-        refused = Diagnostic("E682", text, hint=_HINT)
+        refused = Diagnostic("E682", text, hint=PLAN_AGAIN)
         resolved = replace(decided.resolved, broken=(*decided.resolved.broken, refused))
         # As for a stage with invalid inputs: it fails before its step, and stages that do not need it go on.
         return DecidedStage(resolved, Run(getattr(decided.decision, "reasons", ())))

@@ -16,7 +16,7 @@ from orch23.cli.project_loading import Project
 from orch23.decide.decisions import DecidedStage
 from orch23.decide.dry_run import Preview
 from orch23.decide.freshness import change_reasons
-from orch23.features.plan_files.approval import approval_of
+from orch23.features.plan_files.approval import PLAN_AGAIN, approval_of
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json, digest_json
 from orch23.model.errors import ExitCode, InvalidInputError, NotFoundError, Orch23Error, UsageError
@@ -31,7 +31,6 @@ FORMAT: Final = 1
 
 _MAX_BYTES = 256 * 1024 * 1024
 _MAX_SHOWN = 10
-_AGAIN = "plan again: `orch23 plan --out FILE`, read the plan, then `orch23 build --plan FILE`"
 
 
 class OutdatedPlanError(Orch23Error):
@@ -322,7 +321,7 @@ def check_plan(then: PlanFile, now: PlanFile) -> None:
     if len(found) > len(texts):
         texts.append(f"{len(found) - len(texts)} more differences")
     # The way out is the same for all: it is shown once.
-    hints = [None] * (len(texts) - 1) + [_AGAIN]
+    hints = [None] * (len(texts) - 1) + [PLAN_AGAIN]
     errors = zip(texts, hints, strict=True)
     raise OutdatedPlanError(
         *(Diagnostic("E682", f"the plan no longer holds: {text}", hint=hint) for text, hint in errors)

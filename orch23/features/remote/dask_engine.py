@@ -21,9 +21,9 @@ from orch23.features.remote.engine import (
     Submission,
     UnreachableEngineError,
     Work,
+    amount_text,
     digest_text,
     refuse_scheduler,
-    resource_text,
 )
 from orch23.features.remote.executor import RemoteExecutor
 from orch23.model.plugins import exception_text
@@ -106,20 +106,6 @@ def make_executor(surroundings: Surroundings) -> RemoteExecutor:
     )
 
 
-def count_slots(address: str) -> int:
-    """Return how many actions the workers of a scheduler can run at once. It waits for the scheduler for 10 s.
-
-    Raises:
-        ConfigurationError: the certificates for it are not set, or cannot be read.
-        EngineFault: it cannot be reached.
-    """
-    engine = DaskEngine(address)
-    try:
-        return engine.slots()
-    finally:
-        engine.close()
-
-
 def lacking_text(resources: Mapping[str, float], declared: Iterable[Mapping[str, float]]) -> str:
     """Return the resources that no worker has; empty if one worker has all. `declared` has those of each."""
 
@@ -130,7 +116,7 @@ def lacking_text(resources: Mapping[str, float], declared: Iterable[Mapping[str,
     if not all(of_each):
         return ""
     of_all = frozenset(resources).intersection(*of_each)
-    named = ", ".join(resource_text(name, resources[name]) for name in resources if name in (of_all or resources))
+    named = ", ".join(f"{name}={amount_text(resources[name])}" for name in resources if name in (of_all or resources))
     return f"the resource{'' if len(of_all) == 1 else 's'} {named}" + ("" if of_all else " together")
 
 

@@ -31,7 +31,7 @@ class WorkerRuns:
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         """Start with none. `clock` returns seconds."""
         self._clock = clock
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._runs: dict[str, _Run] = {}
 
     def begin(self, key: str, topic: str) -> None:
@@ -59,7 +59,7 @@ class WorkerRuns:
             run = self._runs.pop(key)
             run.reply, run.has_ended, run.wanted_s = reply, True, self._clock()
             self._runs[key] = run  # as the newest one
-            self._remove_old()
+            self.remove_old()
 
     def join(self, key: str, topic: str) -> bytes | None:
         """Return the reply of an action, RUNNING if it has none yet, or None if it is not here.
@@ -67,7 +67,7 @@ class WorkerRuns:
         A build that waits for it calls this again and again: it goes on, and its lines are for the topic of the build.
         """
         with self._lock:
-            self._remove_old()
+            self.remove_old()
             run = self._runs.get(key)
             if run is None or run.is_cancelled:
                 return None
@@ -79,16 +79,13 @@ class WorkerRuns:
         with self._lock:
             for key in keys:
                 self._runs.setdefault(key, _Run("", self._clock(), has_ended=True)).is_cancelled = True
-            self._remove_old()
+            self.remove_old()
 
     def remove_old(self) -> None:
         """Forget what has ended and was not asked for during a lease."""
         with self._lock:
-            self._remove_old()
-
-    def _remove_old(self) -> None:
-        oldest_s = self._clock() - LEASE_S
-        ended = [key for key, run in self._runs.items() if run.has_ended]
-        for number, key in enumerate(ended):
-            if number < len(ended) - _MAX_KEPT or self._runs[key].wanted_s <= oldest_s:
-                del self._runs[key]
+            oldest_s = self._clock() - LEASE_S
+            ended = [key for key, run in self._runs.items() if run.has_ended]
+            for number, key in enumerate(ended):
+                if number < len(ended) - _MAX_KEPT or self._runs[key].wanted_s <= oldest_s:
+                    del self._runs[key]

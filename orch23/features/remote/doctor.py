@@ -1,6 +1,7 @@
 """Check for `doctor` the executors of builds on other machines, and what `orch23 worker` would use."""
 
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Final
 
@@ -39,7 +40,7 @@ def _executors(setup: SharedSetup) -> Iterator[DoctorFinding]:
 
 
 def _dask(setup: SharedSetup) -> Iterator[DoctorFinding]:
-    from orch23.features.remote.dask_engine import count_slots  # noqa: PLC0415 - few builds run elsewhere
+    from orch23.features.remote.dask_engine import DaskEngine  # noqa: PLC0415 - few builds run elsewhere
     from orch23.features.remote.dask_scheduler import check_scheduler, security_of  # noqa: PLC0415 - likewise
 
     environ = setup.environ
@@ -55,7 +56,8 @@ def _dask(setup: SharedSetup) -> Iterator[DoctorFinding]:
         yield DoctorFinding("executor", f"`dask`, with the scheduler {address}, which was not asked (`--online`)")
         return
     try:
-        slots = count_slots(address)
+        with closing(DaskEngine(address)) as engine:
+            slots = engine.slots()
     except EngineFault as fault:
         hint = "check its address, its certificates, and that it runs"
         yield DoctorFinding("executor", fault.reason, ok=False, hint=hint)

@@ -115,11 +115,6 @@ class Engine(Protocol):
         """Release all resources; the workers cancel what they run for this engine."""
 
 
-def resource_text(name: str, amount: float) -> str:
-    """Return a resource as a message shows it and a worker declares it: `gpu=1`."""
-    return f"{name}={amount_text(amount)}"
-
-
 def amount_text(amount: float) -> str:
     """Return an amount, without a fraction if it is whole."""
     return str(int(amount)) if amount == int(amount) else repr(amount)

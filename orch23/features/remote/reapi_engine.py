@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import CancelledError, Future
-from contextlib import suppress
+from contextlib import closing, suppress
 from time import monotonic
 
 from orch23.features.cache.batches import batches_of, put_together
@@ -14,10 +14,8 @@ from orch23.features.cache.reapi.messages import (
     SHA256,
     ActionResultProto,
     ExecuteRequest,
-    GetCapabilitiesRequest,
     Operation,
     OperationRequest,
-    ServerCapabilities,
     digest_of,
     digest_proto,
 )
@@ -47,7 +45,6 @@ from orch23.model.server_url import shown_url
 from orch23.model.text import MAX_REASON, LineListener, one_line
 
 _API = "/build.bazel.remote.execution.v2"
-_CAPABILITIES = f"{_API}.Capabilities/GetCapabilities"
 _EXECUTE, _WAIT = f"{_API}.Execution/Execute", f"{_API}.Execution/WaitExecution"
 _CANCEL = "/google.longrunning.Operations/CancelOperation"
 _STREAM_S = 60.0
@@ -99,11 +96,8 @@ def check_server(scheduler: str, contents: ContentStore, open_cache: Callable[[s
     address = reapi_address(scheduler)
     server = open_cache(address.url)
     assert isinstance(server, GrpcCache)
-    engine = ReapiEngine(address, server.server, server, contents)
-    try:
+    with closing(ReapiEngine(address, server.server, server, contents)) as engine:
         engine.connect()
-    finally:
-        engine.close()
 
 
 class ReapiEngine:
@@ -134,15 +128,12 @@ class ReapiEngine:
         with self._checking:
             if self._is_checked:
                 return
-            request = GetCapabilitiesRequest(instance_name=self._server.name)
             try:
-                found = self._server.unary(_CAPABILITIES, request, ServerCapabilities)
-            except AbsentError:
-                found = ServerCapabilities()
+                found = self._server.capabilities().execution_capabilities
             except CacheFault as fault:
                 message = f"the server cannot be reached: {fault.message}"
                 raise UnreachableEngineError(message) from fault
-            if found.execution_capabilities is None or not found.execution_capabilities.exec_enabled:
+            if found is None or not found.exec_enabled:
                 message = f"the server runs no actions for the instance {self._server.name!r}"
                 raise UnreachableEngineError(message)
             self._is_checked = True

@@ -7,6 +7,7 @@ writes is in another folder of this layout, which the server stores; its reply i
 import os
 import tempfile
 from collections.abc import Collection, Iterator, Mapping
+from contextlib import closing
 from fractions import Fraction
 from pathlib import Path
 from typing import TextIO
@@ -25,7 +26,6 @@ from orch23.features.remote.reapi_address import ReapiAddress
 from orch23.features.remote.worker import RemoteWorker, input_digests
 from orch23.model.action import Action
 from orch23.model.digest import Digest, FileEntry, digest_bytes
-from orch23.model.ports import ChunkSource
 
 _NANOS = 1_000_000_000
 REPLY = "reply"
@@ -100,32 +100,21 @@ def properties_of(values: Mapping[str, str]) -> tuple[Property, ...]:
     return tuple(Property(name=name, value=values[name]) for name in sorted(values))
 
 
-class _StagedCache:
-    """The inputs of an action in one folder, and its outputs in another."""
+class _StagedCache(DiskCache):
+    """The outputs of an action in one folder, and its inputs, the only blobs that are read, in another."""
 
     def __init__(self, folder: Path) -> None:
-        self._inputs, self._outputs = DiskCache(folder / _IN), DiskCache(folder / _OUT)
-
-    def entry(self, digest: Digest) -> bytes | None:
-        return self._outputs.entry(digest)
-
-    def put_entry(self, digest: Digest, data: bytes, *, replace: bool = False) -> None:
-        self._outputs.put_entry(digest, data, replace=replace)
+        super().__init__(folder / _OUT)
+        self._inputs = DiskCache(folder / _IN)
 
     def missing(self, digests: Collection[Digest]) -> Collection[Digest]:
-        return self._outputs.missing(self._inputs.missing(digests))
+        return super().missing(self._inputs.missing(digests))
 
     def blob(self, digest: Digest, offset: int = 0) -> Iterator[bytes] | None:
         return self._inputs.blob(digest, offset)
 
-    def put_blob(self, digest: Digest, chunks: ChunkSource) -> None:
-        self._outputs.put_blob(digest, chunks)
-
     def discard(self, digest: Digest) -> None:
         self._inputs.discard(digest)
-
-    def close(self) -> None:
-        self._inputs.close()
 
 
 def run_single_action(folder: Path, digest: str, top: Path | None, stdout: TextIO, *, allowed: bool) -> None:
@@ -146,7 +135,5 @@ def run_single_action(folder: Path, digest: str, top: Path | None, stdout: TextI
         allowed=allowed,
         open_cache=lambda _: _StagedCache(folder),
     )
-    try:
+    with closing(worker):
         (folder / REPLY).write_bytes(worker.run_remotely("", digest, lines=PrintedLines(stdout)))
-    finally:
-        worker.close()

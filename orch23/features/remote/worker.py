@@ -3,7 +3,7 @@
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from msgspec import Struct, field
@@ -70,12 +70,10 @@ class StoredInputs:
 
     def copy_into(self, path: str, entry: FileEntry, target: Path) -> bool:
         """Create `target`; return False if the bytes are missing."""
-        try:
-            with new_file(target, executable=entry.executable) as descriptor:
-                self._contents.copy_to(entry.digest, descriptor, path)
-        except MissingBytesError:
-            return False
-        return True
+        with suppress(MissingBytesError), new_file(target, executable=entry.executable) as descriptor:
+            self._contents.copy_to(entry.digest, descriptor, path)
+            return True
+        return False
 
 
 class _Generation(Struct):

@@ -4,7 +4,7 @@ import math
 import os
 import shlex
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, ExitStack, closing
 from pathlib import Path
 
 from msgspec import Struct, field
@@ -98,11 +98,8 @@ class _Shell(Struct, frozen=True):
             numbers.append(number)
             executor.cancel()
 
-        try:
-            with interrupt_on_signal(interrupt), self.streams:
-                outcome = executor.run(action)
-        finally:
-            executor.close()
+        with closing(executor), interrupt_on_signal(interrupt), self.streams:
+            outcome = executor.run(action)
         return 128 + numbers[0] if numbers else self._exit_code(outcome)
 
     def prepare(self, launch: Launch) -> AbstractContextManager[Launch]:

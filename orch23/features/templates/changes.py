@@ -5,7 +5,6 @@ import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import StrEnum
 from functools import partial
-from itertools import chain
 from pathlib import Path
 from typing import TypeAlias
 
@@ -74,29 +73,11 @@ class TemplateChange(Struct, frozen=True, kw_only=True):
         return self.after is not None or self.kind is ChangeKind.DELETE
 
 
-def init_changes(
-    rendered: Mapping[str, TemplateFile], there: Mapping[str, PathState], existing: ChangeKind
-) -> tuple[TemplateChange, ...]:
-    """Return what a template changes in a project that does not have it yet.
+def init_change(path: str, file: TemplateFile, mine: PathState, existing: ChangeKind) -> TemplateChange:
+    """Return what a template that a project does not have yet changes at a path.
 
-    `existing` is what happens to files with other content: CONFLICT, KEEP or OVERWRITE.
+    `existing` is what happens to a file with other content: CONFLICT, KEEP or OVERWRITE.
     """
-    return tuple(_init_change(path, file, there.get(path), existing) for path, file in sorted(rendered.items()))
-
-
-def update_changes(
-    base: Mapping[str, TemplateFile],
-    theirs: Mapping[str, TemplateFile],
-    there: Mapping[str, PathState],
-    merging: MergeFunctions,
-) -> tuple[TemplateChange, ...]:
-    """Return what a newer version changes in a project with an older one (`base`), and with edits of its own."""
-    paths = sorted(base.keys() | theirs.keys())
-    changes = (_update_changes(path, base.get(path), theirs.get(path), there.get(path), merging) for path in paths)
-    return tuple(chain.from_iterable(changes))
-
-
-def _init_change(path: str, file: TemplateFile, mine: PathState, existing: ChangeKind) -> TemplateChange:
     if mine is None:
         return TemplateChange(path=path, kind=ChangeKind.CREATE, after=file)
     if isinstance(mine, NotAFile):
@@ -106,9 +87,10 @@ def _init_change(path: str, file: TemplateFile, mine: PathState, existing: Chang
     return TemplateChange(path=path, kind=kind, before=mine, after=after)
 
 
-def _update_changes(
+def update_changes(
     path: str, base: TemplateFile | None, theirs: TemplateFile | None, mine: PathState, merging: MergeFunctions
 ) -> tuple[TemplateChange, ...]:
+    """Return what a newer version changes at a path, in a project with an older one (`base`) and edits of its own."""
     change = partial(TemplateChange, path=path, before=mine)
     # The template did not change the file, or the project has the new version already.
     if theirs in (base, mine):

@@ -15,7 +15,7 @@ from orch23.features.templates.changes import (
     NotAFile,
     TemplateChange,
     TemplateFile,
-    init_changes,
+    init_change,
     read_paths,
     update_changes,
 )
@@ -65,7 +65,8 @@ def dry_run_init(
         (rendered,) = render_versions(source, (wanted,), folder, root, environ)
     if rendered.unanswered and not (wanted.ask or defaults):
         raise UsageError(_unanswered(source, rendered))
-    changes = init_changes(rendered.files, read_paths(root, rendered.files), existing)
+    there = read_paths(root, rendered.files)
+    changes = tuple(init_change(path, file, there[path], existing) for path, file in sorted(rendered.files.items()))
     return TemplateDryRun(source=source, rendered=rendered, changes=_answers_last(changes, source))
 
 
@@ -101,10 +102,12 @@ def dry_run_update(
             return next(name for name in names if name not in theirs.files and read_paths(root, [name])[name] is None)
 
         merging = MergeFunctions(texts=merge, beside=beside)
-        there = read_paths(root, base.files.keys() | theirs.files.keys())
+        paths = sorted(base.files.keys() | theirs.files.keys())
+        there = read_paths(root, paths)
         # The answers file belongs to the template: it is written, not merged.
         there[source.answers_file] = base.files.get(source.answers_file)
-        changes = update_changes(base.files, theirs.files, there, merging)
+        of_path = ((path, base.files.get(path), theirs.files.get(path), there[path], merging) for path in paths)
+        changes = tuple(change for one in of_path for change in update_changes(*one))
     return TemplateDryRun(source=source, rendered=theirs, changes=_answers_last(changes, source), former=base.version)
 
 

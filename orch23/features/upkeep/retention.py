@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import closing
 from itertools import chain
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -143,12 +144,10 @@ def _plan_needs(settings: ProjectSettings, name: str, replay_needs: ReplayNeeds 
     try:
         project = open_project(settings)
         # Also what the next build would use is kept, although no lock file has it yet.
-        try:
+        with closing(project.git):
             opened = open_for_reading(project)
             seen = preview(opened)
             replay = GcRoots() if replay_needs is None else replay_needs(project, opened, seen)
-        finally:
-            project.git.close()
     # Damage stops `gc`: it could remove what is needed. A pipeline with errors keeps what its lock file names.
     except CorruptStateError:
         raise

@@ -1,7 +1,6 @@
 """What runs did with a shared cache, from their journals: rows, and a total."""
 
 from collections.abc import Iterable, Sequence
-from datetime import tzinfo
 from decimal import Decimal
 from pathlib import Path
 
@@ -33,14 +32,9 @@ def shared_cache_run(path: Path) -> SharedCacheRun | None:
     return next((SharedCacheRun(path.stem, run_pipeline(found[0][0]), found[0][0].ts, used) for used in uses), None)
 
 
-def shared_cache_rows(runs: Sequence[SharedCacheRun], *, zone: tzinfo | None = None) -> str:
-    """Return a line for each run, and one with their total if there are several.
-
-    The start is a time of `zone`; None: of this machine's zone.
-    """
-    rows = [
-        (visible(one.run_id), started_text(one.started, zone), visible(one.pipeline), _row(one.used)) for one in runs
-    ]
+def shared_cache_rows(runs: Sequence[SharedCacheRun]) -> str:
+    """Return a line for each run, and one with their total if there are several."""
+    rows = [(visible(one.run_id), started_text(one.started), visible(one.pipeline), _row(one.used)) for one in runs]
     if len(runs) > 1:
         rows.append((f"total of {len(runs):,} runs", "", "", _row(total_use(one.used for one in runs))))
     return aligned(rows)

@@ -2,6 +2,7 @@
 
 import os
 import resource
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from msgspec.structs import replace
 from orch23.checks.check import Check
 from orch23.checks.registry import CHECKS
 from orch23.execute.process_tree import fixed_limits
-from orch23.features.cache.environment import EnvironmentIdentity, Environments, MachineFacts, machine_facts
+from orch23.features.cache.environment import EnvironmentIdentity, Environments, machine_facts
 from orch23.model.digest import Json
 from orch23.model.pipeline import CheckStep, CommandsStep, EnsuresStep, Stage, Verify
 from orch23.model.step import ProcessStep, Step
@@ -23,7 +24,7 @@ from orch23.steps.registry import kinds_of
 from orch23.steps.shell.spec import ShellStep
 from tests.environments import Environment, executable
 
-MACHINE = MachineFacts(release="debian 12", machine="x86_64", libc="glibc 2.36")
+MACHINE = {"system": "debian 12", "architecture": "x86_64", "libc": "glibc 2.36"}
 TESTS = PytestStep(paths=("tests",))
 ELF = b"\x7fELF "
 
@@ -43,7 +44,7 @@ class Machine:
         return executable(self.system / name, data)
 
     def of(
-        self, step: Step, *verify, facts: MachineFacts = MACHINE, env=None, tools=(), **options
+        self, step: Step, *verify, facts: Mapping[str, str] = MACHINE, env=None, tools=(), **options
     ) -> EnvironmentIdentity:
         stage = Stage(name="a", step=step, verify=Verify(tuple(verify)), env=env or {}, tools=tools)
         found = Environments(machine=facts, system_path=(str(self.system),), local_folder=self.local, **options)
@@ -119,9 +120,9 @@ def test_two_machines_with_the_same_software_are_equal_whatever_their_paths_and_
         assert not one.of(step).faults
 
 
-@pytest.mark.parametrize("key", ["release", "machine", "libc"])
+@pytest.mark.parametrize("key", ["system", "architecture", "libc"])
 def test_another_machine_is_another_environment(machine: Machine, key: str) -> None:
-    other = replace(MACHINE, **{key: "other"})
+    other = {**MACHINE, key: "other"}
     for step in (TESTS, ShellStep("sort a"), ShellStep(("sort",))):
         assert machine.digest(step, facts=other) != machine.digest(step)
     assert machine.digest(LLM, facts=other) == machine.digest(LLM)
@@ -367,20 +368,20 @@ def test_the_release_of_the_system_is_its_id_and_version(tmp_path: Path) -> None
     path = tmp_path / "os-release"
     path.write_text(RELEASE)
     facts = machine_facts([tmp_path / "missing", path])
-    assert facts.release == "debian 12"
-    assert facts.machine == os.uname().machine
-    assert facts.libc
+    assert facts["system"] == "debian 12"
+    assert facts["architecture"] == os.uname().machine
+    assert facts["libc"]
     path.write_text(f"{RELEASE}BUILD_ID='2026-11'\n")
-    assert machine_facts([path]).release == "debian 12 2026-11"
-    assert machine_facts([tmp_path / "missing"]).release == "unknown"
-    assert machine_facts().release
+    assert machine_facts([path])["system"] == "debian 12 2026-11"
+    assert machine_facts([tmp_path / "missing"])["system"] == "unknown"
+    assert machine_facts()["system"]
 
 
 @given(st.text(max_size=60))
 def test_any_release_file_can_be_read(tmp_path_factory, text: str) -> None:
     path = tmp_path_factory.mktemp("r") / "os-release"
     path.write_text(text, encoding="utf-8", errors="surrogatepass")
-    assert machine_facts([path]).release
+    assert machine_facts([path])["system"]
 
 
 @given(st.dictionaries(st.text(), st.text()), st.dictionaries(st.text(), st.text()))

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from orch23.features.cache import disk, opening
-from orch23.features.cache.environment import Environments, MachineFacts
+from orch23.features.cache.environment import Environments
 from orch23.model.pipeline import Stage
 from orch23.steps.shell.spec import ShellStep
 from tests.e2e.pipelines import calls, green, pipeline, prompt, shell
@@ -176,7 +176,7 @@ def test_without_a_platform_the_environment_of_each_stage_counts(
     green(one.build("--cache", cache))
     green(two.build("--cache", cache))
     assert two.ran() == []
-    other = MachineFacts(release="other 1", machine="x86_64", libc="musl")
+    other = {"system": "other 1", "architecture": "x86_64", "libc": "musl"}
     monkeypatch.setattr(opening, "Environments", partial(Environments, machine=other))
     three = checkout(tmp_path / "three", head="")
     green(three.build("--cache", cache))

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import pytest
 
 from orch23.features.cache.reapi.entries import EntryFile, decode_result, encode_result, entry_digest
-from orch23.features.cache.signatures import NO_SIGNATURES, SIGNATURE, Signatures
+from orch23.features.cache.signatures import SIGNATURE, Signatures
 from orch23.features.cache.signing.keys import KeyPair
 from orch23.model.digest import FileEntry, digest_bytes
 
@@ -58,6 +58,6 @@ def test_a_signature_is_of_one_entry_of_one_kind_and_one_record() -> None:
 
 def test_a_signature_of_another_key_does_not_count_and_without_keys_none_is_asked_for() -> None:
     assert not is_good(entry(Signatures((OTHER.public,), OTHER)))
-    assert not is_good(entry(NO_SIGNATURES))
-    assert is_good(entry(NO_SIGNATURES), NO_SIGNATURES)
-    assert [one.can_sign for one in (OURS, NO_SIGNATURES, Signatures((PAIR.public,)))] == [True, True, False]
+    assert not is_good(entry(Signatures()))
+    assert is_good(entry(Signatures()), Signatures())
+    assert [one.can_sign for one in (OURS, Signatures(), Signatures((PAIR.public,)))] == [True, True, False]

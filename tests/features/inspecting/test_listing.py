@@ -1,7 +1,7 @@
 """The list of runs, and the lines of a journal."""
 
 import os
-from datetime import timedelta, timezone
+from collections.abc import Callable
 from pathlib import Path
 from unittest.mock import patch
 
@@ -75,7 +75,8 @@ def test_a_list_of_runs_has_those_with_an_id_whatever_is_damaged(tmp_path: Path)
         assert run_ids(path.parent) == [run.run_id for run in found], case
 
 
-def test_runs_are_one_line_each() -> None:
+def test_runs_are_one_line_each(zone: Callable[[str], None]) -> None:
+    zone("EET-2")
     assert runs_text([]) == "there are no runs\n"
     reported = runs_text(
         [
@@ -91,7 +92,6 @@ def test_runs_are_one_line_each() -> None:
             RunSummary(run_id="r2", status="ok", counts={"built": 1}, duration_s=2, calls=1, unpriced=1),
             RunSummary(run_id="r1", status="damaged", started="not a time"),
         ],
-        timezone(timedelta(hours=2)),
     )
     assert reported == (
         "r4  2026-11-22 01:48  ok       p.yaml  0.2s    2 fresh\n"

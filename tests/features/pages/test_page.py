@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from orch23.features.pages.html.changes import no_changes
 from orch23.features.pages.html.compose import PageSources, compose_page
 from orch23.features.pages.html.page import RunPage, StageGroup, StageView
 from orch23.features.pages.html.rendering import render_page
@@ -50,7 +49,7 @@ def nothing_kept(stage: str, attempt: int, name: str, limit: int) -> KeptText | 
     return None
 
 
-SOURCES = PageSources(read=nothing_kept, changes=no_changes, redact=str)
+SOURCES = PageSources(read=nothing_kept, redact=str)
 
 
 def page_of(run: RunFacts, former: RunFacts | None = None) -> RunPage:
@@ -325,7 +324,7 @@ def test_the_size_of_a_page_with_many_stages(tmp_path: Path, number: int, most: 
         text = f'{stage} {attempt} "<&>"\n' * 2_000
         return KeptText(text[:limit], len(text), f"logs/r/{stage}/attempt-{attempt}/{name}")
 
-    sources = PageSources(read=long_texts, changes=no_changes, redact=str)
+    sources = PageSources(read=long_texts, redact=str)
     html = render_page(compose_page(read_run(name, read_journal(tmp_path / f"{name}.jsonl"), unchanged_event), sources))
     assert len(html.encode()) < most
     assert html.count('<tbody id="stage-') == number

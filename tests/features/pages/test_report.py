@@ -3,6 +3,7 @@
 import os
 import shutil
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -226,15 +227,15 @@ def test_secrets_are_redacted_also_those_that_are_known_only_now(project: Projec
 
 
 def test_a_forged_name_in_a_journal_leads_nowhere(built: Project) -> None:
-    from orch23.features.pages.writing import KeptFiles  # noqa: PLC0415 - loads what a build does not need
+    from orch23.features.pages.writing import read_kept  # noqa: PLC0415 - loads what a build does not need
 
     run = built.journals()[-1].stem
-    files = KeptFiles(built.root, run)
-    assert files.read("say", 1, "prompt.txt", 100) is not None
+    read = partial(read_kept, built.root, run)
+    assert read("say", 1, "prompt.txt", 100) is not None
     built.write({"outside.txt": "outside"})
     (built.root / "logs" / run / "say/attempt-1/link.txt").symlink_to(built.root / "outside.txt")
     for name in ("../../../../outside.txt", "link.txt", ".", "", "/etc/hostname"):
-        assert files.read("say", 1, name, 100) is None, name
+        assert read("say", 1, name, 100) is None, name
 
 
 def test_an_idle_run(built: Project) -> None:

@@ -192,16 +192,16 @@ def test_an_executor_elsewhere_needs_its_library_a_scheduler_and_a_cache(
     assert "no TLS" in check(ORCH23_BUILD_SCHEDULER="tcp://example.org:8786")[1]
     named = {"ORCH23_BUILD_SCHEDULER": LOCAL, "ORCH23_CACHE_URL": "/srv/c"}
     assert check(**named) == (True, f"`dask`, with the scheduler {LOCAL}, which was not asked (`--online`)", "")
-    monkeypatch.setattr(dask_engine, "count_slots", lambda _address: 4)
+    monkeypatch.setattr(dask_engine.DaskEngine, "slots", lambda _engine: 4)
     assert check("--online", **named)[1] == f"`dask`, with the scheduler {LOCAL}, whose workers have 4 slots"
-    monkeypatch.setattr(dask_engine, "count_slots", lambda _address: 0)
+    monkeypatch.setattr(dask_engine.DaskEngine, "slots", lambda _engine: 0)
     assert check("--online", **named)[0::2] == (False, "start `orch23 worker` on a machine of the cluster")
 
-    def unreachable(_address: str) -> int:
+    def unreachable(_engine: object) -> int:
         message = "the scheduler cannot be reached"
         raise UnreachableEngineError(message)
 
-    monkeypatch.setattr(dask_engine, "count_slots", unreachable)
+    monkeypatch.setattr(dask_engine.DaskEngine, "slots", unreachable)
     assert check("--online", **named)[:2] == (False, "the scheduler cannot be reached")
     find = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "distributed" else find(name))

@@ -11,7 +11,7 @@ from orch23.features.templates.changes import (
     PathState,
     TemplateChange,
     TemplateFile,
-    init_changes,
+    init_change,
     update_changes,
 )
 
@@ -38,9 +38,7 @@ def no_text(mine: bytes, base: bytes, theirs: bytes) -> tuple[None, tuple[int, .
 def update(
     base: TemplateFile | None, theirs: TemplateFile | None, mine: PathState, merge=clean
 ) -> tuple[TemplateChange, ...]:
-    had = {} if base is None else {"x": base}
-    has = {} if theirs is None else {"x": theirs}
-    return update_changes(had, has, {"x": mine}, MergeFunctions(merge, lambda path: f"{path}.new"))
+    return update_changes("x", base, theirs, mine, MergeFunctions(merge, lambda path: f"{path}.new"))
 
 
 @pytest.mark.parametrize(
@@ -115,5 +113,5 @@ def test_a_user_edit_is_never_lost(base, theirs, mine, merge) -> None:
     ],
 )
 def test_init_of_one_file(mine, existing, kind, after) -> None:
-    (change,) = init_changes({"x": A}, {"x": mine}, existing)
+    change = init_change("x", A, mine, existing)
     assert (change.kind, change.after) == (kind, after)

@@ -347,7 +347,7 @@ class Operation(Proto, frozen=True, kw_only=True):
 
 
 class ReadRequest(Proto, frozen=True, kw_only=True):
-    """Asks for the bytes of a resource, from an offset."""
+    """Asks for the bytes of a resource, from an offset. QueryWriteStatusRequest has the same name, and no offset."""
 
     resource_name: Annotated[str, 1] = ""
     read_offset: Annotated[int, 2] = 0
@@ -366,12 +366,6 @@ class WriteRequest(Proto, frozen=True, kw_only=True):
     write_offset: Annotated[int, 2] = 0
     finish_write: Annotated[bool, 3] = False
     data: Annotated[bytes, 10] = b""
-
-
-class QueryWriteStatusRequest(Proto, frozen=True, kw_only=True):
-    """Asks how far a write has come."""
-
-    resource_name: Annotated[str, 1] = ""
 
 
 class WriteStatus(Proto, frozen=True, kw_only=True):

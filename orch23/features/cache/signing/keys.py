@@ -4,15 +4,17 @@
 """
 
 import base64
-import binascii
 import re
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ConfigurationError
 from orch23.model.language import PUBLIC_KEY_PATTERN
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 LIBRARY: Final = "cryptography"
 """The distribution that this module needs."""
@@ -35,12 +37,9 @@ class PublicKey(Struct, frozen=True):
             ConfigurationError: it has another form.
         """
         key, _, name = text.partition(" ")
-        encoded = key.removeprefix(_PREFIX)
-        if re.match(PUBLIC_KEY_PATTERN, text) is not None:
-            raw = base64.b64decode(encoded)
-            # The last character has bits that no byte uses: one key has one text.
-            if base64.b64encode(raw).decode() == encoded:
-                return cls(raw, name)
+        raw = decode_base64(key.removeprefix(_PREFIX)) if re.match(PUBLIC_KEY_PATTERN, text) else None
+        if raw is not None:
+            return cls(raw, name)
         hint = "copy the whole line that `orch23 cache key new NAME` prints"
         raise ConfigurationError(Diagnostic("E732", "a public key is not `ed25519:BASE64 NAME`", hint=hint))
 
@@ -72,7 +71,7 @@ class PublicKey(Struct, frozen=True):
 class KeyPair(Struct, frozen=True):
     """A private key with its name. Nothing shows the private key but `to_pem`."""
 
-    _seed: bytes
+    _private: "Ed25519PrivateKey"
     public: PublicKey
 
     @classmethod
@@ -80,7 +79,7 @@ class KeyPair(Struct, frozen=True):
         """Return a new key."""
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey  # noqa: PLC0415 - an extra
 
-        return cls._of(Ed25519PrivateKey.generate().private_bytes_raw(), name)
+        return cls._of(Ed25519PrivateKey.generate(), name)
 
     @classmethod
     def from_pem(cls, data: bytes, name: str) -> "KeyPair":
@@ -102,30 +101,24 @@ class KeyPair(Struct, frozen=True):
             message = f"the private key `{name}` is not an ed25519 key in PEM form without a password"
             hint = "create one with `orch23 cache key new NAME`"
             raise ConfigurationError(Diagnostic("E732", message, hint=hint))
-        return cls._of(found.private_bytes_raw(), name)
+        return cls._of(found, name)
 
     @classmethod
-    def _of(cls, seed: bytes, name: str) -> "KeyPair":
-        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey  # noqa: PLC0415 - an extra
-
-        raw = Ed25519PrivateKey.from_private_bytes(seed).public_key().public_bytes_raw()
-        return cls(seed, PublicKey(raw, name))
+    def _of(cls, private: "Ed25519PrivateKey", name: str) -> "KeyPair":
+        return cls(private, PublicKey(private.public_key().public_bytes_raw(), name))
 
     def to_pem(self) -> bytes:
         """Return the private key as `from_pem` reads it."""
         from cryptography.hazmat.primitives import serialization  # noqa: PLC0415 - an extra
-        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey  # noqa: PLC0415 - an extra
 
-        pem: bytes = Ed25519PrivateKey.from_private_bytes(self._seed).private_bytes(
+        pem: bytes = self._private.private_bytes(
             serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
         )
         return pem
 
     def sign(self, message: bytes) -> bytes:
         """Return the signature of a message: 64 bytes, always the same for the same message."""
-        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey  # noqa: PLC0415 - an extra
-
-        signature: bytes = Ed25519PrivateKey.from_private_bytes(self._seed).sign(message)
+        signature: bytes = self._private.sign(message)
         return signature
 
     def __repr__(self) -> str:
@@ -137,6 +130,7 @@ def decode_base64(text: str) -> bytes | None:
     """Return the bytes of a base64 text in its only form, or None."""
     try:
         data = base64.b64decode(text)
-    except (ValueError, binascii.Error):
+    except ValueError:
         return None
+    # The last character may have bits that no byte uses.
     return data if base64.b64encode(data).decode() == text else None

@@ -60,16 +60,20 @@ def attempt_view(attempt: AttemptFacts, texts: Sequence[ShownText]) -> AttemptVi
         badge, summary = Badge("passed", "✔", "good"), ""
     else:
         badge, summary = Badge("failed", "✘", "bad"), _reason(attempt)
-    failing = ended.failing if ended is not None else ()
-    more = len(failing) - _MAX_FAILING
     return AttemptView(
         number=attempt.number,
         badge=badge,
         summary=summary,
         facts=(*_times(attempt), *_checks(attempt), *(row for call in attempt.calls for row in _call(call))),
-        failing=(*failing[:_MAX_FAILING], *([f"and {more:,} more"] if more > 0 else [])),
+        failing=first_failing(ended.failing if ended is not None else (), _MAX_FAILING),
         texts=tuple(texts),
     )
+
+
+def first_failing(tests: Sequence[str], most: int) -> tuple[str, ...]:
+    """Return the first of some failed tests, and how many more there are."""
+    more = len(tests) - most
+    return (*tests[:most], *([f"and {more:,} more"] if more > 0 else []))
 
 
 def _reason(attempt: AttemptFacts) -> str:
@@ -112,14 +116,11 @@ def _call(call: CallFacts) -> list[Row]:
             f" ({response.cache_read_tokens:,} read from and {response.cache_write_tokens:,} written to its cache)"
         )
     rows += [Row("tokens", tokens)] if response.input_tokens or response.output_tokens else []
-    rows.append(Row("response", _paid(call)))
+    rows.append(Row("response", _paid(call, response)))
     return [*rows, Row("fingerprint", request.fingerprint[:_DIGITS])]
 
 
-def _paid(call: CallFacts) -> str:
-    response = call.response
-    if response is None:
-        return ""
+def _paid(call: CallFacts, response: LlmResponse) -> str:
     amount = parse_amount(response.cost)
     money = "price unknown" if amount is None else format_money(amount)
     origin = f", from {response.provenance}" if response.provenance else ""

@@ -75,12 +75,6 @@ class ChangeReader(Struct, frozen=True):
             return None
 
 
-def no_changes(stage: str, key: str) -> tuple[FileChange, ...]:
-    """Return no changes: for a run whose store is not there."""
-    del stage, key
-    return ()
-
-
 Changes = Callable[[str, str], tuple[FileChange, ...]]
 """Returns what a stage with a key changed."""
 

@@ -5,7 +5,7 @@ from decimal import Decimal
 
 from msgspec import UNSET, Struct
 
-from orch23.features.pages.html.attempts import attempt_texts, attempt_view, payment, shown_command
+from orch23.features.pages.html.attempts import attempt_texts, attempt_view, first_failing, payment, shown_command
 from orch23.features.pages.html.changes import Changes
 from orch23.features.pages.html.comparison import compare_runs, cost_text
 from orch23.features.pages.html.graph import draw_graph
@@ -59,8 +59,9 @@ class PageSources(Struct, frozen=True, kw_only=True):
     """
 
     read: TextReader
-    changes: Changes
     redact: Callable[[str], str]
+    # Without the store, none are known.
+    changes: Changes = lambda _stage, _key: ()
     generated: tuple[Row, ...] = ()
     notes: tuple[str, ...] = ()
     metrics: MetricsHistory = NO_METRICS
@@ -207,15 +208,12 @@ def _failures(run: RunFacts, anchors: Anchors) -> tuple[FailureView, ...]:
 
 def _failing(stage: StageFacts) -> tuple[str, ...]:
     ends = [one.ended for _, one in sorted(stage.attempts.items()) if one.ended is not None]
-    failing = ends[-1].failing if ends else ()
-    more = len(failing) - _MAX_TESTS
-    return (*failing[:_MAX_TESTS], *([f"and {more:,} more"] if more > 0 else []))
+    return first_failing(ends[-1].failing if ends else (), _MAX_TESTS)
 
 
 def _hints(stage: StageFacts) -> tuple[str, ...]:
-    problems = stage.ended.problems if stage.ended is not None else ()
-    shown = (f"{one.code}: {one.message}" + (f" - {one.hint}" if one.hint else "") for one in problems[:_MAX_NOTES])
-    return tuple(shown)
+    problems = stage.ended.problems[:_MAX_NOTES] if stage.ended is not None else ()
+    return tuple(f"{one.code}: {one.message}" + (f" - {one.hint}" if one.hint else "") for one in problems)
 
 
 # ---- stages ---------------------------------------------------------------------------------------
@@ -341,13 +339,11 @@ def _provenance(run: RunFacts) -> tuple[Row, ...]:
     began = run.began
     sources: dict[str, int] = {}
     for stage in run.stages.values():
-        for call in (one for attempt in stage.attempts.values() for one in attempt.calls if one.response):
-            response = call.response
-            if response is None:
-                continue
-            who = response.provenance or " ".join((call.request.provider, response.model or call.request.model))
-            origin = f"{who}: {payment(response)}"
-            sources[origin] = sources.get(origin, 0) + 1
+        for call in (one for attempt in stage.attempts.values() for one in attempt.calls):
+            if (response := call.response) is not None:
+                who = response.provenance or " ".join((call.request.provider, response.model or call.request.model))
+                origin = f"{who}: {payment(response)}"
+                sources[origin] = sources.get(origin, 0) + 1
     rows = [
         Row("Run", run.run_id),
         Row("Pipeline", began.pipeline),

@@ -103,7 +103,6 @@ def _ranks(names: Iterable[str], edges: Iterable[tuple[str, str]]) -> tuple[dict
 
 
 def _links(ranks: Mapping[str, int], edges: Iterable[tuple[str, str]]) -> list[tuple[_Cell, _Cell]]:
-    """Return the links of neighboring columns."""
     # All edges of one node that pass through a column share one cell there: they are drawn as a bundle.
     ends: dict[str, int] = {}
     links = []

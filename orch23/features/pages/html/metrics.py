@@ -85,18 +85,12 @@ def _files(run: RunFacts, earlier: Sequence[RunMetrics]) -> dict[str, StageFile]
     # A stage that failed or was blocked left the files of its last result. One that is not named is gone, unless the
     # run names only the stages that an edit affects.
     names_all = bool(run.stages) and run.began.at_rest is UNSET and not run.added_at_rest
-    for path, one in _newest(earlier).items():
+    newest = {path: one for before in reversed(earlier) for path, one in before.files.items()}
+    for path, one in newest.items():
         is_left = not ended[one.stage].status.is_green if one.stage in ended else not names_all
         if is_left:
             own.setdefault(path, one)
     return own
-
-
-def _newest(earlier: Sequence[RunMetrics]) -> Mapping[str, StageFile]:
-    found: dict[str, StageFile] = {}
-    for run in earlier:
-        found = {**run.files, **found}
-    return found
 
 
 def _versions(path: str, now: str, history: MetricsHistory) -> list[MetricValues]:
