@@ -86,6 +86,7 @@ ALLOWED = {
         "execute/sandbox/tier_selection": "mkdir read_bytes write_bytes",
         "execute/sandbox_dir": "mkdir open symlink",
         "execute/sandbox_tree": "mkdir open touch",
+        "execute/shared_trees": "rename",
         "store/input_files": "mkdir open",
         "features/templates/changes": "read_bytes",
         "features/templates/rendering": "mkdir write_bytes",

@@ -1,6 +1,7 @@
 """Create sandbox directories, stage the declared inputs in them, and reuse their folders for the next step."""
 
 import contextlib
+import errno
 import os
 import stat
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -154,7 +155,12 @@ class SandboxDirs(Struct, eq=False):
             for folder, paths in large.items() if not lost else ():
                 assert shared is not None
                 assert kind is not None
-                mount = shared.mount(sandbox_dir, folder, paths, inputs, kind)
+                try:
+                    mount = shared.mount(sandbox_dir, folder, paths, inputs, kind)
+                except OSError as problem:
+                    if problem.errno != errno.EXDEV:
+                        raise
+                    return self.stage(inputs, working_directory, output_folders)
                 if isinstance(mount, InputsChanged):
                     return mount
                 if kind == "moved":

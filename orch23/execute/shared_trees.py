@@ -5,6 +5,7 @@ is kept if the step left it as it was. A copy is changed only to follow the proj
 """
 
 import contextlib
+import errno
 import os
 import threading
 import time
@@ -116,14 +117,16 @@ class SharedTrees:
         try:
             if kind == "moved":
                 changed_ns = self._used[files].manifest.changed_ns
-                # A change by the step must get another time.
-                while is_racy(os.stat(files).st_dev, 0, changed_ns, time.time_ns()):
+                # A change by the step must get another time, as it does after the clock was set back.
+                while changed_ns <= (now := time.time_ns()) and is_racy(os.stat(files).st_dev, 0, changed_ns, now):
                     time.sleep(_PAUSE_S)
                 os.rename(files, sandbox_dir.work / folder)
                 return FolderMount(folder, files)
             for part in (sandbox_dir.orch23_folder, sandbox_dir.layers, sandbox_dir.layers / "work", lower):
                 make_subfolder(part, 0o700)
-        except BaseException:
+        except BaseException as problem:
+            # No file is renamed to another mount, even one of the same file system.
+            self.can_move = self.can_move and getattr(problem, "errno", 0) != errno.EXDEV
             self.give_back(files)
             raise
         return FolderMount(folder, files, lower)

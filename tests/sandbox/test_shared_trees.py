@@ -1,5 +1,6 @@
 """A large input folder is mounted and not copied for each step: what a step does has the same result as in a copy."""
 
+import errno
 import os
 import time
 from collections.abc import Iterator, Mapping
@@ -370,6 +371,48 @@ def test_a_step_starts_when_its_changes_get_another_time(tmp_path: Path, monkeyp
         assert len(asked) >= 3
     finally:
         world.executor.close()
+
+
+def test_a_clock_that_was_set_back_delays_no_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(tmp_path, "none")
+    try:
+        world.said("true")
+        an_hour_before = time.time_ns() - 3_600_000_000_000
+        monkeypatch.setattr("time.time_ns", lambda: an_hour_before)
+        monkeypatch.setattr("time.sleep", lambda _s: pytest.fail("the step would wait for an hour"))
+        assert world.said("cat big/a/f1") == "1\n"
+        assert world.copied_of_folder() == 0
+    finally:
+        world.executor.close()
+
+
+def test_files_that_cannot_be_moved_to_another_mount_are_copied(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried: list[str] = []
+    rename = os.rename
+
+    def rename_on_one_mount(one: str | Path, other: str | Path, **more: int) -> None:
+        if str(other).startswith(f"{tmp_path}/rooms/"):
+            tried.append(str(other))
+            raise OSError(errno.EXDEV, os.strerror(errno.EXDEV), str(one), None, str(other))
+        rename(one, other, **more)  # type: ignore[arg-type]  # as they came
+
+    world = World(tmp_path, "none")
+    world.source.files |= {path.replace("big", "huge"): data for path, data in FILES.items() if "big" in path}
+    try:
+        monkeypatch.setattr("os.rename", rename_on_one_mount)
+        look = "cat big/a/f1 huge/deep/er/x src/main; ls huge; stat -c %Y . big huge/a"
+        times = "315619200\n" * 3
+        assert world.said(look) == f"1\nx\nm\na\nc\ndeep\n{times}"
+        outcome = world.run("echo n > big/a/f1; rm huge/a/f2")
+        assert isinstance(outcome, Completed)
+        assert (list(outcome.result.written), outcome.result.removed) == (["big/a/f1"], ("huge/a/f2",))
+        assert world.said(look, writable=()) == f"1\nx\nm\na\nc\ndeep\n{times}"
+        assert len(tried) == 1, "the second step does not try it again"
+    finally:
+        world.executor.close()
+    assert list((tmp_path / "rooms").iterdir()) == []
 
 
 def test_what_a_step_writes_to_a_mount_counts(world: World) -> None:
