@@ -199,12 +199,13 @@ def reached_stages(
     to do about it.
 
     Raises:
-        OutdatedIndexError: that is not known, or these are more than half of all stages.
+        OutdatedIndexError: that is not known, one was not selected, or these are more than half of all stages.
     """
     found = set(edited)
     for path in changed:
         found.update(readers_of(rows, path, lambda name: rows.row(name).makes, is_there))
-    if not found:
+    # A stage that was not selected is not built, whatever becomes of it.
+    if not found or not all(rows.row(name).is_selected for name in found):
         raise OutdatedIndexError
     total, waiting = rows.head.ends.get("fresh", 0), list(found)
     while waiting:

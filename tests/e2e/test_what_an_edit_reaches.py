@@ -173,3 +173,25 @@ def test_each_stage_is_reported_of_who_asks_for_it(root: Path) -> None:
     assert len(reported_of(root)) == MANY
     (root / "in/9.txt").write_text("ten\n")
     assert len(json.loads(orch23(root, "plan", "--json").stdout)["stages"]) == MANY
+
+
+LISTED = """\
+  listing: {inputs: [{list: "m/*"}], outputs: [l.txt], render: {template: names.j2}, needs: [NEEDS]}
+  other: {inputs: [in/9.txt], outputs: [m/], shell: "mkdir -p m; cp in/9.txt m/x"}
+"""
+
+
+@pytest.mark.parametrize("how", ["edited", "forced"])
+def test_only_selected_stages_are_built_by_what_is_known_of_others(root: Path, how: str) -> None:
+    listed = LISTED.replace("NEEDS", ", ".join(f"s{number:02d}" for number in range(1, MANY + 1)))
+    (root / "pipeline.yaml").write_text(pipeline() + listed)
+    (root / "names.j2").write_text("{% for one in inputs %}{{ one.path }}{% endfor %}")
+    assert orch23(root, "build").returncode == 0
+    for _ in range(2):
+        done = orch23(root, "build", "listing")
+        assert (done.returncode, f"up to date ({MANY + 1} stages)" in done.stderr) == (0, True), done.stderr
+    if how == "edited":
+        (root / "pipeline.yaml").write_text(pipeline() + listed.replace("m/x", "m/y"))
+    more = ("--force", "other") if how == "forced" else ()
+    done = orch23(root, "build", "listing", *more)
+    assert (done.returncode, "other" in reported_of(root), (root / "m/y").exists()) == (0, False, False), done.stderr
