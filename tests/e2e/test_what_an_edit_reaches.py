@@ -195,3 +195,8 @@ def test_only_selected_stages_are_built_by_what_is_known_of_others(root: Path, h
     more = ("--force", "other") if how == "forced" else ()
     done = orch23(root, "build", "listing", *more)
     assert (done.returncode, "other" in reported_of(root), (root / "m/y").exists()) == (0, False, False), done.stderr
+
+
+def test_a_new_input_is_explained_by_the_stage_that_made_it(root: Path) -> None:
+    (root / "pipeline.yaml").write_text(pipeline().replace("[in/9.txt]", "[in/9.txt, out/1.txt]"))
+    assert "out/1.txt is a new input, which s01 made\n" in orch23(root, "explain", "s09").stdout
