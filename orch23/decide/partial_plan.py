@@ -156,10 +156,10 @@ def _makers(rows: DependencyIndex, stage: Stage, is_file: Callable[[str], bool])
 
 
 def _plan_facts(stage: Stage) -> tuple[object, ...]:
-    """Return the facts of a stage that its place in the plan, or the first event of a run, depends on."""
+    """Return the facts of a stage that its place in the plan, the head of the index, or a first event depends on."""
     step = stage.step
     steps = (*step.of_attempts(stage.retry), *step.fallbacks()) if is_llm(step) else ()
-    models = [(one.provider, one.model) for one in steps]
+    models = [(one.provider, one.model, one.transcripts) for one in steps]
     return (graph_facts_of(stage), stage.kind, stage.retry.max, models)
 
 
