@@ -49,6 +49,11 @@ class StageRow(msgspec.Struct, frozen=True):
     makes_list: bool = False
     is_recorded: bool = True
 
+    @property
+    def is_selected(self) -> bool:
+        """Whether the build selected it: other stages have rows only if selected ones see their results."""
+        return bool(self.makes or self.looked)
+
 
 class _Other(msgspec.Struct, frozen=True):
     """A node that was not selected."""
@@ -131,7 +136,7 @@ class DependencyIndex:
     def stages(self) -> Mapping[str, StageRow]:
         """Return the rows of all stages that were selected, by name."""
         rows = [_decoded(data, StageRow) for key, data in self._rows().items() if key.startswith(_STAGE)]
-        return {row.node.name: row for row in rows if row.makes or row.looked}
+        return {row.node.name: row for row in rows if row.is_selected}
 
     def changes_to(self, rows: Mapping[bytes, bytes]) -> Mapping[bytes, bytes | None]:
         """Return the rows that differ in these new rows of the table; None for those that are gone."""

@@ -156,10 +156,10 @@ def _makers(rows: DependencyIndex, stage: Stage, is_file: Callable[[str], bool])
 
 
 def _plan_facts(stage: Stage) -> tuple[object, ...]:
-    """Return the facts of a stage that its place in the plan, or the first event of a run, depends on."""
+    """Return the facts of a stage that its place in the plan, the head of the index, or a first event depends on."""
     step = stage.step
     steps = (*step.of_attempts(stage.retry), *step.fallbacks()) if is_llm(step) else ()
-    models = [(one.provider, one.model) for one in steps]
+    models = [(one.provider, one.model, one.transcripts) for one in steps]
     return (graph_facts_of(stage), stage.kind, stage.retry.max, models)
 
 
@@ -199,12 +199,13 @@ def reached_stages(
     to do about it.
 
     Raises:
-        OutdatedIndexError: that is not known, or these are more than half of all stages.
+        OutdatedIndexError: that is not known, one was not selected, or these are more than half of all stages.
     """
     found = set(edited)
     for path in changed:
         found.update(readers_of(rows, path, lambda name: rows.row(name).makes, is_there))
-    if not found:
+    # A stage that was not selected is not built, whatever becomes of it.
+    if not found or not all(rows.row(name).is_selected for name in found):
         raise OutdatedIndexError
     total, waiting = rows.head.ends.get("fresh", 0), list(found)
     while waiting:

@@ -239,11 +239,12 @@ class StatSnapshot:
         """Return the bytes of a state. Those of a damaged block say that no file was hashed."""
         start = number * _STATE_BYTES
         block = start // _BLOCK_BYTES
-        known = self.sums.pop(block, None)
+        known = self.sums.get(block)
         if known is not None:
             states = self.details[block * _BLOCK_BYTES : (block + 1) * _BLOCK_BYTES]
             if _sum_of(states) != known:
                 self.details[block * _BLOCK_BYTES : (block + 1) * _BLOCK_BYTES] = bytes(len(states))
+            self.sums.pop(block, None)  # only now: another thread must not take the block for verified before
         return self.details[start : start + _STATE_BYTES]
 
     def _inodes(self) -> dict[str, tuple[int, int]]:

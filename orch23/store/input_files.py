@@ -32,8 +32,6 @@ class InputFiles:
     def copy_into(self, path: str, entry: FileEntry, target: Path) -> bool:
         """Create `target` with the expected bytes and mode; return False if neither source has the bytes."""
         # From the store first: a user may save the file between two attempts of a stage (ADR 4).
-        if not self._contents.has(entry.digest):
-            return self._copy_from_workspace(path, entry, target)
         try:
             with new_file(target, executable=entry.executable) as descriptor:
                 self._contents.copy_to(entry.digest, descriptor, target.name)

@@ -188,3 +188,30 @@ def test_a_step_that_reads_what_another_stage_made_is_explained_if_only_its_part
     assert "no stage is named" not in failed.stderr
     assert "likely cause: `out/3` is in the project, but not in `inputs`" in failed.stderr
     assert reported_of(project.root) == {"s9"}
+
+
+LISTED = """\
+  listing: {inputs: [{list: "m/*"}], outputs: [l.txt], render: {template: names.j2}, needs: [NEEDS]}
+  other: {inputs: [in/9.txt], outputs: [m/], shell: "mkdir -p m; cp in/9.txt m/x"}
+"""
+
+
+@pytest.mark.parametrize("how", ["edited", "forced"])
+def test_only_selected_stages_are_built_by_what_is_known_of_others(root: Path, how: str) -> None:
+    listed = LISTED.replace("NEEDS", ", ".join(f"s{number:02d}" for number in range(1, MANY + 1)))
+    (root / "pipeline.yaml").write_text(pipeline() + listed)
+    (root / "names.j2").write_text("{% for one in inputs %}{{ one.path }}{% endfor %}")
+    assert orch23(root, "build").returncode == 0
+    for _ in range(2):
+        done = orch23(root, "build", "listing")
+        assert (done.returncode, f"up to date ({MANY + 1} stages)" in done.stderr) == (0, True), done.stderr
+    if how == "edited":
+        (root / "pipeline.yaml").write_text(pipeline() + listed.replace("m/x", "m/y"))
+    more = ("--force", "other") if how == "forced" else ()
+    done = orch23(root, "build", "listing", *more)
+    assert (done.returncode, "other" in reported_of(root), (root / "m/y").exists()) == (0, False, False), done.stderr
+
+
+def test_a_new_input_is_explained_by_the_stage_that_made_it(root: Path) -> None:
+    (root / "pipeline.yaml").write_text(pipeline().replace("[in/9.txt]", "[in/9.txt, out/1.txt]"))
+    assert "out/1.txt is a new input, which s01 made\n" in orch23(root, "explain", "s09").stdout

@@ -170,6 +170,26 @@ def test_only_edges_along_the_file_with_no_other_reason_are_amended(
     assert ("c" in rows.amended) == is_amended
 
 
+def test_other_folders_of_transcripts_are_known_only_from_the_whole_pipeline(tmp_path: Path) -> None:
+    texts = [
+        f"version: 1\nname: p\nstages:\n  a: {{outputs: [a.out], llm: {{prompt: p.j2, provider: echo, {more}}}}}\n"
+        for more in (
+            "model: m, transcripts: one/",
+            "model: m, transcripts: one/, max_tokens: 9",
+            "model: m, transcripts: two/",
+        )
+    ]
+    before, *edited = map(plan_of, texts)
+    assert before is not None
+    rows = rows_of(before, str(tmp_path))
+    stages = [plan.nodes["a"] for plan in edited if plan is not None]
+    assert isinstance(stages[0], Stage)
+    assert isinstance(stages[1], Stage)
+    amend(rows, "a", stages[0], lambda _path: True)
+    with pytest.raises(OutdatedIndexError):  # the head of the index has those of all stages
+        amend(rows, "a", stages[1], lambda _path: True)
+
+
 SOURCES = tuple(f"{number}.in" for number in range(4))
 MADE = tuple(f"{number}.out" for number in range(16))
 

@@ -397,7 +397,7 @@ def _causes_of_reason(seen: Preview, name: str, reason: Reason, depth: int, visi
     if maker is None:
         edited = ", because you edited it" if reason.code == "input_changed" else ""
         return [Cause(name, depth, f"{text}{edited}")]
-    if isinstance(seen.decisions.get(maker), Fresh):
+    if isinstance(seen.decisions.get(maker), Fresh | None):  # a part decides only what an edit reaches
         return [Cause(name, depth, f"{text}, which {maker} made")]
     return [Cause(name, depth, f"{text}, which {maker} makes"), *_causes(seen, maker, depth + 1, visited)]
 

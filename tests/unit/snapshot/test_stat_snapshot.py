@@ -474,6 +474,23 @@ def test_a_merge_has_the_states_of_both_and_none_of_a_damaged_block(
     assert len(expected) - len(found) <= (0 if place is None else 256)
 
 
+def test_no_thread_sees_a_damaged_block_that_another_one_verifies(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = bytearray(many(["a", "b"]).to_bytes(KEY))
+    data[data.index(many(["a"]).details)] ^= 1
+    read = parse_snapshot(bytes(data), KEY)
+    assert read is not None
+    sum_of = stat_snapshot._sum_of
+    found: list[str] = []
+
+    def slow_sum_of(block: bytes) -> bytes:
+        monkeypatch.setattr(stat_snapshot, "_sum_of", sum_of)
+        found.append(read.content(1)[0])  # as another thread would
+        return sum_of(block)
+
+    monkeypatch.setattr(stat_snapshot, "_sum_of", slow_sum_of)
+    assert [read.content(0)[0], *found] == ["00" * 32] * 2
+
+
 def test_a_snapshot_that_was_made_with_another_key_is_none(root: Path) -> None:
     data, other = snapshot_of(root).to_bytes(KEY), snapshot_of(root)
     other.paths.pop()
