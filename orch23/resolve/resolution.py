@@ -133,7 +133,8 @@ def resolve_stage(
     # A program that responds in place of a model gets the files of `read` besides its request.
     program = replace(step, command=()) if inputs.never_send and is_llm(step) and step.command else None
     read = {one: tree.entry(one) for one in program.program_files(tree.matching)} if program else {}
-    named = (never_sent_error(inputs.never_send, path, entry) for path, entry in {**read, **base}.items())
+    files = {**dict.fromkeys(stage.author_files.values() if inputs.never_send else ()), **read, **base}
+    named = (never_sent_error(inputs.never_send, path, entry) for path, entry in files.items())
     # A model that edits a large file is shown the slices of it that are inputs, and not the whole file besides.
     in_part = inputs.slices if is_llm(step) and step.returns == "edits" else {}
     given = (*inputs.given, *_given_base(base, {*inputs.files, *in_part}, tree))

@@ -180,3 +180,22 @@ def test_a_pyproject_that_is_not_valid_stops_a_build_if_it_may_have_patterns(pro
     assert not sent(project, PRIVATE)
     project.edit("pyproject.toml", "[project\n# orch23\n")
     green(project.build())
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"llm": {"returns": "text", "prompt": "keys/p.j2"}},
+        {"llm": {"returns": "text", "system": "keys/p.j2"}},
+        {"llm": {"returns": "json", "schema": "keys/s.json"}, "outputs": ["o.json"]},
+        {"retry": {"max": 1, "prompt": "keys/p.j2"}, "verify": [{"shell": "false"}]},
+    ],
+)
+def test_a_file_of_each_part_of_a_prompt_is_refused_before_a_call(project: Project, more: dict[str, object]) -> None:
+    work = {"inputs": ["docs/a.md"], "outputs": ["o.txt"], "llm": {"returns": "text"}, **more}
+    project.write(scripted({"work": work}, {"work": ["one\n", "two\n"]}, never_send=["keys"]))
+    project.write({"docs/a.md": "public\n", "keys/p.j2": f"{PRIVATE}\n", "keys/s.json": "{}"})
+    for outcome in (project.run("plan"), project.build()):
+        assert "[E604]" in outcome.err
+        assert "keys/" in outcome.err
+    assert requests(project) == {}
