@@ -178,7 +178,7 @@ def _import_libraries(*libraries: str) -> None:
         sys.modules.update(replaced)  # type: ignore[arg-type]  # an import of None fails
         try:
             __import__(library)
-        except ImportError:  # of a msgspec that requires typing_extensions: the command line imports both
+        except Exception:  # noqa: BLE001, S110 - of one that requires them: it is imported again without this
             pass
         finally:
             for name in replaced:

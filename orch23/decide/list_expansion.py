@@ -13,7 +13,8 @@ from orch23.model.paths import match, match_any
 from orch23.model.pipeline import LOCAL_EXECUTOR, CheckStep, ForeachStage, Pipeline, Stage, written_path
 from orch23.model.plan import CompileCache, Plan
 from orch23.plan.nodes import Node, WriterIndex, nodes_of, writes_of
-from orch23.plan.planner import extend_plan, unordered_plan
+from orch23.plan.planner import calls_model, extend_plan, unordered_plan
+from orch23.resolve.resolution import never_sent_error
 
 if TYPE_CHECKING:
     from orch23.language.expand import Expansion
@@ -130,7 +131,10 @@ def items_of(
     """
     from orch23.language.expand import Expansion, expand  # noqa: PLC0415 - it loads the language of pipelines
 
-    pipeline = plan.pipeline
+    pipeline, source = plan.pipeline, node.foreach.source
+    refused = never_sent_error(pipeline.never_send, source) if source and calls_model(node) else None
+    if refused is not None:  # requests have texts of items
+        return Expansion((), (replace(refused, location=pipeline.locate("stages", node.name, "foreach")),))
     text = None if data is None else data.decode("utf-8", errors="replace")
     found = expand(
         node, text, variables=pipeline.vars, read_yaml=read_yaml, locate=pipeline.locate_written, former=former

@@ -1,5 +1,6 @@
 """Read the settings of a project, which hold for all of its pipelines: `orch23.toml`, or `[tool.orch23]`."""
 
+import os
 from pathlib import Path
 
 from orch23.model.diagnostic import Diagnostic, Location, did_you_mean
@@ -31,13 +32,13 @@ def withheld_patterns(patterns: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _read(path: Path, table: tuple[str, ...]) -> tuple[str, ...]:
-    data = read_regular(path, _MAX_BYTES + 1) or b""
+    data = read_regular(Path(os.path.realpath(path)), _MAX_BYTES + 1) or b""  # also the target of a link
     if not data.strip() or (table and b"orch23" not in data):
         return ()
     try:
         settings = parse_toml(data.decode("utf-8"))
     except (ValueError, RecursionError) as error:
-        if table:  # as `discovery` reads it: a file of other tools without our table
+        if table and _KEY.encode() not in data:  # as `discovery` reads it: a file of other tools without our table
             return ()
         message, way = f"`{path.name}` is not valid TOML: {error}", "correct it; an empty file is valid, too"
         raise InvalidInputError(Diagnostic("E811", message, Location(path.name, 1, 1), way)) from None

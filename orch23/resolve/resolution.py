@@ -10,6 +10,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, assert_never
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from orch23.model.diagnostic import Diagnostic, fix_of_hint
 from orch23.model.digest import FileEntry, Json, digest_bytes
@@ -129,7 +130,11 @@ def resolve_stage(
     verify = _Inputs(tree, read_yaml, prefix="verify.")
     verify.add_all(stage.verify.inputs)
     base = _base_of(stage, tree, inputs.never_send)
-    named = (never_sent_error(inputs.never_send, path, entry) for path, entry in base.items())
+    # A program that responds in place of a model gets the files of `read` besides its request.
+    program = replace(step, command=()) if inputs.never_send and is_llm(step) and step.command else None
+    read = {one: tree.entry(one) for one in program.program_files(tree.matching)} if program else {}
+    files = {**dict.fromkeys(stage.author_files.values() if inputs.never_send else ()), **read, **base}
+    named = (never_sent_error(inputs.never_send, path, entry) for path, entry in files.items())
     # A model that edits a large file is shown the slices of it that are inputs, and not the whole file besides.
     in_part = inputs.slices if is_llm(step) and step.returns == "edits" else {}
     given = (*inputs.given, *_given_base(base, {*inputs.files, *in_part}, tree))

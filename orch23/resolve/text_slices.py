@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from orch23.model.diagnostic import did_you_mean, question
 from orch23.model.patterns import lazy_pattern
+from orch23.text.source_syntax import parse_python
 
 _HEADING = lazy_pattern(r"^(#{1,6})[ \t]+(.+?)[ \t]*#*[ \t]*$")
 _FENCE = lazy_pattern(r"^ {0,3}(```+|~~~+)")
@@ -47,16 +48,16 @@ class TextPart(Struct, frozen=True):
 def text_part(text: str, path: str, selector: str) -> TextPart:
     """Return a part of a text file: `def NAME`, `class NAME` of a Python file, `L10-40`, or the heading of a section.
 
-    In Markdown, headings come first: a section may be named `L1`.
+    Headings come first: a section may be named `L1`.
 
     Raises:
         SliceError: no part, or more than one, has that name; or the file is not valid Python.
     """
     name = selector.strip()
-    is_code, is_markdown = path.endswith((".py", ".pyi")), path.endswith((".md", ".markdown"))
+    is_code = path.endswith((".py", ".pyi"))
     if is_code and (definition := _DEFINITION.fullmatch(name)):
         return _definition(text, path, definition[1], definition[2])
-    if (lines := _LINES.fullmatch(name)) and not (is_markdown and _has_heading(text, name)):
+    if (lines := _LINES.fullmatch(name)) and not _has_heading(text, name):
         return _range(text, int(lines[1]), int(lines[2] or lines[1]))
     try:
         return _section(text, name)
@@ -158,7 +159,7 @@ def _of_lines(lines: Sequence[str], start: int, end: int) -> TextPart:
 def _definition(text: str, path: str, kind: str, name: str) -> TextPart:
     """Return a function or class with its decorators. The name of a method is `CLASS.METHOD`."""
     try:
-        tree = ast.parse(text.removeprefix("\ufeff"))
+        tree = parse_python(text.removeprefix("\ufeff"))
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         line = f" (line {error.lineno})" if isinstance(error, SyntaxError) and error.lineno else ""
         _refuse(f"`{path}` is not valid Python{line}", "correct it, or name lines: `#L10-40`")

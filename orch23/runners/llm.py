@@ -438,7 +438,9 @@ def _current_part(attempts: AttemptLoop, one: PromptInput, start: Files) -> Text
             # Only lines that were shown were edited: if these lines are all of them, they now end later or earlier.
             if sum(given.path == one.path for given in attempts.resolved.given if given.slice) > 1:
                 return None
-            selector = moved_end(selector, text.count("\n") - _text_of(attempts, one.path, before).count("\n"))
+            earlier = _text_of(attempts, one.path, before)
+            if not text_part(earlier, one.path, selector).level:  # a section may be named `L1`
+                selector = moved_end(selector, text.count("\n") - earlier.count("\n"))
         return text_part(text, one.path, selector)
     except SliceError:
         return None

@@ -72,3 +72,13 @@ def test_a_range_of_lines_grows_with_the_edits_of_an_attempt(project: Project) -
     assert project.read("n.txt") == text.replace("3\n4\n", "3\nthree\n4\nfour\n", 1)
     assert sent(project, "2\\n3\\nthree\\n4\\n")
     assert not sent(project, "100\\n101")
+
+
+def test_a_section_with_the_name_of_a_line_is_found_again_after_an_edit(project: Project) -> None:
+    text = "# A\n\na\n\n# L1\n\nb\n\n# C\n\nb\n"
+    first = f"g.md\n{edit('b' + chr(10), 'b' + chr(10) + 'c' + chr(10))}"
+    second = f"g.md\n{edit('c' + chr(10), 'd' + chr(10))}"
+    verify = {"steps": [{"shell": "grep -q d g.md"}]}
+    edited(project, first, second, files={"g.md": text}, verify=verify, inputs=["g.md#L1"], outputs=["g.md"])
+    green(project.build())
+    assert project.read("g.md") == text.replace("b\n", "b\nd\n", 1)

@@ -129,3 +129,73 @@ def test_steps_without_a_model_read_the_files(project: Project) -> None:
     )
     green(project.build())
     assert project.read("o") == "x\n"
+
+
+def test_the_list_of_a_foreach_that_calls_a_model_is_refused(project: Project) -> None:
+    items = {
+        "foreach": {"from": "keys/list.json", "key": "id"},
+        "outputs": ["${{ item.id }}.txt"],
+        "llm": {"returns": "text"},
+    }
+    project.write(scripted({"work": items}, {"work@a": ["one\n"]}, never_send=["keys"]))
+    project.write({"pipeline.md.j2": "{{ item.note }}\n", "keys/list.json": f'[{{"id": "a", "note": "{PRIVATE}"}}]'})
+    for outcome in (project.run("plan"), project.build()):
+        assert "[E604]" in outcome.err
+        assert "pipeline.yaml:" in outcome.err
+    assert not sent(project, PRIVATE)
+
+
+def test_a_program_that_responds_in_place_of_a_model_reads_no_such_file(project: Project) -> None:
+    stage = (
+        "{outputs: [o], llm: {provider: command, model: m, prompt: p.md, returns: text, command: [cat], read: [keys]}}"
+    )
+    project.write(
+        {
+            "pipeline.yaml": f"version: 1\nname: p\nnever_send: ['**/k.txt']\nstages:\n  s: {stage}\n",
+            "p.md": "text\n",
+            "keys/k.txt": f"{PRIVATE}\n",
+        }
+    )
+    assert "[E604]" in project.run("plan").err
+    assert "`keys/k.txt` is never sent to a model" in project.build().err
+    project.delete("keys/k.txt")
+    assert "[E604]" not in project.build().err
+
+
+def test_the_patterns_of_the_project_are_read_through_a_link(project: Project) -> None:
+    asking(project, "docs/*.md")
+    project.write({"shared/settings.toml": 'never_send = ["docs/clients.md"]\n'})
+    (project.root / "orch23.toml").symlink_to("shared/settings.toml")
+    green(project.build())
+    green(project.build())
+    assert not sent(project, PRIVATE)
+    project.edit("shared/settings.toml", 'never_send = ["docs/a.md"]\n')
+    assert project.plan() == {"work": "run"}
+
+
+def test_a_pyproject_that_is_not_valid_stops_a_build_if_it_may_have_patterns(project: Project) -> None:
+    asking(project, "docs/*.md")
+    project.write({"pyproject.toml": '[tool.orch23]\nnever_send = ["docs/clients.md"]\n[project\n', "orch23.toml": ""})
+    assert "[E811]: `pyproject.toml` is not valid TOML" in project.build().err
+    assert not sent(project, PRIVATE)
+    project.edit("pyproject.toml", "[project\n# orch23\n")
+    green(project.build())
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"llm": {"returns": "text", "prompt": "keys/p.j2"}},
+        {"llm": {"returns": "text", "system": "keys/p.j2"}},
+        {"llm": {"returns": "json", "schema": "keys/s.json"}, "outputs": ["o.json"]},
+        {"retry": {"max": 1, "prompt": "keys/p.j2"}, "verify": [{"shell": "false"}]},
+    ],
+)
+def test_a_file_of_each_part_of_a_prompt_is_refused_before_a_call(project: Project, more: dict[str, object]) -> None:
+    work = {"inputs": ["docs/a.md"], "outputs": ["o.txt"], "llm": {"returns": "text"}, **more}
+    project.write(scripted({"work": work}, {"work": ["one\n", "two\n"]}, never_send=["keys"]))
+    project.write({"docs/a.md": "public\n", "keys/p.j2": f"{PRIVATE}\n", "keys/s.json": "{}"})
+    for outcome in (project.run("plan"), project.build()):
+        assert "[E604]" in outcome.err
+        assert "keys/" in outcome.err
+    assert requests(project) == {}

@@ -150,11 +150,13 @@ def test_a_changed_program_is_parsed_again(root: Path) -> None:
     assert "click" in build(root)[2]
 
 
-@pytest.mark.parametrize("requires", [False, True])
-def test_typing_extensions_can_be_imported_later(tmp_path: Path, requires: bool) -> None:
+@pytest.mark.parametrize(
+    "other", ["", "import typing_extensions\n", "import platform\nclass A(platform.uname_result): 1\n"]
+)
+def test_typing_extensions_can_be_imported_later(tmp_path: Path, other: str) -> None:
     (tmp_path / "typing_extensions.py").write_text("")
-    if requires:
-        (tmp_path / "msgspec.py").write_text("import typing_extensions\n")
+    if other:
+        (tmp_path / "msgspec.py").write_text(other)
     code = "import sys; from orch23 import entry; entry._import_libraries('msgspec')"
     code += "; print('typing_extensions' in sys.modules); import msgspec, typing_extensions"
     environ = os.environ | {"PYTHONPATH": os.pathsep.join((str(tmp_path), str(ROOT)))}

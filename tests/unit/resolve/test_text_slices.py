@@ -1,6 +1,7 @@
 """Parts of text files: definitions of Python code and ranges of lines."""
 
 import ast
+import warnings
 from typing import TypeAlias
 
 import pytest
@@ -116,7 +117,8 @@ def test_code_that_python_cannot_read_is_refused_with_its_line() -> None:
 def test_definitions_are_found_in_python_alone_and_a_heading_may_have_any_name() -> None:
     assert refused("def f", "function f() {}\n", "a.js") == ("no heading is named `def f`", "the headings are: none")
     assert part("def f", "# def f\nx\n", "a.md") == "# def f\nx\n"
-    assert part("L1", "a\n# L1\nx\n", "a.md") == "# L1\nx\n"
+    for path in ("a.md", "a.txt", "a.mdx"):
+        assert part("L1", "a\n# L1\nx\n", path) == "# L1\nx\n"
     assert part("L1", "a\nb\n", "a.md") == "a\n"
     assert part("L2", "a\nb", "a.txt") == "b\n"
     assert refused("L1", "", "a.txt") == ("the file has 0 lines", "the file is empty")
@@ -191,3 +193,9 @@ def test_each_definition_with_a_name_of_its_own_is_found_as_python_has_it(block:
         assert head.startswith((selector.split(" ")[0], "async"))
         assert source in text
         assert source.rstrip().endswith((ast.get_source_segment(text, found[0]) or "").rstrip())
+
+
+def test_a_warning_about_the_code_is_no_error() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert part("def f", 'x = "\\d"\ndef f(): pass\n') == "def f(): pass\n"
