@@ -7,7 +7,7 @@ from orch23.model.diagnostic import Diagnostic, Location, did_you_mean
 from orch23.model.errors import InvalidInputError
 from orch23.model.fields import Problems
 from orch23.model.parsing import as_mapping, parse_toml
-from orch23.model.paths import is_glob, normalize_pattern
+from orch23.model.paths import normalize_pattern
 from orch23.store.safe_files import read_regular
 
 _KEY = "never_send"
@@ -26,9 +26,8 @@ def project_patterns(root: Path) -> tuple[str, ...]:
 
 
 def withheld_patterns(patterns: tuple[str, ...]) -> tuple[str, ...]:
-    """Return patterns with those below each literal path, which may be a directory."""
-    literal = (pattern for pattern in patterns if not is_glob(pattern))
-    return (*map(normalize_pattern, patterns), *(f"{pattern}/**" for pattern in literal))
+    """Return patterns with those of the files below: what a pattern matches may be a directory."""
+    return (*map(normalize_pattern, patterns), *(f"{one}/**" for one in patterns if not one.endswith(("/", "/**"))))
 
 
 def _read(path: Path, table: tuple[str, ...]) -> tuple[str, ...]:

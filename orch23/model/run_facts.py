@@ -276,8 +276,7 @@ class RunFold:
     """Computes the facts of a run, event by event."""
 
     leaves_out: ClassVar[str] = (
-        "released files_proposed command_ran step_output call_submitted batch_submitted batch_waiting "
-        "llm_text"
+        "released files_proposed command_ran step_output call_submitted batch_submitted batch_waiting llm_text"
     )
 
     def __init__(self, run_id: str = "") -> None:

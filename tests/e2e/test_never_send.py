@@ -60,6 +60,7 @@ def test_the_patterns_of_the_project_hold_for_each_pipeline_and_an_edit_of_them_
     [
         ("keys/k.txt", "keys/k.txt", "pipeline.yaml:"),
         ("keys/k.txt", "keys", "pipeline.yaml:"),
+        ("keys/k.txt", "key?", "pipeline.yaml:"),
         ("keys/k.txt#L1", "keys/**", "pipeline.yaml:"),
         ("link.md", "keys/**", "pipeline.yaml:"),
     ],
