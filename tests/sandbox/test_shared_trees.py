@@ -396,7 +396,7 @@ def test_files_that_cannot_be_moved_to_another_mount_are_copied(
         if str(other).startswith(f"{tmp_path}/rooms/"):
             tried.append(str(other))
             raise OSError(errno.EXDEV, os.strerror(errno.EXDEV), str(one), None, str(other))
-        rename(one, other, **more)  # type: ignore[arg-type]  # as they came
+        rename(one, other, **more)  # as they came
 
     world = World(tmp_path, "none")
     world.source.files |= {path.replace("big", "huge"): data for path, data in FILES.items() if "big" in path}
