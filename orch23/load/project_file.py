@@ -21,7 +21,7 @@ def project_patterns(root: Path) -> tuple[str, ...]:
     Raises:
         InvalidInputError: a file is not valid, or has an unknown key or a path that cannot be used.
     """
-    found = [*_read(root / "orch23.toml", ()), *_read(root / "pyproject.toml", ("tool", "orch23"))]
+    found = [*_read(root / "orch23.toml", is_shared=False), *_read(root / "pyproject.toml", is_shared=True)]
     return tuple(dict.fromkeys(found))
 
 
@@ -30,19 +30,19 @@ def withheld_patterns(patterns: tuple[str, ...]) -> tuple[str, ...]:
     return (*map(normalize_pattern, patterns), *(f"{one}/**" for one in patterns if not one.endswith(("/", "/**"))))
 
 
-def _read(path: Path, table: tuple[str, ...]) -> tuple[str, ...]:
+def _read(path: Path, *, is_shared: bool) -> tuple[str, ...]:
     data = read_regular(Path(os.path.realpath(path)), _MAX_BYTES + 1) or b""  # also the target of a link
-    if not data.strip() or (table and b"orch23" not in data):
+    if not data.strip() or (is_shared and b"orch23" not in data):
         return ()
     try:
         settings = parse_toml(data.decode("utf-8"))
     except (ValueError, RecursionError) as error:
-        if table and _KEY.encode() not in data:  # as `discovery` reads it: a file of other tools without our table
+        if is_shared and _KEY.encode() not in data:  # as `discovery` reads it: a file of other tools without our table
             return ()
         message, way = f"`{path.name}` is not valid TOML: {error}", "correct it; an empty file is valid, too"
         raise InvalidInputError(Diagnostic("E811", message, Location(path.name, 1, 1), way)) from None
-    for name in table:
-        settings = dict(as_mapping(settings.get(name)))
+    if is_shared or settings.keys() == {"tool"}:
+        settings = dict(as_mapping(as_mapping(settings.get("tool")).get("orch23")))
     at = Problems("")
     for key in settings.keys() - {_KEY}:
         hint = did_you_mean(key, (_KEY,), f"remove it; the only key is `{_KEY}`")

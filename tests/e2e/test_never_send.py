@@ -37,7 +37,9 @@ def test_patterns_and_listings_leave_the_files_out(project: Project, pattern: st
     assert project.plan() == {"work": "fresh"}
 
 
-@pytest.mark.parametrize(("file", "text"), [("orch23.toml", ""), ("pyproject.toml", "[tool.orch23]\n")])
+@pytest.mark.parametrize(
+    ("file", "text"), [("orch23.toml", ""), ("orch23.toml", "[tool.orch23]\n"), ("pyproject.toml", "[tool.orch23]\n")]
+)
 def test_the_patterns_of_the_project_hold_for_each_pipeline_and_an_edit_of_them_counts(
     project: Project, file: str, text: str
 ) -> None:
