@@ -144,7 +144,7 @@ def _grown_to_python(case: str, size: int, most: float) -> Callable[[Results], J
 
 
 def _many_inputs(tier: str, most_s: float, files: int = 20_000) -> Callable[[Results], Judged]:
-    """Judge the CPU time of an edit beside many input files; that of the step itself is some milliseconds."""
+    """Judge the CPU time of an edit beside many input files; the step itself takes some milliseconds."""
 
     def judge(results: Results) -> Judged:
         ours, copy = (results.find(tool, EDITED_BESIDE, files) for tool in (f"{OURS}, {tier}", COPY))

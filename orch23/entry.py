@@ -83,7 +83,7 @@ def main(argv: list[str]) -> int:
     """Run a command line and return its exit code; never raises."""
     if sys.platform not in _SYSTEMS and argv != _VERSION:
         return _refuse_system(sys.platform)
-    # Without the modules of a build: only names are before the option, so it is no value of another one.
+    # Without the modules of a build: only names are before the option, so it cannot be a value of another one.
     is_help = argv[-1:] in (["--help"], ["-h"]) and not any(word.startswith("-") for word in argv[:-1])
     if (is_help or argv == _VERSION) and _has_answered(argv):
         return 0

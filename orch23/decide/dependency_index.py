@@ -66,7 +66,7 @@ class IndexHead(msgspec.Struct, frozen=True):
 
     `ends` counts the stages by status in a build with nothing to do; of the skipped ones, `empty` are foreach stages
     with an empty list. `read` are the pipeline and the vars file, by their names below the root. `patterns` are those
-    that stages write. They are None if the order is not that of the pipeline file, or has other reasons than files and
+    that stages write. They are None if the pipeline file has another order, or the order other reasons than files and
     `needs`: then an edit of inputs changes more than its own edges.
     """
 

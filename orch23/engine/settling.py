@@ -59,7 +59,7 @@ class Settling(Struct, kw_only=True, dict=True):
     """Settles the stages of a build. Only the loop thread calls this.
 
     `enqueue` takes the stages that run, `stop_at_limit` the errors of a limit of the run that was reached. `approval`
-    is that of `Build`.
+    is the one of `Build`.
     """
 
     opened: OpenPipeline

@@ -140,7 +140,7 @@ def set_file_limit(tree: ProcessTree, pid: int) -> None:
 
 
 def step_limits(file_bytes: int) -> tuple[tuple[int, tuple[int, int]], ...]:
-    """Return the limits that a process of a step has not inherited; `file_bytes` is that of `unique_file_limit`."""
+    """Return the limits that a process of a step has not inherited; `file_bytes` is from `unique_file_limit`."""
     return (resource.RLIMIT_FSIZE, (file_bytes, file_bytes)), *_changed_limits()  # first, since it marks the process
 
 

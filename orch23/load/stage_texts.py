@@ -30,7 +30,7 @@ class StageTexts(Struct, frozen=True):
         return dict(zip(self.stages, lines, strict=False))  # the last number is the line after all stages
 
     def place_of(self, stage: str, file: str) -> Location:
-        """Return the place of a stage's key in the text, which is that of `file`."""
+        """Return the place of a stage's key in the text, the text of `file`."""
         lines, first = self.stages[stage], self.first_lines()[stage]
         number, key = next((n, key) for n, line in enumerate(lines, first) if (key := _KEY.fullmatch(line)) is not None)
         return Location(file, number, len(key[1]) + 1)

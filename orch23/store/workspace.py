@@ -109,7 +109,7 @@ class Workspace:
         """Return a view of this workspace that looks at each file, folder and link once, and shares everything else.
 
         It is for a command that writes nothing, or for one decision: both describe a moment. With `continued`, the
-        moment is that of the last view, but for what was written since.
+        moment is the one of the last view, but for what was written since.
         """
         if not continued:
             self._last_looks = _Looks()

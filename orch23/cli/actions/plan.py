@@ -69,7 +69,7 @@ def is_scripted(stage: Stage) -> bool:
 
 def plan_view_of(seen: Preview, estimates: Mapping[str, Estimate] | None = None) -> PlanView:
     """Return the view of a preview, for reports."""
-    # Stages that wait for others have no key yet. That of a fresh stage is the key of its result.
+    # Stages that wait for others have no key yet. A fresh stage has the key of its result.
     keys = {name: decision.record.key for name, decision in seen.decisions.items() if isinstance(decision, Fresh)}
     keys |= {name: decided.resolved.key for name, decided in seen.decided_stages.items()}
     return plan_view(
