@@ -57,7 +57,7 @@ def parts() -> Mapping[str, list[tuple[type, str]]]:
         "processes started and waited for": [(LocalExecutor, "_start")],
         "searched for secrets": [(Secrets, "find"), (Secrets, "may_contain"), (Secrets, "redact")],
         "journal, state and screen": [(Journal, "notice"), (StateFile, "notice"), (TextScreen, "notice")],
-        "records": [(Records, "put"), (Records, "add")],
+        "records": [(Records, "put")],
         "promoted, and written": [(ResultWriter, "promote"), (ResultWriter, "change"), (ResultWriter, "write_lock")],
         "the rest of a stage's work": [(Worker, "work")],
     }

@@ -71,7 +71,7 @@ def _renamed_file(folder: Path | str, target: Path | str, mode: int, parent: int
         raise
 
 
-class closing(Struct):  # noqa: N801 - as contextlib.closing; no generator, since each step closes thirty
+class closing(Struct, frozen=True):  # noqa: N801 - as contextlib.closing; no generator, since each step closes thirty
     """Yield a descriptor, and close it at the end of the block."""
 
     descriptor: int
