@@ -27,7 +27,7 @@ _STEPS = (
     *((DiskContentStore, name) for name in ("put", "adopt", "sync")),
     (ProjectStore, "add_file"),
     *((Exchanges, name) for name in ("put", "put_later", "write_later", "put_original")),
-    *((Records, name) for name in ("put", "add")),
+    (Records, "put"),
     *((Promoter, name) for name in ("promote", "_apply", "_prepare", "_name", "_remove")),
     (Journal, "notice"),
     *((os, name) for name in ("rename", "replace", "unlink", "ftruncate")),
