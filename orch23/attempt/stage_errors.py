@@ -171,17 +171,11 @@ def resolved_stages(decider: StageDecider, is_needed: Callable[[Stage], bool]) -
     for node in state.plan.nodes.values():
         if isinstance(node, Stage) and is_needed(node):
             # Without facts about the machine: no tool is looked up and no plugin is called.
-            tree, variables = StageTree(state, node.name), state.plan.pipeline.vars
+            tree, pipeline = StageTree(state, node.name), state.plan.pipeline
             # Files that cannot be read are reported by the stage when it is built.
             with contextlib.suppress(Orch23Error, MissingBytesError):
                 yield resolve_stage(
-                    node,
-                    tree,
-                    Facts(),
-                    decider.sources,
-                    variables=variables,
-                    read_yaml=decider.read_yaml,
-                    never_send=state.plan.pipeline.never_send,
+                    node, tree, Facts(), decider.sources, pipeline=pipeline, read_yaml=decider.read_yaml
                 )
 
 

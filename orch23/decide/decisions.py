@@ -97,9 +97,8 @@ class StageDecider(Struct):
             tree,
             self.facts_of(stage),
             self.sources,
-            variables=self.state.plan.pipeline.vars,
+            pipeline=self.state.plan.pipeline,
             read_yaml=self.read_yaml,
-            never_send=self.state.plan.pipeline.never_send,
         )
         program = program_of(resolved.manifest)
         if program and self._is_first(program, resolved.identity):

@@ -27,6 +27,7 @@ from orch23.model.pipeline import (
     ListInput,
     OrderInput,
     PathInput,
+    Pipeline,
     SliceInput,
     Stage,
 )
@@ -114,27 +115,26 @@ def resolve_stage(
     facts: Facts,
     sources: "AuthorTexts",
     *,
-    variables: Mapping[str, Json],
+    pipeline: Pipeline,
     read_yaml: YamlReader,
-    never_send: tuple[str, ...] = (),
 ) -> ResolvedStage:
     """Return the stage with its manifest. Errors in its inputs are in `broken`; with any, it must not run.
 
-    `never_send` are patterns of files that no model is shown.
+    Of the pipeline, its vars count, and the patterns of files that no model is shown.
     """
     step = stage.step
     asks = step.asks_model
-    shows = asks or bool(step.renders)
-    inputs = _Inputs(tree, read_yaml, prefix="", shows_files=shows, is_sent=asks, never_send=never_send if asks else ())
+    shows, never_send = asks or bool(step.renders), pipeline.never_send if asks else ()
+    inputs = _Inputs(tree, read_yaml, prefix="", shows_files=shows, is_sent=asks, never_send=never_send)
     inputs.add_all(stage.inputs, stage.own_inputs)
     verify = _Inputs(tree, read_yaml, prefix="verify.")
     verify.add_all(stage.verify.inputs)
-    base = _base_of(stage, tree, inputs.never_send)
+    base = _base_of(stage, tree, never_send)
     # A program that responds in place of a model gets the files of `read` besides its request.
-    program = replace(step, command=()) if inputs.never_send and is_llm(step) and step.command else None
+    program = replace(step, command=()) if never_send and is_llm(step) and step.command else None
     read = {one: tree.entry(one) for one in program.program_files(tree.matching)} if program else {}
-    files = {**dict.fromkeys(stage.author_files.values() if inputs.never_send else ()), **read, **base}
-    named = (never_sent_error(inputs.never_send, path, entry) for path, entry in files.items())
+    files = {**dict.fromkeys(stage.author_files.values() if never_send else ()), **read, **base}
+    named = (never_sent_error(never_send, path, entry) for path, entry in files.items())
     # A model that edits a large file is shown the slices of it that are inputs, and not the whole file besides.
     in_part = inputs.slices if is_llm(step) and step.returns == "edits" else {}
     given = (*inputs.given, *_given_base(base, {*inputs.files, *in_part}, tree))
@@ -156,7 +156,7 @@ def resolve_stage(
     if asks or step.renders:
         from orch23.resolve.prompt_files import key_texts  # noqa: PLC0415 - only for stages that render
 
-        texts = key_texts(stage, given, sources, variables, read_yaml, facts.accepts)
+        texts = key_texts(stage, given, sources, pipeline.vars, read_yaml, facts.accepts)
     aspects = _declared(stage, facts) | inputs.aspects | verify.aspects | keys | verify_keys | texts.aspects
     aspects |= _numbered(inputs, prefix="") if step.starts_processes else {}
     aspects |= _numbered(inputs, verify, prefix="verify.") if on_files else {}

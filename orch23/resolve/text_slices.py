@@ -130,13 +130,13 @@ def _has_heading(text: str, title: str) -> bool:
 def _headings(lines: Sequence[str]) -> list[_Heading]:
     """Return the headings that are not inside a fenced block."""
     found: list[_Heading] = []
-    fence = ""
+    opened = ""
     for number, line in enumerate(lines):
         mark = _FENCE.match(line)
-        if mark and (not fence or mark.group(1).startswith(fence)):
-            fence = "" if fence else mark.group(1)[:3]
+        if mark and (not opened or mark.group(1).startswith(opened)):
+            opened = "" if opened else mark.group(1)[:3]
             continue
-        heading = None if fence else _HEADING.match(line.rstrip("\r\n"))
+        heading = None if opened else _HEADING.match(line.rstrip("\r\n"))
         if heading:
             found.append(_Heading(len(heading.group(1)), heading.group(2), number))
     return found

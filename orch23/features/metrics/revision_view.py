@@ -244,15 +244,12 @@ class ManifestReader(Struct, frozen=True, kw_only=True):
         return plan
 
     def _manifest(self, plan: Plan, name: str, view: RevisionView, sources: AuthorTexts) -> Manifest:
-        node, variables = plan.nodes[name], plan.pipeline.vars
+        node, pipeline = plan.nodes[name], plan.pipeline
         if isinstance(node, ForeachStage):
-            return _unexpanded(node, view, variables)
+            return _unexpanded(node, view, pipeline.vars)
         facts = self.facts_of(node)
         tree = _Seen(view, node, versioned_patterns(plan, node))
-        read_yaml, never_send = self.read_yaml, plan.pipeline.never_send
-        return resolve_stage(
-            node, tree, facts, sources, variables=variables, read_yaml=read_yaml, never_send=never_send
-        ).manifest
+        return resolve_stage(node, tree, facts, sources, pipeline=pipeline, read_yaml=self.read_yaml).manifest
 
 
 def versioned_patterns(plan: Plan, node: Stage) -> tuple[str, ...]:

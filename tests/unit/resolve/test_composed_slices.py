@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from orch23.cli.project_loading import read_yaml
 from orch23.model.digest import FileEntry, digest_bytes
-from orch23.model.pipeline import CheckStep, PathInput, SliceInput, Stage, Verify
+from orch23.model.pipeline import CheckStep, PathInput, Pipeline, SliceInput, Stage, Verify
 from orch23.model.record import Facts
 from orch23.model.step import Step
 from orch23.resolve.resolution import resolve_stage
@@ -20,6 +20,7 @@ from orch23.steps.llm.spec import LLMStep
 from orch23.steps.pytest.spec import PytestStep
 from orch23.steps.shell.spec import ShellStep
 
+PIPELINE = Pipeline(name="p", file="p.yaml", stages=())
 DATA = {
     "tasks": [{"id": "T0", "n": 1}, {"id": "T1", "n": 2, "to": {"k": 3}}, {"id": 2, "n": 4}],
     "years": {"2024": "a", "2025": "b"},
@@ -217,7 +218,7 @@ def resolved(step, tree, selectors, verified=()):
         outputs=("out",),
         verify=Verify((ShellStep("y"),), tuple(SliceInput(tree.path, one) for one in verified)),
     )
-    return resolve_stage(stage, tree, Facts(), NoTexts(), variables={}, read_yaml=read_yaml)
+    return resolve_stage(stage, tree, Facts(), NoTexts(), pipeline=PIPELINE, read_yaml=read_yaml)
 
 
 def changed(draw, value):
@@ -275,7 +276,7 @@ def test_a_model_that_is_only_shown_slices_has_the_key_that_it_had():
     tree = Tree("f.json", b'{"x": {"0": "a"}}')
     for verify in (Verify(), checked):
         stage = Stage(name="s", step=LLM, inputs=asked.inputs, outputs=("out",), verify=verify)
-        found = resolve_stage(stage, tree, Facts(), NoTexts(), variables={}, read_yaml=read_yaml)
+        found = resolve_stage(stage, tree, Facts(), NoTexts(), pipeline=PIPELINE, read_yaml=read_yaml)
         assert not [aspect for aspect in found.manifest if "keys" in aspect]
         assert (found.parts, found.verify_parts) == ({}, {})
 
@@ -284,6 +285,6 @@ def test_nothing_is_composed_of_a_file_that_is_given_as_a_whole():
     inputs = (SliceInput("f.json", "/x/0"), PathInput("f.json"))
     stage = Stage(name="s", step=STEPS["shell"], inputs=inputs, outputs=("out",), verify=Verify((ShellStep("y"),)))
     tree = Tree("f.json", b'{"x": {"0": "a"}}')
-    found = resolve_stage(stage, tree, Facts(), NoTexts(), variables={}, read_yaml=read_yaml)
+    found = resolve_stage(stage, tree, Facts(), NoTexts(), pipeline=PIPELINE, read_yaml=read_yaml)
     assert (found.parts, found.verify_parts, found.composed) == ({}, {}, ())
     assert not [aspect for aspect in found.manifest if "keys" in aspect]

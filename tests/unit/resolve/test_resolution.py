@@ -18,6 +18,7 @@ from orch23.model.pipeline import (
     Item,
     ListInput,
     PathInput,
+    Pipeline,
     Retry,
     SliceInput,
     Stage,
@@ -122,7 +123,8 @@ RENDER = replace(STAGE, step=RenderStep("t.j2"), chain=None)
 
 
 def resolved(stage=STAGE, files=FILES, facts=FACTS, variables=None):
-    return resolve_stage(stage, files, facts, files, variables=variables or {"v": "x"}, read_yaml=lambda text: text)
+    pipeline = Pipeline(name="p", file="p.yaml", stages=(), vars=variables or {"v": "x"})
+    return resolve_stage(stage, files, facts, files, pipeline=pipeline, read_yaml=lambda text: text)
 
 
 def texts(**changed):
