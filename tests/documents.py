@@ -152,6 +152,7 @@ WHOLE: dict[str, Any] = {
         },
         "make": {"shell": ["cp", "a", 1], "outputs": ["b"], "retry": 3},
         "text": {"shell": "make all", "salt": "s", "verify": [], "outputs": ["m.json"], "metrics": ["m.json"]},
+        "tidy": {"shell": "make tidy", "edits": ["src/**"]},
         "test": {"pytest": PYTEST, "requires": []},
         "args": {"pytest": ["-q", 1.5]},
         "page": {"render": "t.md", "outputs": ["p.md"]},

@@ -18,6 +18,7 @@ _BY_ASPECT: Mapping[str, ReasonCode] = {
     "command": "command_changed",
     "cwd": "command_changed",
     "outputs": "command_changed",
+    "edits": "command_changed",
     "fence": "command_changed",
     "scratch": "command_changed",
     "network": "command_changed",

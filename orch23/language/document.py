@@ -338,5 +338,8 @@ class StageDocument(CommonDocument, OneOf):
     outputs: tuple[Path, ...] = Key(
         "[src/app.py, docs/]", default=(), read=None, elsewhere="artifacts generates outs targets"
     ).doc("The files that the stage makes: literal files, or directories ending in `/`.")
+    edits: Patterns = Key("['src/**']", default=(), read=None).doc("""
+        Patterns of files that an llm or shell stage may change, create and delete. Those that it changed are its
+        result. Not with `allowed_paths.write` and `allowed_paths.delete`.""")
     metrics: tuple[Path, ...] = Key("[build/scores.json]", default=(), in_key=False, read=read_files).doc("""
         Outputs with values that `orch23 diff` and `orch23 report` compare: `.json`, `.yaml` or `.yml` files.""")

@@ -154,6 +154,7 @@ _PLACES: tuple[tuple[str, str], ...] = (
     ("inputs/**", _SLICE),
     ("verify/inputs/**", _SLICE),
     ("outputs/*", _WRITE),
+    ("edits/*", _WRITE),
     ("metrics/*", _LOCAL),  # only outputs are accepted, which have the rules of `outputs`
     ("allowed_paths/write/*", _WRITE),
     ("allowed_paths/protect/*", _WRITE),

@@ -27,7 +27,7 @@ from orch23.model.digest import Json, is_identical
 from orch23.model.fields import Problem, Problems, given, normalize_path
 from orch23.model.file_policy import sealed_reason
 from orch23.model.language import read_fields
-from orch23.model.paths import match, match_any
+from orch23.model.paths import match, match_any, may_overlap
 from orch23.model.pipeline import (
     ChainLink,
     CommandsStep,
@@ -88,15 +88,17 @@ def make_stage(
     usable = step or _NoStep()  # not returned: without a step there is an error
     named = map(OrderInput, usable.named_inputs)
     inputs = tuple(dict.fromkeys((*read_inputs(document.inputs, at.below("inputs")), *named)))
-    outputs = _outputs(document.outputs, usable, at)
+    edits = at.paths("edits", document.edits)
+    outputs = tuple(dict.fromkeys((*_outputs(document.outputs, usable, at), *edits)))
     allowed = given(document.allowed_paths, AllowedPathsDocument())
-    scope = WriteScope(**{"write": outputs, **read_fields(allowed, at.below("allowed_paths"))})
+    scope = WriteScope(**{"write": outputs, "delete": edits, **read_fields(allowed, at.below("allowed_paths"))})
     group = read_group(document.promote, at)
     stage = Stage(
         name=name,
         step=usable,
         inputs=inputs,
         outputs=outputs,
+        edits=edits,
         fence=scope,
         verify=read_verify(document.verify, plugins, at.below("verify")),
         requires=read_conditions(document.requires, at.below("requires")),
@@ -108,8 +110,8 @@ def make_stage(
         min_tier=NAMESPACES_TIER if document.sandbox == NAMESPACES_TIER else LANDLOCK_TIER,
         promote=group,
         item=item,
-        # A single llm stage is a chain of one: it has a base, as an item of a chain has (ADR 19).
-        chain=ChainLink(chain=name, index=0) if chain is None and usable.asks_model else chain,
+        # A single llm stage, or one with `edits`, is a chain of one: it has a base, as an item of a chain has (ADR 19).
+        chain=ChainLink(chain=name, index=0) if chain is None and (usable.asks_model or edits) else chain,
         moved=at.moved,
         **read_fields(document, at),
     )
@@ -132,6 +134,7 @@ def _check_together(
     """Report keys that contradict each other. If one key is broken, the others cannot be checked against it."""
     at.found += filter(None, (on_failure_conflict(stage.promote, stage.on_failure, at.path),))
     _check_outputs(document, stage, step, at, open_nodes)
+    _check_edits(document, stage, step, at)
     _check_metrics(document, stage, at, open_nodes)
     _check_own_inputs(stage, at)
     _check_own_commands(stage, at)
@@ -260,10 +263,30 @@ def _check_outputs(document: StageDocument, stage: Stage, step: Step | None, at:
     may_write_more = open_nodes.touches(f"{at.path}/allowed_paths/write")
     _check_sealed(document, stage, at)
     for number, path in enumerate(stage.outputs):
-        if UNKNOWN_MARK not in path:
+        if UNKNOWN_MARK not in path and path not in stage.edits:
             _check_output(stage.fence, path, at.below(f"outputs/{number}"), may_write_more=may_write_more)
     if step is not None and not may_write_more and not open_nodes.touches(f"{at.path}/outputs"):
         step.check_outputs(stage.outputs, stage.fence.write, at)
+
+
+def _check_edits(document: StageDocument, stage: Stage, step: Step | None, at: Problems) -> None:
+    """Report edits of a stage that cannot have them, and keys that contradict them."""
+    if not stage.edits:
+        return
+    if step is not None and not step.may_edit:
+        at.add("edits", "E856", "`edits` is for llm and shell stages", "remove it, or name the files in `outputs`")
+    allowed = given(document.allowed_paths, AllowedPathsDocument())
+    for key in ("write", "delete"):
+        if getattr(allowed, key) not in (UNSET, ()):
+            message = f"`edits` and `allowed_paths.{key}` contradict each other: `edits` are the write scope"
+            at.add(f"allowed_paths/{key}", "E856", message, "move its patterns to `edits`, and remove the key")
+    if document.on_failure == "keep":
+        message = "`on_failure: keep` would leave files of yours as a failed attempt changed them"
+        at.add("on_failure", "E856", message, "write `on_failure: rollback`")
+    for number, path in enumerate(map(normalize_path, document.outputs)):
+        if (pattern := next((one for one in stage.edits if may_overlap(one, path)), None)) is not None:
+            message = f"the output `{path}` may be a file of `edits` (`{pattern}`)"
+            at.add(f"outputs/{number}", "E856", message, "name each file in one of the two lists")
 
 
 def _check_output(scope: WriteScope, path: str, at: Problems, *, may_write_more: bool) -> None:
@@ -283,9 +306,10 @@ def _check_sealed(document: StageDocument, stage: Stage, at: Problems) -> None:
     """Report each path that no stage may write, whatever it declares."""
     has_write = document.allowed_paths is not UNSET and document.allowed_paths.write is not UNSET
     declared = {
-        "outputs": stage.outputs,
+        "outputs": tuple(path for path in stage.outputs if path not in stage.edits),
+        "edits": stage.edits,
         "allowed_paths/write": stage.fence.write if has_write else (),  # else these are the outputs
-        "allowed_paths/delete": stage.fence.delete,
+        "allowed_paths/delete": () if stage.edits else stage.fence.delete,
     }
     for key, paths in declared.items():
         for number, path in enumerate(paths):
@@ -299,9 +323,10 @@ def _check_own_inputs(stage: Stage, at: Problems) -> None:
     """Report a stage that reads what it writes. An llm stage may: its inputs are the versions before it."""
     if stage.step.asks_model:
         return
-    # Each run would change an input, and so make the next run necessary.
+    # Each run would change an input, and so make the next run necessary. Of a file that it edits, it reads the base.
+    own = tuple(path for path in stage.outputs if path not in stage.edits)
     for number, one in enumerate(stage.inputs):
-        if isinstance(one, PathInput | OrderInput | SliceInput) and match_any(stage.outputs, one.path):
+        if isinstance(one, PathInput | OrderInput | SliceInput) and match_any(own, one.path):
             hint = "write the result to another file, or remove the input"
             written = at.moved.get(f"{at.path}/inputs/{number}", str(number)).rpartition("/")[2]
             at.add(f"inputs/{written}", "E854", f"the input `{one.path}` is also an output of this stage", hint)

@@ -328,7 +328,7 @@ def _node(
     The patterns of `allowed_paths.write` replace the outputs, which are within them.
     """
     tree = cast("Mapping[str, Json]", unknown.tree)
-    writes = json_at(tree, "allowed_paths", "write")
+    writes, edits = json_at(tree, "allowed_paths", "write"), _list(tree.get("edits"))
     kinds = kinds_of(context.plugins)
     # A missing step is reported elsewhere; `shell` only takes its place here.
     kind = next((kind for kind in kinds if kind in tree), "shell")
@@ -344,7 +344,9 @@ def _node(
         kind=kind,
         needs=tuple(need for need in _list(tree.get("needs")) if isinstance(need, str)),
         reads=possible_patterns((*read, *_files(tree, kind, step), *step.inputs_of(body_of_step))),
-        writes=possible_patterns([*_list(tree.get("outputs")), *named] if writes is None else _list(writes)),
+        writes=possible_patterns(
+            [*_list(tree.get("outputs")), *named, *edits] if writes is None else [*_list(writes), *edits]
+        ),
         promote=group,
         starts_processes=step.starts_processes,
         uses_network=step.network_of(body_of_step),

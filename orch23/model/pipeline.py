@@ -253,7 +253,7 @@ DeclaredCache: TypeAlias = Mapping[str, bool | str | tuple[str, ...]]
 
 
 class ChainLink(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """The position of a stage in a chain: the items of a sequential foreach, or a single llm stage."""
+    """The position of a stage in a chain: the items of a sequential foreach, stages that edit the same files, or one stage."""
 
     chain: str
     index: int
@@ -270,6 +270,7 @@ class Item(Struct, frozen=True, omit_defaults=True, kw_only=True):
 class Stage(Struct, frozen=True, omit_defaults=True, tag=True, kw_only=True):
     """A declared unit of work, fully rendered. An item of a foreach is a stage named `stage@key`.
 
+    `outputs` has `edits` too, the patterns of files that it may change, create and delete, and need not make (ADR 87).
     `promote` is the promotion group of the stage; None if it is promoted by itself, or its foreach has the group.
     `own_inputs` are the positions of the inputs that some other item of its foreach does not have. `metrics` are the
     outputs whose values are compared; they change no result, so they are not part of the key. `moved` maps the paths of
@@ -282,6 +283,7 @@ class Stage(Struct, frozen=True, omit_defaults=True, tag=True, kw_only=True):
     needs: tuple[str, ...] = ()
     inputs: tuple[Input, ...] = ()
     outputs: tuple[str, ...] = ()
+    edits: tuple[str, ...] = ()
     # The name is stored in pipelines and is an aspect of keys, so it stays.
     fence: WriteScope = WriteScope(())
     verify: Verify = Verify()
@@ -330,7 +332,7 @@ class Stage(Struct, frozen=True, omit_defaults=True, tag=True, kw_only=True):
     @property
     def literal_outputs(self) -> frozenset[str]:
         """Return the outputs that are files, not patterns or folders."""
-        return frozenset(path for path in self.outputs if not is_glob(path))
+        return frozenset(path for path in self.outputs if not is_glob(path) and path not in self.edits)
 
     @property
     def schema_files(self) -> tuple[str, ...]:

@@ -70,7 +70,7 @@ class Step:
     that describes it in one line. `author_keys` are fields that name a file of the author which the step itself
     reads, `output_keys` fields that name an output. `renders` is the field that names a template to render: its text
     is part of the key. With `is_cheap` the step takes so little time that a crash may lose its result. `asks_model`
-    is only for `LLMStep` and its subclasses.
+    is only for `LLMStep` and its subclasses. With `may_edit`, the stage may have `edits`.
     """
 
     __slots__ = ()
@@ -83,6 +83,7 @@ class Step:
     output_keys: ClassVar[tuple[str, ...]] = ()
     renders: ClassVar[str] = ""
     asks_model: ClassVar[bool] = False
+    may_edit: ClassVar[bool] = False
     starts_processes: ClassVar[bool] = False
     # A sync after each result takes longer than a cheap step, so such results are committed in groups (ADR 16).
     is_cheap: ClassVar[bool] = False

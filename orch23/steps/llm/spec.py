@@ -39,6 +39,7 @@ class LLMStep(Step, Struct, frozen=True, omit_defaults=True, tag="llm", kw_only=
     show: ClassVar[str] = "orch23.steps.llm.spec:show_llm"
     author_keys: ClassVar[tuple[str, ...]] = ("prompt", "system", "schema")
     asks_model: ClassVar[bool] = True
+    may_edit: ClassVar[bool] = True
     # Fields that only some providers have, or that mean something else at another provider.
     provider_fields: ClassVar[tuple[str, ...]] = (
         *("effort", "thinking", "base_url", "endpoint_alias", "command", "read", "pass_env", "network", "answers"),

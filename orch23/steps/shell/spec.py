@@ -21,6 +21,7 @@ class ShellStep(ProcessStep, Struct, frozen=True, omit_defaults=True, tag="shell
     run: ClassVar[str] = "orch23.runners.shell:SHELL_RUNNER"
     show: ClassVar[str] = "orch23.steps.shell.spec:show_shell"
     is_cheap: ClassVar[bool] = True
+    may_edit: ClassVar[bool] = True
 
     command: tuple[str, ...] | str
 

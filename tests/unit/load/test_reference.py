@@ -72,6 +72,7 @@ BESIDE: dict[tuple[str, str], dict[str, Any]] = {
     ("`llm`", "schema"): {"returns": "json"},
     ("`llm`", "only_json"): {"returns": "files"},
     ("A stage", "metrics"): {"outputs": ["build/scores.json"]},
+    ("A stage", "edits"): {"outputs": []},
     ("`llm`", "answers"): {"provider": "scripted", "model": "scripted"},
     **{("`llm`", key): {"provider": "command", "command": ["x"]} for key in ("command", "read", "pass_env", "network")},
     **{
