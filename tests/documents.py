@@ -153,6 +153,8 @@ WHOLE: dict[str, Any] = {
         "make": {"shell": ["cp", "a", 1], "outputs": ["b"], "retry": 3},
         "text": {"shell": "make all", "salt": "s", "verify": [], "outputs": ["m.json"], "metrics": ["m.json"]},
         "tidy": {"shell": "make tidy", "edits": ["src/**"]},
+        "fix": {"llm": LLM, "explore": {"files": ["src/**"], "turns": 2, "tokens": "20k"}, "outputs": ["y.py"]},
+        "look": {"llm": LLM, "explore": ["src/**"], "outputs": ["z.py"]},
         "test": {"pytest": PYTEST, "requires": []},
         "args": {"pytest": ["-q", 1.5]},
         "page": {"render": "t.md", "outputs": ["p.md"]},

@@ -19,6 +19,7 @@ _BY_ASPECT: Mapping[str, ReasonCode] = {
     "cwd": "command_changed",
     "outputs": "command_changed",
     "edits": "command_changed",
+    "explore": "command_changed",
     "fence": "command_changed",
     "scratch": "command_changed",
     "network": "command_changed",
@@ -218,7 +219,7 @@ def _reason(aspect: str, old: Json, new: Json) -> Reason:
     prefix, _, subject = aspect.partition(":")
     if is_verify_aspect(aspect):
         return Reason("verify_changed", aspect, old, new)
-    if prefix in ("input", "slice", "program"):
+    if prefix in ("input", "slice", "program", "explored"):
         code: ReasonCode = "input_added" if old is None else "input_removed" if new is None else "input_changed"
         return Reason(code, subject, old, new)
     by_kind: ReasonCode = "command_changed"  # an aspect that only one step kind has
@@ -256,7 +257,7 @@ def _is_uncertain(aspect: str, patterns: PatternSet) -> bool:
             return True
         case "input" | "base" | "program":
             return patterns.may_overlap(subject)
-        case "slice" | "keys":
+        case "slice" | "keys" | "explored":
             return patterns.may_overlap(subject.partition("#")[0])
         case "requires":
             return patterns.may_overlap(subject.partition(":")[2])

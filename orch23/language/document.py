@@ -11,7 +11,14 @@ from typing import Annotated, Any, Final, Literal, TypeAlias
 
 from msgspec import NODEFAULT, Meta, UnsetType
 
-from orch23.language.key_readers import read_attempts, read_cwd, read_env, read_files, read_scratch
+from orch23.language.key_readers import (
+    read_attempts,
+    read_cwd,
+    read_env,
+    read_explore,
+    read_files,
+    read_scratch,
+)
 from orch23.model.action import StepLimits
 from orch23.model.language import (
     END_OF_TEXT,
@@ -36,7 +43,7 @@ from orch23.model.language import (
     mapping_of,
     read_choices,
 )
-from orch23.model.pipeline import DEFAULT_RETRY_WHEN, MAX_RETRIES, FailureKind, StopConditions
+from orch23.model.pipeline import DEFAULT_RETRY_WHEN, MAX_EXPLORE_TURNS, MAX_RETRIES, FailureKind, StopConditions
 
 # ---- inputs and conditions --------------------------------------------------------------------
 
@@ -241,6 +248,21 @@ class ForeachDocument(OneOf):
         Default: `each`.""")
 
 
+SomePatterns: TypeAlias = Annotated[Patterns, Meta(min_length=1)]
+
+
+class ExploreDocument(Document):
+    """Files that the model may look at."""
+
+    files: SomePatterns = Key("['src/**']", default=NODEFAULT).doc("Patterns of these files.")
+    turns: Annotated[int, Meta(ge=1, le=MAX_EXPLORE_TURNS)] = Key("2", default=1).doc(f"""
+        Requests in which the model names what it needs to see, for all attempts together, 1 to {MAX_EXPLORE_TURNS}.
+        Not part of the key.""")
+    tokens: Count = Key("20k", default=15_000).doc("""
+        The size of the first of these requests with its map, and of all parts that are shown, in tokens of three
+        characters. Not part of the key.""")
+
+
 class CommonDocument(Document):
     """Keys of a stage that may also be in `defaults`."""
 
@@ -341,5 +363,8 @@ class StageDocument(CommonDocument, OneOf):
     edits: Patterns = Key("['src/**']", default=(), read=None).doc("""
         Patterns of files that an llm or shell stage may change, create and delete. Those that it changed are its
         result. Not with `allowed_paths.write` and `allowed_paths.delete`.""")
+    explore: SomePatterns | ExploreDocument | UnsetType = Key("['src/**']", read=read_explore).doc("""
+        Files that the model of an llm stage may look at: it gets a map of them, and names the parts to see. A list is
+        short for `{files: [...]}`. The key has the patterns, and the parts that were shown.""")
     metrics: tuple[Path, ...] = Key("[build/scores.json]", default=(), in_key=False, read=read_files).doc("""
         Outputs with values that `orch23 diff` and `orch23 report` compare: `.json`, `.yaml` or `.yml` files.""")

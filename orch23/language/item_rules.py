@@ -155,6 +155,8 @@ _PLACES: tuple[tuple[str, str], ...] = (
     ("verify/inputs/**", _SLICE),
     ("outputs/*", _WRITE),
     ("edits/*", _WRITE),
+    ("explore/*", _READ),
+    ("explore/files/*", _READ),
     ("metrics/*", _LOCAL),  # only outputs are accepted, which have the rules of `outputs`
     ("allowed_paths/write/*", _WRITE),
     ("allowed_paths/protect/*", _WRITE),

@@ -7,7 +7,7 @@ from decimal import Decimal
 from orch23.model.diagnostic import Severity
 from orch23.model.fields import Problems
 from orch23.model.language import Document, read_fields
-from orch23.model.pipeline import MAX_RETRIES, DeclaredCache, Price, RateLimits
+from orch23.model.pipeline import MAX_RETRIES, DeclaredCache, Explore, Price, RateLimits
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 # Values of `env` are part of the key, so they cannot be secrets.
@@ -34,6 +34,18 @@ def read_cwd(at: Problems, key: str, value: str) -> str:
 def read_files(at: Problems, key: str, texts: Sequence[str]) -> tuple[str, ...]:
     """Return literal files, each once."""
     return tuple(dict.fromkeys(at.paths(key, texts, "file")))
+
+
+def read_explore(at: Problems, key: str, value: Sequence[str] | Document) -> Explore:
+    """Return the files that a model may look at, and the limits of that."""
+    from orch23.model.features import EXPLORE, is_installed, missing_feature  # noqa: PLC0415 - few stages explore
+
+    if not is_installed(EXPLORE["session"]):
+        missing = missing_feature(EXPLORE["session"])
+        at.add(key, missing.code, missing.message, missing.hint)
+    if isinstance(value, Document):
+        return Explore(**read_fields(value, at.below(key)))
+    return Explore(files=at.paths(key, value))
 
 
 def read_scratch(at: Problems, key: str, patterns: tuple[str, ...]) -> tuple[str, ...]:

@@ -135,6 +135,7 @@ def _check_together(
     at.found += filter(None, (on_failure_conflict(stage.promote, stage.on_failure, at.path),))
     _check_outputs(document, stage, step, at, open_nodes)
     _check_edits(document, stage, step, at)
+    _check_explore(stage, step, at)
     _check_metrics(document, stage, at, open_nodes)
     _check_own_inputs(stage, at)
     _check_own_commands(stage, at)
@@ -267,6 +268,12 @@ def _check_outputs(document: StageDocument, stage: Stage, step: Step | None, at:
             _check_output(stage.fence, path, at.below(f"outputs/{number}"), may_write_more=may_write_more)
     if step is not None and not may_write_more and not open_nodes.touches(f"{at.path}/outputs"):
         step.check_outputs(stage.outputs, stage.fence.write, at)
+
+
+def _check_explore(stage: Stage, step: Step | None, at: Problems) -> None:
+    """Report a stage that asks no model and would let one look at files."""
+    if stage.explore is not None and step is not None and not step.asks_model:
+        at.add("explore", "E856", "`explore` is for llm stages", "remove it, or name the files in `inputs`")
 
 
 def _check_edits(document: StageDocument, stage: Stage, step: Step | None, at: Problems) -> None:

@@ -335,7 +335,8 @@ def _node(
     step = kinds[kind]
     body_of_step = tree.get(kind)
     named = [json_at(body_of_step, key) for key in step.output_keys]
-    read = (*_list(tree.get("inputs")), *_verified(tree.get("verify")))
+    looked_at = [one for key in (("explore",), ("explore", "files")) for one in _list(json_at(tree, *key))]
+    read = (*_list(tree.get("inputs")), *looked_at, *_verified(tree.get("verify")))
     return ForeachStage(
         name=name,
         foreach=foreach,

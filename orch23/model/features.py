@@ -77,6 +77,11 @@ BATCHES: Final[Mapping[str, str]] = {
     "anthropic": "batches.anthropic_batches:AnthropicBatches",
     "openai": "batches.openai_batches:OpenAIBatches",
 }
+# What a model with `explore` is shown: its map and its parts, in a build and in a plan.
+EXPLORE: Final[Mapping[str, str]] = {
+    "session": "explore.session:explore_turns",
+    "plan": "explore.session:recorded_turns",
+}
 # Waits for the build lock, by `--wait-lock`.
 LOCK_WAIT: Final = "watch.lock_wait:wait_for_lock"
 # Says what `gc` would free of a store that is over its limit.

@@ -30,6 +30,7 @@ LOCAL_EXECUTOR = "local"
 DEFAULT_SCRATCH = ("__pycache__", "*.pyc", ".pytest_cache", ".mypy_cache", ".ruff_cache", "*.egg-info")
 DEFAULT_TIMEOUT_S = 300.0
 MAX_RETRIES = 50
+MAX_EXPLORE_TURNS = 20
 
 FailureKind: TypeAlias = Literal[
     "preflight",
@@ -259,6 +260,14 @@ class ChainLink(Struct, frozen=True, omit_defaults=True, kw_only=True):
     index: int
 
 
+class Explore(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """The files that a model may look at: patterns, requests for all attempts together, and tokens of what is shown."""
+
+    files: tuple[str, ...]
+    turns: int = 1
+    tokens: int = 15_000
+
+
 class Item(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """An item of a foreach: its key, the name that expressions use for it, and its value."""
 
@@ -284,6 +293,7 @@ class Stage(Struct, frozen=True, omit_defaults=True, tag=True, kw_only=True):
     inputs: tuple[Input, ...] = ()
     outputs: tuple[str, ...] = ()
     edits: tuple[str, ...] = ()
+    explore: Explore | None = None
     # The name is stored in pipelines and is an aspect of keys, so it stays.
     fence: WriteScope = WriteScope(())
     verify: Verify = Verify()

@@ -58,7 +58,8 @@ def reads_of(node: Node, *, order_only: bool = True) -> tuple[str, ...]:
         return (node.foreach.source, *node.reads) if node.foreach.source else node.reads
     left_out = ListInput if order_only else (ListInput, OrderInput)
     patterns = [one.pattern for one in (*node.inputs, *node.verify.inputs) if not isinstance(one, left_out)]
-    return tuple(dict.fromkeys((*patterns, *(condition.path for condition in node.requires))))
+    looked_at = node.explore.files if node.explore else ()
+    return tuple(dict.fromkeys((*patterns, *looked_at, *(condition.path for condition in node.requires))))
 
 
 def program_files_of(node: Node) -> tuple[str, ...]:
@@ -267,7 +268,7 @@ def graph_facts_of(node: Node) -> object:
     """Return the facts of a node that its edges and its place in the order follow from."""
     if isinstance(node, ForeachStage):
         return node
-    reads = (node.inputs, node.verify.inputs, node.requires, node.needs)
+    reads = (node.inputs, node.verify.inputs, node.requires, node.needs, node.explore and node.explore.files)
     return (node.name, reads, node.outputs, node.fence, node.chain, node.item, node.promote, program_files_of(node))
 
 
