@@ -137,7 +137,8 @@ def resolve_stage(
     named = (never_sent_error(never_send, path, entry) for path, entry in files.items())
     # A model that edits a large file is shown the slices of it that are inputs, and not the whole file besides.
     in_part = inputs.slices if is_llm(step) and step.returns == "edits" else {}
-    given = (*inputs.given, *_given_base(base, {*inputs.files, *in_part}, tree))
+    shown = {path: entry for path, entry in base.items() if is_shown(stage, path)}
+    given = (*inputs.given, *_given_base(shown, {*inputs.files, *in_part}, tree))
     parts, keys = _parts(inputs.slices if step.starts_processes else {}, inputs.files, prefix="")
     # A check gets only the whole files named in its `with`.
     on_files = bool(stage.ensures) or any(not isinstance(step, CheckStep) for step in stage.verify.steps)
@@ -394,6 +395,11 @@ def _base_of(stage: Stage, tree: VisibleFiles, never_send: tuple[str, ...]) -> d
         or path in stage.outputs
         or not (secret_file_reason(path) or match_any(never_send, path))
     }
+
+
+def is_shown(stage: Stage, path: str) -> bool:
+    """Return whether a prompt shows a file of the base that is not an input: not if a pattern of `edits` matches it."""
+    return path in stage.edits or not match_any(stage.edits, path)
 
 
 def _parts(slices: _Slices, whole: Container[str], *, prefix: str) -> tuple[dict[str, bytes], dict[str, Json]]:
