@@ -1,0 +1,86 @@
+"""Measure whether the map of `explore` has the function of a bug, for issues that describe only behavior.
+
+`python -m bench.explore_recall [--packages FOLDER]` prints a table: for each case the tokens of the map up to the function, and
+the place of its file. Packages are downloaded, or taken from a folder with a folder for each.
+"""
+
+import argparse
+import subprocess
+import sys
+import tempfile
+import time
+import tomllib
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+
+CASES = Path(__file__).with_name("explore_cases.toml")
+# What is required: the function in the first 4,000 tokens, its file among the ten best.
+TOKENS, FILES = 4_000, 10
+
+
+def main() -> None:
+    """Print the table and the counts of each set of cases."""
+    from orch23.features.explore.repo_map import FileOutline, outlines_of  # noqa: PLC0415 - not to be timed by others
+
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--packages", type=Path, help="a folder that has the packages; else they are downloaded")
+    folder = parser.parse_args().packages
+    cases = tomllib.loads(CASES.read_text())
+    with tempfile.TemporaryDirectory() as place:
+        packages = folder or _downloaded(cases["packages"], Path(place))
+        outlines: dict[str, list[FileOutline]] = {}
+        for name in cases["packages"]:
+            files = _files_of(packages / name)
+            begun = time.process_time()
+            outlines[name] = outlines_of(files)
+            size = sum(map(len, files.values()))
+            print(f"{name}: {len(files)} files, {size:,} bytes, {time.process_time() - begun:.2f} s to read")
+    for group in ("known", "held_out"):
+        found = [_measured(case, outlines[case["package"]]) for case in cases[group]]
+        shown, near = sum(0 < one <= TOKENS for one, _ in found), sum(0 < one <= FILES for _, one in found)
+        print(f"{group}: function in {TOKENS:,} tokens {shown} of {len(found)}; file in the best {FILES} {near}\n")
+
+
+def _measured(case: Mapping[str, str], outlines: list) -> tuple[int, int]:
+    """Return the tokens of the map up to the function of a case, and the place of its file; 0 if it is missing."""
+    from orch23.features.explore.repo_map import map_of  # noqa: PLC0415 - as above
+
+    begun = time.process_time()
+    found = map_of(case["issue"], outlines)
+    spent = time.process_time() - begun
+    path, _, name = case["place"].partition("#")
+    tokens = _tokens_to(found.render(1_000_000), path, name)
+    file = found.files.index(path) + 1
+    print(f"{tokens:8,} {file:5} {spent:6.2f} s  {case['place']}")
+    return tokens, file
+
+
+def _tokens_to(text: str, path: str, name: str) -> int:
+    length, above = 0, ""
+    for line in text.splitlines(keepends=True):
+        length += len(line)
+        if not line.startswith(" "):
+            above = line.split(" ")[0].strip()
+        elif above == path and line.split()[2].partition("(")[0].rstrip(":") == name:
+            return length // 4
+    return 0
+
+
+def _files_of(folder: Path) -> dict[str, bytes]:
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in sorted(folder.rglob("*.py"))}
+
+
+def _downloaded(pinned: Mapping[str, str], place: Path) -> Path:
+    wanted = [f"{name}=={version}" for name, version in pinned.items()]
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary", ":all:"]
+    subprocess.run([*command, "--dest", str(place), *wanted], check=True)
+    for wheel in sorted(place.glob("*.whl")):
+        name = wheel.name.partition("-")[0].replace("_", "-")
+        with zipfile.ZipFile(wheel) as packed:
+            packed.extractall(place / name)
+    return place
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,187 @@
+"""Find declarations in other languages than Python with tree-sitter, which the extra `explore` installs."""
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
+
+if TYPE_CHECKING:
+    from tree_sitter import Node
+
+DEEPEST: Final = 8
+_CHUNK_BYTES: Final = 65_536
+# Of steps of the parser, which calls back after a fixed number of them. Code needs fewer than 20 calls for 1,000 bytes.
+# A text that is not of the language needs three times as many, and each takes ten times as long: 4 s for 360 KB.
+_FEWEST_CALLS, _CALLS_OF_1000_BYTES = 2_000, 30
+
+
+class Span(Struct, frozen=True):
+    """The place of a definition: its kind and qualified name, its first and last line, from 1.
+
+    `declared` is the line of its name, below its decorators.
+    """
+
+    kind: str
+    name: str
+    first: int
+    last: int
+    declared: int
+
+
+class Grammar(Struct, frozen=True):
+    """A language: its module, the function of its grammar there, and the kind of each node that declares something."""
+
+    module: str
+    kinds: Mapping[str, str]
+    function: str = "language"
+
+
+_JAVASCRIPT = {
+    "function_declaration": "function",
+    "generator_function_declaration": "function",
+    "method_definition": "function",
+    "class_declaration": "class",
+}
+_TYPESCRIPT = {
+    **_JAVASCRIPT,
+    "abstract_class_declaration": "class",
+    "interface_declaration": "interface",
+    "enum_declaration": "enum",
+    "type_alias_declaration": "type",
+}
+_GO = {"function_declaration": "func", "method_declaration": "func", "type_spec": "type"}
+_RUST = {
+    "function_item": "fn",
+    "struct_item": "struct",
+    "enum_item": "enum",
+    "union_item": "union",
+    "trait_item": "trait",
+    "impl_item": "impl",
+    "mod_item": "mod",
+    "macro_definition": "macro",
+}
+_C = {"function_definition": "function", "struct_specifier": "struct", "enum_specifier": "enum"}
+_CPP = {**_C, "class_specifier": "class", "namespace_definition": "namespace"}
+_JAVA = {
+    "class_declaration": "class",
+    "interface_declaration": "interface",
+    "enum_declaration": "enum",
+    "record_declaration": "record",
+    "method_declaration": "method",
+    "constructor_declaration": "method",
+}
+_RUBY = {"method": "def", "singleton_method": "def", "class": "class", "module": "module"}
+_SCOPES = frozenset({"class", "struct", "interface", "enum", "record", "trait", "impl", "mod", "module", "namespace"})
+_ASSIGNED = ("variable_declarator", "public_field_definition", "field_definition")
+_FUNCTION_VALUES = ("arrow_function", "function_expression", "generator_function")
+_LONGEST_NAME: Final = 100
+
+_GRAMMARS: Final[Mapping[str, Grammar]] = {
+    ".js .jsx .mjs .cjs": Grammar("tree_sitter_javascript", _JAVASCRIPT),
+    ".ts .mts .cts": Grammar("tree_sitter_typescript", _TYPESCRIPT, function="language_typescript"),
+    ".tsx": Grammar("tree_sitter_typescript", _TYPESCRIPT, function="language_tsx"),
+    ".go": Grammar("tree_sitter_go", _GO),
+    ".rs": Grammar("tree_sitter_rust", _RUST),
+    ".c .h": Grammar("tree_sitter_c", _C),
+    ".cc .cpp .cxx .hpp .hh": Grammar("tree_sitter_cpp", _CPP),
+    ".java": Grammar("tree_sitter_java", _JAVA),
+    ".rb": Grammar("tree_sitter_ruby", _RUBY),
+}
+GRAMMAR_OF: Final = {suffix: one for suffixes, one in _GRAMMARS.items() for suffix in suffixes.split()}
+
+
+@cache
+def is_available(module: str) -> bool:
+    """Return whether tree-sitter and the grammar of a module are installed. Neither is imported."""
+    return find_spec("tree_sitter") is not None and find_spec(module) is not None
+
+
+def declarations(grammar: Grammar, text: str) -> tuple[list[Span], int]:
+    """Return the declarations of a text, and the line of its first syntax error, or 0.
+
+    After an error, the tree can show a function as a part of another one, or not at all. So from there on, only
+    declarations that are not indented are listed, each with all lines up to the next one.
+    """
+    from tree_sitter import Language, Parser  # noqa: PLC0415 - an extra, for files of other languages alone
+
+    source = text.encode("utf-8", "replace")
+    left = _FEWEST_CALLS + len(source) // 1_000 * _CALLS_OF_1000_BYTES
+
+    def must_stop(_offset: int, _has_error: bool) -> bool:  # noqa: FBT001 - as the library calls it
+        nonlocal left
+        left -= 1
+        return left < 0
+
+    parser = Parser(Language(getattr(import_module(grammar.module), grammar.function)()))
+    try:  # a text in one piece would be parsed without the callback
+        root = parser.parse(_reader(source), progress_callback=must_stop).root_node
+    except ValueError:  # it was stopped
+        return [], 1
+    found = list(_declared(grammar, root, in_functions=root.has_error))
+    if not root.has_error:
+        return found, 0
+    error_line = _first_error(root)
+    return _certain(found, error_line, text.split("\n")), error_line
+
+
+def _reader(source: bytes) -> Callable[[int, object], bytes]:
+    return lambda offset, _point: source[offset : offset + _CHUNK_BYTES]
+
+
+def _declared(grammar: Grammar, root: "Node", *, in_functions: bool) -> Iterator[Span]:
+    waiting: list[tuple[str, int, Node]] = [("", 0, root)]
+    while waiting:
+        above, depth, node = waiting.pop()
+        for child in node.named_children:
+            kind = grammar.kinds.get(child.type, "")
+            name = _name_of(child) if kind else _assigned_function(child)
+            if name:
+                kind = kind or "function"
+                first, last = child.start_point.row + 1, child.end_point.row + 1
+                yield Span(kind, f"{above}{name}", first, last, first)
+                if (kind in _SCOPES or in_functions) and depth < DEEPEST:
+                    waiting.append((f"{above}{name}.", depth + 1, child))
+            elif child.named_child_count:
+                waiting.append((above, depth, child))
+
+
+def _name_of(node: "Node") -> str:
+    """Return the name of a declaration; an empty text for a use of a type, which has no body, and for what has no name.
+
+    An `impl` has the name of its type, and a function of C is named inside its declarators.
+    """
+    if node.type.endswith("_specifier") and node.child_by_field_name("body") is None:
+        return ""
+    found = next(filter(None, map(node.child_by_field_name, ("name", "property", "type"))), None)
+    declarator = node.child_by_field_name("declarator")
+    while declarator is not None:
+        found, declarator = declarator, declarator.child_by_field_name("declarator")
+    text = found.text if found is not None else None
+    return text.decode("utf-8", "replace").split("\n")[0][:_LONGEST_NAME] if text else ""
+
+
+def _assigned_function(node: "Node") -> str:
+    """Return the name of a function such as `const f = () => {}` of JavaScript, or an empty text."""
+    value = node.child_by_field_name("value") if node.type in _ASSIGNED else None
+    return _name_of(node) if value is not None and value.type in _FUNCTION_VALUES else ""
+
+
+def _first_error(root: "Node") -> int:
+    node = root
+    while not (node.is_error or node.is_missing):
+        node = next((one for one in node.children if one.has_error), None) or node.children[0]
+    return node.start_point.row + 1
+
+
+def _certain(found: list[Span], error_line: int, lines: list[str]) -> list[Span]:
+    before = [one for one in found if one.last < error_line]
+    after = [one for one in found if one.last >= error_line and not lines[one.first - 1][:1].isspace()]
+    after.sort(key=lambda one: one.first)
+    ends = [*(one.first - 1 for one in after[1:]), len(lines)]
+    return before + [
+        Span(one.kind, one.name.rpartition(".")[2], one.first, max(one.first, end), one.first)
+        for one, end in zip(after, ends, strict=True)
+    ]
