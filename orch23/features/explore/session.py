@@ -1,0 +1,248 @@
+"""Let a model look at files before it responds: a map, and the parts that it asks for in a few requests (ADR 91)."""
+
+from collections.abc import Callable, Mapping
+from functools import cached_property, partial
+from typing import Final
+
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from orch23.features.explore.answer import EXPLORE_SCHEMA, FORM, read_answer
+from orch23.features.explore.parts import Part, find_part, moved_lines, search, split_place
+from orch23.features.explore.repo_map import RepoMap, build
+from orch23.model.diagnostic import Diagnostic, nearest_names, question
+from orch23.model.digest import FileEntry, Json, digest_bytes
+from orch23.model.llm import Message, Request
+from orch23.model.paths import match_any
+from orch23.model.pipeline import Explore
+from orch23.resolve.explored import EXPLORED_ASPECT, explorable, explored_value
+from orch23.resolve.prompt_blocks import DataBlock, render_blocks
+from orch23.resolve.prompt_inputs import PromptInput
+from orch23.resolve.resolution import ResolvedStage, VisibleFiles
+from orch23.resolve.text_slices import SliceError, text_part
+from orch23.text.secrets import Secrets
+
+# Code has fewer characters a token than other texts: with three, the limit holds for most vendors.
+CHARACTERS_PER_TOKEN: Final = 3
+_OF_THE_MAP: Final = 4  # characters that the map counts as a token
+_LEAST_MAP: Final = 4  # the part of the limit that the map has beside a long prompt: a quarter
+_LARGEST_BYTES: Final = 1_000_000
+_LARGEST_TOTAL_BYTES: Final = 64_000_000
+_LINE: Final = 40  # characters of an average line
+
+_HEAD: Final = """\
+The task at the end is for a later request. Do not do it now. First name what you need to see of the repository to do it.
+
+{map}
+
+Respond with one JSON object and nothing else:
+{form}
+`show`: parts of files. `PATH#L10-40` is lines, `PATH#def NAME` and `PATH#class NAME` are definitions of Python (a method
+is `CLASS.METHOD`), and `PATH` is a whole file. Name parts of large files. Only what you were shown can be changed later.
+`search`: texts, or regular expressions between slashes. The places where they occur are shown.
+If you need to see nothing, both lists are empty.
+
+"""
+_TAIL: Final = """
+
+Respond with the JSON object alone: {form}
+"""
+
+
+class Explorer(Struct, kw_only=True, dict=True):
+    """What the model of a stage was shown in all attempts so far, and what it may still ask for.
+
+    `files` are those that it may look at, `whole` those of them that the prompt shows anyway. `left` is the number of
+    characters that can still be shown, `turns` that of requests. `exchanges` are the fingerprints of these requests.
+    """
+
+    limits: Explore
+    files: Mapping[str, FileEntry]
+    read: Callable[[str], bytes]
+    value: Callable[[str], str | None]
+    secrets: Secrets
+    whole: frozenset[str] = frozenset()
+    turns: int
+    left: int
+    parts: list[Part] = field(default_factory=list)
+    aspects: dict[str, Json] = field(default_factory=dict)
+    exchanges: list[str] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
+    is_done: bool = False
+    map_text: str | None = None
+
+    @cached_property
+    def texts(self) -> Mapping[str, str]:
+        """The files that can be shown, by path: text without secrets, not too large."""
+        found: dict[str, str] = {}
+        left = _LARGEST_TOTAL_BYTES
+        for path, entry in self.files.items():
+            left -= entry.digest.size_bytes
+            if left < 0 or entry.digest.size_bytes > _LARGEST_BYTES or path in self.whole:
+                continue
+            data = self.read(path)
+            text = data.decode("utf-8", "replace")
+            if b"\0" not in data and "\ufffd" not in text and not self.secrets.find(text):
+                found[path] = text
+        return found
+
+    @cached_property
+    def known(self) -> RepoMap:
+        """The map, for the task of the first request."""
+        return build(self._task, self.texts)
+
+    _task: str = ""
+
+    @property
+    def may_ask(self) -> bool:
+        """Whether another request can show the model more in this attempt."""
+        return not self.is_done and self.turns > 0 and self.left > _LINE and bool(self.texts)
+
+    @property
+    def schema(self) -> Json:
+        """The schema of a response."""
+        return EXPLORE_SCHEMA
+
+    def request_of(self, request: Request) -> Request:
+        """Return the request in which the model names what it needs to see for the task of another request."""
+        rest = len(_HEAD) + 3 * len(FORM) + len(_TAIL) + 300  # with the lines of blocks
+        if self.map_text is None:
+            self._task = request.text
+            whole = self.limits.tokens * CHARACTERS_PER_TOKEN
+            most = max(whole - rest - len(request.text), whole // _LEAST_MAP)
+            self.map_text = self.known.render(most // _OF_THE_MAP)
+        head = _HEAD.format(map=render_blocks([DataBlock("map of the repository", self.map_text)]), form=FORM)
+        after = f"Requests like this one that are left: {self.turns}. They can show about {self.left // _LINE} lines.\n"
+        after += "".join(f"Error in your last response: {one}\n" for one in self.errors)
+
+        def asking(message: Message, texts: tuple[Message, ...]) -> Message:
+            task = render_blocks([DataBlock("task", "\n\n".join(one.content for one in texts))])
+            return replace(message, content=f"{head}{after}\n{task}{_TAIL.format(form=FORM)}")
+
+        return replace(
+            request,
+            system="",
+            system_identity=None,
+            system_users="",
+            messages=(replace(asking(request.messages[0], request.messages), media=request.media),),
+            identity=(asking(request.identity[0], request.identity),),
+            returns="explore",
+            stable=len(head),
+            family=0,
+            added=("", ""),
+            is_final=self.turns == 1,
+        )
+
+    def take(self, text: str, fingerprint: str) -> tuple[str, ...]:
+        """Note what a response asks for; return the errors in it. Each response costs a turn, whatever is in it."""
+        self.turns -= 1
+        self.exchanges.append(fingerprint)
+        answer = read_answer(text)
+        before, self.errors = len(self.parts), [answer.error] if answer.error else []
+        asked = [*((self._show, one) for one in answer.show), *((self._search, one) for one in answer.search)]
+        for number, (act, one) in enumerate(asked):
+            # What one does not need, the others can have.
+            problem = act(one, self.left // (len(asked) - number))
+            self.errors += [f"`{one}`: {problem}"] if problem else []
+        self.is_done = not self.errors and (not asked or len(self.parts) == before)
+        return tuple(self.errors)
+
+    def _show(self, place: str, most: int) -> str:
+        path, selector = split_place(place)
+        if path in self.whole:
+            return ""  # the prompt has it
+        if path not in self.texts:
+            near = nearest_names(path, sorted(self.texts))
+            return f"cannot be shown{f': {question(near)}' if near else ''}"
+        try:
+            part = find_part(self.texts[path], path, selector, self.known, most)
+        except SliceError as error:
+            return f"{error}; {error.hint}"
+        self._add(part)
+        return ""
+
+    def _search(self, query: str, most: int) -> str:
+        try:
+            found = search(self.texts, query, self.known)
+        except ValueError as error:
+            return f"is not a regular expression: {error}"
+        for number, part in enumerate(found.parts):
+            limit = min(self.left, most) // (len(found.parts) - number)
+            before = self.left
+            if self._text(part) and len(self._text(part)) <= limit:
+                self._add(part)
+            most -= before - self.left
+        return "" if found.lines else "matches no line"
+
+    def _text(self, part: Part) -> str:
+        text = self.texts[part.path]
+        return text_part(text, part.path, part.selector).text if part.selector else text
+
+    def _add(self, part: Part) -> None:
+        if any(one.covers(part) for one in self.parts):
+            return
+        text = self._text(part)
+        self.left -= len(text)
+        self.parts.append(part)
+        self.aspects[f"{EXPLORED_ASPECT}{part.place}"] = digest_bytes(text.encode()).sha256
+
+    def inputs(self, changed: Mapping[str, str | None]) -> tuple[PromptInput, ...]:
+        """Return the parts as inputs of a prompt. `changed` has the texts of edited files; None if one is deleted."""
+        found = []
+        for part in self.parts:
+            now = changed.get(part.path, self.texts[part.path])
+            if now is None:
+                continue
+            selector, text = part.selector, self._text(part)
+            if now != self.texts[part.path]:
+                start, end = self.lines_of(part, now)
+                text = "\n".join(now.split("\n")[start:end]) + "\n" if part.selector else now
+                selector = f"L{start + 1}-{end}" if part.selector else ""
+            if text or not part.selector:
+                digest = digest_bytes(text.encode()).sha256
+                found.append(PromptInput(part.path, selector, digest, partial(str, text), explored=True))
+        return tuple(found)
+
+    def lines_of(self, part: Part, now: str) -> tuple[int, int]:
+        """Return the lines of a part in an edited version of its file."""
+        return moved_lines(self.texts[part.path], now, part.start, part.end)
+
+    def shown_lines(self, now: Mapping[str, str]) -> dict[str, tuple[tuple[int, int], ...]]:
+        """Return the lines that were shown of each file of which not all was shown, as the texts of files are now."""
+        whole = {one.path for one in self.parts if not one.selector}
+        found: dict[str, tuple[tuple[int, int], ...]] = {}
+        for one in self.parts:
+            if one.path in now and one.path not in whole:
+                found[one.path] = (*found.get(one.path, ()), self.lines_of(one, now[one.path]))
+        return found
+
+
+def explorer_of(
+    resolved: ResolvedStage, tree: VisibleFiles, never_send: tuple[str, ...], secrets: Secrets, own: tuple[str, ...]
+) -> Explorer:
+    """Return what the model of a stage may look at. `own` are patterns of files that orch23 writes itself.
+
+    Raises:
+        MissingBytesError: the bytes of a file are lost.
+    """
+    stage, limits = resolved.stage, resolved.stage.explore
+    if limits is None:
+        message = f"BUG: {stage.name} has no `explore`"
+        raise TypeError(message)
+    files = explorable(stage, tree, never_send)
+    return Explorer(
+        limits=limits,
+        # What a build writes there would make the next map another one, so that no recorded response is found.
+        files={path: entry for path, entry in files.items() if not match_any(own, path)},
+        read=lambda path: tree.read(path, files[path]),
+        value=partial(explored_value, stage=stage, tree=tree, never_send=never_send),
+        secrets=secrets,
+        whole=frozenset(one.path for one in resolved.given if not one.slice),
+        turns=limits.turns,
+        left=limits.tokens * CHARACTERS_PER_TOKEN,
+    )
+
+
+def unmatched_patterns(explorer: Explorer) -> tuple[Diagnostic, ...]:
+    """Return a warning for each pattern that matches no file."""
+    return ()
