@@ -4,7 +4,7 @@ Runs in a worker thread. Writes bytes into the store and exchanges through the c
 """
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, field, json
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from orch23.attempt.best_attempt import BestAttempt
     from orch23.attempt.conversation import Conversations, RequestBuilder
     from orch23.model.ports import ContentStore
-    from orch23.resolve.prompt_inputs import Dialogue, PromptInput
+    from orch23.resolve.prompt_inputs import Dialogue, Exploration, PromptInput
     from orch23.verdict.verdict import Verdict
 
 _MOST_FILES = 3
@@ -98,8 +98,8 @@ class AttemptHistory(Struct):
     """The attempts of a stage so far: its model calls, whether a result failed its verification, and how each ended.
 
     `last` is the result of the last one, `proposals` are the responses whose files failed, `seen` the files that prompts
-    have shown as a whole. Another loop can go on from
-    here, if a check of several stages together refuses the result.
+    have shown as a whole, `explored` is what the model asked to see. Another loop can go on from here, if a check of
+    several stages together refuses the result.
     """
 
     used: set[str] = field(default_factory=set)
@@ -110,6 +110,7 @@ class AttemptHistory(Struct):
     best: "BestAttempt[AttemptResult] | None" = None
     proposals: set[str] = field(default_factory=set)
     seen: set[str] = field(default_factory=set)
+    explored: "Exploration | None" = None
     same: list[dict[str, Json]] = field(default_factory=list)
     counts: list[str] = field(default_factory=list)
 
@@ -139,7 +140,8 @@ class StageResult(Struct, frozen=True, kw_only=True):
     `took_s` is the duration of the last attempt's process, in seconds. `accepted` are outputs that the user wrote.
     `partial`: the program failed, so a missing file may only be one that it had not written yet. `claim` is a record of
     the lock file that passed its verification: it is kept as it is. `verified`: a recorded result was verified and
-    nothing ran. `note` says why there was no further attempt. `sandboxes` are those that its
+    nothing ran. `explored` are the digests of the parts that its model was shown, by place; None: no model was called.
+    `note` says why there was no further attempt. `sandboxes` are those that its
     processes ran in, an empty one if that is not known. `history` are the attempts behind it.
     """
 
@@ -157,6 +159,7 @@ class StageResult(Struct, frozen=True, kw_only=True):
     verified: bool = False
     sandboxes: frozenset[str] = frozenset({""})
     history: AttemptHistory = field(default_factory=AttemptHistory)
+    explored: Mapping[str, Json] | None = None
 
 
 class AttemptLoop(Struct, frozen=True, kw_only=True):
@@ -321,6 +324,7 @@ class AttemptLoop(Struct, frozen=True, kw_only=True):
             took_s=last.took_s,
             partial=tree is last.leftover,
             history=self.history,
+            explored=self.history.explored.shown if self.history.explored else None,
         )
 
     def _end(self, attempt: int, failure: Failure | None) -> None:

@@ -78,13 +78,19 @@ class RequestBuilder(Struct, frozen=True):
         else:
             from orch23.resolve.dialogue import continued_request as make  # noqa: PLC0415 - few stages need it
         adapter = adapter_for(step)
-        wire = adapter.wire(_schema(step, self.sources)) if step.structured_output else None
         with accepting(adapter.accepts):
             request, problems = make(resolved.stage, step, this, self.sources, self.pipeline.vars)
         if request is None:
             return None, problems
+        schema, form = None, step
+        if this.exploring is not None:
+            request, schema = this.exploring.request_of(request), this.exploring.schema
+            form = replace(step, returns="json", schema=None)
+        wire = None
+        if step.structured_output:
+            wire = adapter_for(form).wire(_schema(step, self.sources) if schema is None else schema)
         users = "stages" if request.system and step.system in self.systems else request.system_users
-        sent = sent_schema_of(step, wire)
+        sent = sent_schema_of(form, wire)
         request = replace(
             request,
             endpoint=endpoint_of(step),

@@ -230,6 +230,7 @@ def _apply_exchange(resolved: ResolvedStage, exchange: "Exchange", tree: dict[st
     from orch23.model.llm import Proposal  # noqa: PLC0415 - only for responses of models
     from orch23.proposal.proposal import judge_response  # noqa: PLC0415 - as above
     from orch23.proposal.proposal_files import ProposalScope  # noqa: PLC0415 - as above
+    from orch23.resolve.prompt_inputs import EXPLORES  # noqa: PLC0415 - as above
 
     stage = resolved.stage
     if exchange.outcome == "accepted_by_hand":
@@ -241,6 +242,8 @@ def _apply_exchange(resolved: ResolvedStage, exchange: "Exchange", tree: dict[st
         return True
     if not is_llm(stage.step):
         return False
+    if exchange.request.get("returns") == EXPLORES:
+        return True
     shown = {path: data.decode("utf-8", errors="surrogateescape") for path, data in tree.items()}
     judged = judge_response(
         exchange.response,

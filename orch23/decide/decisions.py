@@ -1,6 +1,7 @@
 """Resolve a stage, collect the facts about its records and files, and decide what to do with it."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
 from msgspec import Struct, field
@@ -39,7 +40,7 @@ from orch23.model.record import (
     written_paths,
 )
 from orch23.plan.nodes import reads_with_exclusions, writes_of
-from orch23.resolve.resolution import ResolvedStage, resolve_stage
+from orch23.resolve.resolution import ResolvedStage, VisibleFiles, resolve_stage
 from orch23.steps.registry import is_llm
 
 if TYPE_CHECKING:
@@ -104,7 +105,7 @@ class StageDecider(Struct):
         if stage.discovers:
             from orch23.resolve.discovered import as_of_records  # noqa: PLC0415 - only for such stages
 
-            resolved = as_of_records(resolved, self._records_of(name, resolved.identity))
+            resolved = as_of_records(resolved, self._records_of(name, resolved.identity), self._part_of(stage, tree))
         program = program_of(resolved.manifest)
         if program and self._is_first(program, resolved.identity):
             resolved = replace(resolved, earlier_key=key_of(without_program(resolved.manifest)))
@@ -116,6 +117,14 @@ class StageDecider(Struct):
             for path in sorted(tree.lost)
         )
         return self._as_recorded(resolved) or replace(resolved, broken=(*resolved.broken, *lost))
+
+    def _part_of(self, stage: Stage, tree: VisibleFiles) -> Callable[[str], str | None]:
+        """Return what finds today's digest of a part that the model of a stage was shown."""
+        if stage.explore is None:
+            return lambda _: None
+        from orch23.resolve.explored import part_digest  # noqa: PLC0415 - only for such stages
+
+        return partial(part_digest, stage=stage, tree=tree, never_send=self.state.plan.pipeline.never_send)
 
     def _records_of(self, name: str, identity: str) -> Iterator[Record]:
         """Yield the records of a stage under any name: that of the lock file, then the others, the newest first."""

@@ -253,7 +253,7 @@ class ResultWriter(Struct, dict=True):
         if resolved.stage.discovers:
             from orch23.resolve.discovered import found_manifest, with_manifest  # noqa: PLC0415 - only for such stages
 
-            resolved = with_manifest(resolved, found_manifest(resolved, written))
+            resolved = with_manifest(resolved, found_manifest(resolved, written, done.explored))
         originals, bases = state.originals(resolved, written), state.bases(name)
         accepted = done.accepted
         # The verified result was recorded before: outputs that were accepted then stay accepted.

@@ -40,8 +40,8 @@ def read_explore(at: Problems, key: str, value: Sequence[str] | Document) -> Exp
     """Return the files that a model may look at, and the limits of that."""
     from orch23.model.features import EXPLORE, is_installed, missing_feature  # noqa: PLC0415 - few stages explore
 
-    if not is_installed(EXPLORE["session"]):
-        missing = missing_feature(EXPLORE["session"])
+    if not is_installed(EXPLORE["begin"]):
+        missing = missing_feature(EXPLORE["begin"])
         at.add(key, missing.code, missing.message, missing.hint)
     if isinstance(value, Document):
         return Explore(**read_fields(value, at.below(key)))

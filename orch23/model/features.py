@@ -79,8 +79,8 @@ BATCHES: Final[Mapping[str, str]] = {
 }
 # What a model with `explore` is shown: its map and its parts, in a build and in a plan.
 EXPLORE: Final[Mapping[str, str]] = {
-    "session": "explore.session:explore_turns",
-    "plan": "explore.session:recorded_turns",
+    "begin": "explore.session:explorer_of",
+    "follow": "explore.session:follow_recorded",
 }
 # Waits for the build lock, by `--wait-lock`.
 LOCK_WAIT: Final = "watch.lock_wait:wait_for_lock"

@@ -352,7 +352,7 @@ class Stage(Struct, frozen=True, omit_defaults=True, tag=True, kw_only=True):
     @property
     def discovers(self) -> bool:
         """Whether runs of the stage find aspects of its key."""
-        return bool(self.edits) and self.step.asks_model
+        return bool(self.edits or self.explore) and self.step.asks_model
 
     @property
     def schema_files(self) -> tuple[str, ...]:

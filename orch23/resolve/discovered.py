@@ -3,7 +3,8 @@
 A record is today's if the values that its aspects have today give its key, as with the dependency files of a compiler.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from typing import TypeAlias
 
 from msgspec.structs import replace
 
@@ -11,18 +12,37 @@ from orch23.model.digest import Json
 from orch23.model.record import Manifest, Record, core_of, key_of, retained_key, written_paths
 from orch23.resolve.resolution import ResolvedStage, is_discovered
 
+PartOf: TypeAlias = Callable[[str], str | None]
+
+EXPLORED_ASPECT = "explored:"
+"""Before `PATH` or `PATH#PART`: the digest of what the model was shown of a file (ADR 91)."""
+
 NO_FILE = "no file"
 """The value of a base where a run found no file; an aspect that is null would be left out."""
 
 
-def todays_manifest(resolved: ResolvedStage, record: Record) -> Manifest:
+def todays_manifest(resolved: ResolvedStage, record: Record, part_of: PartOf = lambda _: None) -> Manifest:
     """Return the manifest of a stage with today's values of the aspects that a record names."""
-    return manifest_with(resolved, _bases(resolved, written_paths(record)))
+    explored = {f"{EXPLORED_ASPECT}{place}": part_of(place) or NO_FILE for place in explored_places(record.manifest)}
+    return manifest_with(resolved, _bases(resolved, written_paths(record)) | explored)
 
 
-def found_manifest(resolved: ResolvedStage, written: Iterable[str]) -> Manifest:
-    """Return the manifest of a result: that of its stage, with what the run found. It wrote or deleted these paths."""
-    return manifest_with(resolved, _bases(resolved, written))
+def found_manifest(
+    resolved: ResolvedStage, written: Iterable[str], explored: Mapping[str, Json] | None = None
+) -> Manifest:
+    """Return the manifest of a result: that of its stage, with what the run found. It wrote or deleted these paths.
+
+    `explored` are the digests of the parts that its model was shown, by place; None: nothing ran, and they stay.
+    """
+    places = explored_places(resolved.manifest)
+    known = {place: resolved.manifest[f"{EXPLORED_ASPECT}{place}"] for place in places} if explored is None else explored
+    parts = {f"{EXPLORED_ASPECT}{place}": value for place, value in known.items()}
+    return manifest_with(resolved, _bases(resolved, written) | parts)
+
+
+def explored_places(manifest: Manifest) -> tuple[str, ...]:
+    """Return the places of files, `PATH` or `PATH#PART`, that a manifest names as shown to a model."""
+    return tuple(one.removeprefix(EXPLORED_ASPECT) for one in manifest if one.startswith(EXPLORED_ASPECT))
 
 
 def manifest_with(resolved: ResolvedStage, found: Mapping[str, Json]) -> Manifest:
@@ -37,17 +57,20 @@ def with_manifest(resolved: ResolvedStage, manifest: Manifest) -> ResolvedStage:
     return replace(resolved, manifest=manifest, key=key, core=core_of(manifest, key))
 
 
-def as_of_records(resolved: ResolvedStage, records: Iterable[Record]) -> ResolvedStage:
+def as_of_records(
+    resolved: ResolvedStage, records: Iterable[Record], part_of: PartOf = lambda _: None
+) -> ResolvedStage:
     """Return a stage with the discovered aspects of the first record that is today's, as far as verification goes.
 
-    If none is, they are those of the first record, which then says what has changed since.
+    If none is, they are those of the first record, which then says what has changed since. `part_of` returns today's
+    digest of a place that a model was shown; None if it may not be shown today, or is not there.
     """
     found: dict[str, ResolvedStage] = {}  # many records name the same aspects, and a key takes time
     same_core: ResolvedStage | None = None
     for record in records:
-        names = "\0".join(sorted(written_paths(record)))
+        names = "\0".join((*sorted(written_paths(record)), "", *sorted(explored_places(record.manifest))))
         if names not in found:
-            found[names] = with_manifest(resolved, todays_manifest(resolved, record))
+            found[names] = with_manifest(resolved, todays_manifest(resolved, record, part_of))
         one = found[names]
         if record.key in (one.key, retained_key(one.key)):
             return one

@@ -8,9 +8,6 @@ from orch23.model.paths import match_any
 from orch23.model.pipeline import Stage
 from orch23.resolve.resolution import VisibleFiles, never_sent_error
 
-EXPLORED_ASPECT = "explored:"
-"""Before the path of a file that a model was shown, or `PATH#PART`: the digest of what was shown."""
-
 
 def explorable(stage: Stage, tree: VisibleFiles, never_send: tuple[str, ...]) -> dict[str, FileEntry]:
     """Return the files that the model of a stage may look at, by path."""
@@ -27,13 +24,13 @@ def is_withheld(path: str, entry: FileEntry, never_send: tuple[str, ...]) -> boo
     return "#" in path or hidden or never_sent_error(never_send, path, entry) is not None
 
 
-def explored_value(subject: str, stage: Stage, tree: VisibleFiles, never_send: tuple[str, ...]) -> str | None:
-    """Return the digest of a part, `PATH` or `PATH#PART`, as it is today; None if it may not be shown or is not there.
+def part_digest(place: str, stage: Stage, tree: VisibleFiles, never_send: tuple[str, ...]) -> str | None:
+    """Return today's digest of a place, `PATH` or `PATH#PART`; None if it may not be shown, or is not there.
 
     Raises:
         MissingBytesError: no copy of the file is left.
     """
-    path, _, part = subject.partition("#")
+    path, _, part = place.partition("#")
     entry = tree.entry(path)
     if entry is None or stage.explore is None or not match_any(stage.explore.files, path):
         return None

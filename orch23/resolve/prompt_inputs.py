@@ -41,6 +41,7 @@ class PromptInput(Struct, frozen=True):
     """One input of a prompt: path, slice, digest, `text`, `value`, and whether it is the base of a chain.
 
     `own`: some other item of the foreach does not have it. `read_bytes` is for whole files, which may be pictures.
+    `explored`: the model asked to see it.
     """
 
     path: str
@@ -50,6 +51,7 @@ class PromptInput(Struct, frozen=True):
     base: bool = False
     own: bool = False
     read_bytes: ReadBytes | None = None
+    explored: bool = False
 
     @property
     def text(self) -> str:
@@ -114,11 +116,48 @@ class PromptInputs:
         return self._instead
 
 
+EXPLORES = "explore"
+"""The form of a response that only names what the model needs to see, and changes no file."""
+
+
+class Exploration(Protocol):
+    """What a model may look at, and has seen in the attempts of a stage. `exchanges` are the fingerprints for that."""
+
+    exchanges: list[str]
+
+    @property
+    def may_ask(self) -> bool:
+        """Whether another request can show the model more in this attempt."""
+
+    @property
+    def schema(self) -> Json:
+        """The schema of a response."""
+
+    @property
+    def shown(self) -> Mapping[str, Json]:
+        """The digest of each part that was shown, by its place: `PATH`, or `PATH#PART`."""
+
+    def begin(self) -> None:
+        """Begin an attempt: the model may ask again."""
+
+    def request_of(self, request: Request, /) -> Request:
+        """Return the request in which the model names what it needs to see for the task of another one."""
+
+    def take(self, text: str, fingerprint: str, /) -> tuple[str, ...]:
+        """Note what a response asks for, and return the errors in it."""
+
+    def inputs(self, edited: Mapping[str, str | None], /) -> tuple[PromptInput, ...]:
+        """Return what was shown. `edited` has the texts of edited files; None if one is deleted."""
+
+    def shown_lines(self, now: Mapping[str, str], /) -> dict[str, tuple[tuple[int, int], ...]]:
+        """Return the lines that were shown of each of these files of which not all was shown."""
+
+
 class AttemptContext(Struct, frozen=True, kw_only=True):
     """The values that one attempt adds to a prompt.
 
     `shows_previous`: the stage's own files in `given` are those of the previous response. With `dialogue` the request
-    continues the one of a former attempt.
+    continues the one of a former attempt. With `exploring` it only asks what the model needs to see.
     """
 
     attempt: int = 1
@@ -130,6 +169,7 @@ class AttemptContext(Struct, frozen=True, kw_only=True):
     sample: int = 0
     shows_previous: bool = False
     dialogue: Dialogue | None = None
+    exploring: Exploration | None = None
 
     @property
     def reduced_feedback(self) -> RetryFeedback | None:

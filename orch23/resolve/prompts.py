@@ -9,7 +9,7 @@ In a request each block of data has its own delimiter, which changes with nothin
 delimiters of all versions of orch23, which change only with the data: so records and recordings stay valid (ADR 37).
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -36,14 +36,14 @@ _OTHER_BRIEF = RetryFeedback(
 
 
 class NotedText(Struct, frozen=True):
-    """The text of an input, which adds its path to `read` when it is read."""
+    """The text of an input, which adds its path, and its path with its slice, to `paths` when it is read."""
 
     one: PromptInput
     paths: set[str]
 
     def __call__(self) -> str:
         """Return the text."""
-        self.paths.add(self.one.path)
+        self.paths.update((self.one.path, f"{self.one.path}#{self.one.slice}"))
         return self.one.text
 
     def peek(self) -> str:
@@ -74,6 +74,9 @@ def make_request(
     if system is None or text is None or identity is None:
         return None, (*problems, *(more or besides))
     family, users = shared_by_items(stage, step, this, sources, sent, text, system)
+    unread = [one for one in this.given if one.explored and f"{one.path}#{one.slice}" not in read]
+    if unread:
+        text, identity = replace(text, text=_with_parts(text.text, unread, is_sent=True)), _with_parts(identity, unread)
     # The files of a response are not shown a second time, as the response.
     shown = this.shows_previous and any(one.base and one.path in read for one in this.given)
     previous = None if shown else names["previous"]
@@ -99,6 +102,16 @@ def make_request(
         is_final=this.attempt > stage.retry.max,
     )
     return request, ()
+
+
+def _with_parts(rendered: str, parts: Sequence[PromptInput], *, is_sent: bool = False) -> str:
+    """Return a prompt with the parts that the model asked for, if its template does not show them."""
+    from orch23.resolve.dialogue import as_sent  # noqa: PLC0415 - only for such stages
+    from orch23.resolve.prompt_blocks import DataBlock, render_blocks  # noqa: PLC0415 - as above
+
+    blocks = [DataBlock("file", one.text, one.path, one.slice) for one in parts]
+    text = as_sent(partial(render_blocks, blocks), rendered if is_sent else None)
+    return f"{rendered.rstrip()}\n\nThe parts of the repository that you asked to see:\n\n{text}\n"
 
 
 def _appended(

@@ -26,22 +26,34 @@ from orch23.attempt.stage_outcomes import StageUsage
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry, digest_bytes, digest_json, is_script
 from orch23.model.errors import MissingBytesError, ProviderError
-from orch23.model.event import FilesProposed, LlmRequest
+from orch23.model.event import FilesProposed, LlmRequest, PartsShown
 from orch23.model.event_data import RecordingMode
+from orch23.model.features import EXPLORE, load_feature
 from orch23.model.llm import ExchangeOutcome, Proposal, ProposedWrite, Request, Response, response_data
 from orch23.model.media import may_be_media
 from orch23.model.paths import match_any
 from orch23.model.pipeline import SliceInput, WriteScope
-from orch23.model.text import LineSplitter
+from orch23.model.text import LineSplitter, join_first
 from orch23.proposal.proposal import judge_response
 from orch23.proposal.proposal_codes import EMPTY, FORBIDDEN_DELETE, NOT_SHOWN, TOO_LARGE
 from orch23.proposal.proposal_files import MAX_FILE_BYTES, ProposalScope
 from orch23.providers.media import media_errors
 from orch23.providers.registry import media_limits_of
-from orch23.resolve.prompt_inputs import MAX_PREVIOUS_LENGTH, AttemptContext, AuthorTexts, Dialogue, PromptInput
+from orch23.resolve.prompt_inputs import (
+    EXPLORES,
+    MAX_PREVIOUS_LENGTH,
+    AttemptContext,
+    AuthorTexts,
+    Dialogue,
+    Exploration,
+    PromptInput,
+)
 from orch23.resolve.resolution import is_shown
 from orch23.resolve.text_slices import SliceError, TextPart, first_line, moved_end, text_part
 from orch23.steps.llm.spec import LLMStep
+
+
+_MOST_PLACES = 4
 
 
 class _Rejected(Struct, frozen=True):
@@ -92,7 +104,8 @@ class LlmEvents(Struct, kw_only=True):
             previous_bytes=sum(map(utf8_size, turns or [self.context.previous or ""])),
             brief_bytes=utf8_size(self.context.feedback.excerpt) if self.context.feedback else 0,
         )
-        self.report.emit(data, f"calling {request.provider} {request.model}")
+        what = " to explore" if request.returns == EXPLORES else ""
+        self.report.emit(data, f"calling {request.provider} {request.model}{what}")
 
     def received(self, text: str) -> None:
         """Report a part of a response, if live output is enabled."""
@@ -130,36 +143,19 @@ class _LLMRunner(StepRunner):
 
     def attempt(self, attempts: AttemptLoop, step: LLMStep, turn: AttemptInput) -> AttemptResult:
         """Call the model, and return the tree that its response proposes, if all of it may be written."""
-        start, exchanges = turn.start, turn.exchanges
         declared, retry = step, attempts.resolved.stage.retry
         step = declared.of_attempt(retry, turn.attempt)
+        if attempts.resolved.stage.explore is not None:
+            exploring = _explore(attempts, declared, step, turn)
+            if exploring is not None:
+                return exploring
+        explored = attempts.history.explored.exchanges if attempts.history.explored else ()
+        start, exchanges = turn.start, tuple(dict.fromkeys((*explored, *turn.exchanges)))
         context = _context(attempts, step, turn)
-        models = _models(attempts)
-        conversation = models.conversations.open(attempts.resolved, turn.attempt, attempts.history.used)
-        request, errors = models.requests.build(attempts.resolved, step, context, conversation.params)
-        if request is None or errors:
-            return AttemptResult(start, exchanges, failure_of("preflight", errors, retryable=False))
-        if declared.fallback:
-            conversation = _with_fallbacks(attempts, conversation, context)
-        request = conversation.next_sample(request)
-        # A recorded response of an earlier version is still used.
-        scope = attempts.resolved.stage.fence
-        attempts.history.seen |= _read_files(context)
-        hopeless = (
-            *_unreadable(context, request),
-            *_oversized_outputs(step, scope, start, context),
-            *_unshown_edits(attempts),
-        )
-        if hopeless and not conversation.is_recorded(request):
-            return AttemptResult(start, exchanges, failure_of("preflight", hopeless, retryable=False))
-        try:
-            call = _complete(attempts, step, conversation, request, context)
-        except ProviderError as error:
-            # A timeout is a failed attempt, which `retry` may repeat; any other provider error stops the stage.
-            if any(diagnostic.code != "E402" for diagnostic in error.diagnostics):
-                raise
-            failure, dialogue = failure_of("timeout", error.diagnostics), _dialogue(attempts, context, request, None)
-            return AttemptResult(start, exchanges, failure, turn.previous_response, dialogue=dialogue)
+        called = _call(attempts, declared, step, turn, context)
+        if isinstance(called, AttemptResult):
+            return called
+        conversation, call = called
         fingerprint, text = call.request.fingerprint(), call.response.text
         dialogue = _dialogue(attempts, context, call.request, text)
         # The default of its model, or more after a truncated response.
@@ -188,6 +184,65 @@ class _LLMRunner(StepRunner):
             dialogue=dialogue,
             keeps=judged.keeps,
         )
+
+
+def _call(
+    attempts: AttemptLoop, declared: LLMStep, step: LLMStep, turn: AttemptInput, context: AttemptContext
+) -> tuple[RecordedConversation, CallResult] | AttemptResult:
+    """Send a request of an attempt; return its response with its conversation, or the failed attempt."""
+    start, exchanges, models = turn.start, turn.exchanges, _models(attempts)
+    conversation = models.conversations.open(attempts.resolved, turn.attempt, attempts.history.used)
+    request, errors = models.requests.build(attempts.resolved, step, context, conversation.params)
+    if request is None or errors:
+        return AttemptResult(start, exchanges, failure_of("preflight", errors, retryable=False))
+    if declared.fallback:
+        conversation = _with_fallbacks(attempts, conversation, context)
+    request = conversation.next_sample(request)
+    hopeless = _unreadable(context, request)
+    if context.exploring is None:
+        attempts.history.seen |= _read_files(context)
+        scope = attempts.resolved.stage.fence
+        hopeless = (*hopeless, *_oversized_outputs(step, scope, start, context), *_unshown_edits(attempts))
+    # A recorded response of an earlier version is still used.
+    if hopeless and not conversation.is_recorded(request):
+        return AttemptResult(start, exchanges, failure_of("preflight", hopeless, retryable=False))
+    try:
+        return conversation, _complete(attempts, step, conversation, request, context)
+    except ProviderError as error:
+        # A timeout is a failed attempt, which `retry` may repeat; any other provider error stops the stage.
+        if any(diagnostic.code != "E402" for diagnostic in error.diagnostics):
+            raise
+        failure, dialogue = failure_of("timeout", error.diagnostics), _dialogue(attempts, context, request, None)
+        return AttemptResult(start, exchanges, failure, turn.previous_response, dialogue=dialogue)
+
+
+def _explore(attempts: AttemptLoop, declared: LLMStep, step: LLMStep, turn: AttemptInput) -> AttemptResult | None:
+    """Let the model name what it needs to see, as often as it may; return the attempt if that failed."""
+    if attempts.history.explored is None:
+        explore = load_feature(EXPLORE["begin"])
+        safeguards, never_send = attempts.safeguards, _models(attempts).requests.pipeline.never_send
+        found = explore(attempts.resolved, attempts.tree, never_send, safeguards.secrets, safeguards.protected)
+        attempts.history.explored = found
+        for one in found.warnings if turn.attempt == 1 else ():
+            attempts.report.warn(one)
+    explored: Exploration = attempts.history.explored
+    explored.begin()
+    # A later turn of a conversation has only what failed.
+    while explored.may_ask and turn.dialogue is None:
+        context = replace(_context(attempts, step, turn), exploring=explored)
+        called = _call(attempts, declared, step, turn, context)
+        if isinstance(called, AttemptResult):
+            return called
+        conversation, call = called
+        fingerprint, before = call.request.fingerprint(), len(explored.shown)
+        errors = explored.take(call.response.text, fingerprint)
+        conversation.recorded.settle(fingerprint, "invalid" if errors else "accepted", ())
+        places = tuple(explored.shown)[before:]
+        text = f"explored: {join_first(places, _MOST_PLACES)}" if places else "explored: nothing more is shown"
+        if errors:
+            text += f"; {len(errors)} error{'s' if len(errors) != 1 else ''}: {errors[0]}"
+        attempts.report.emit(PartsShown(attempt=turn.attempt, parts=places, errors=errors), text)
+    return None
 
 
 def _tree(attempts: AttemptLoop, start: Files, judged: Proposal) -> tuple[Files, Files, tuple[str, ...]]:
@@ -356,13 +411,21 @@ def _given_inputs(attempts: AttemptLoop, step: LLMStep, start: Files) -> tuple[P
     declared = tuple(one for one in found if one is not None)
     # A file that is a whole input is shown once; one of which only a slice is an input is shown as a whole too, unless
     # the model responds with edits.
-    inputs = {one.path for one in declared if not one.slice or one.path in sliced}
+    explored = attempts.history.explored.inputs(_edited(attempts, start)) if attempts.history.explored else ()
+    inputs = {one.path for one in (*declared, *explored) if one.explored or not one.slice or one.path in sliced}
     own = tuple(
         _own_file(attempts, path, entry)
         for path, entry in sorted(start.items())
         if path not in inputs and (is_shown(resolved.stage, path) or entry != resolved.base.get(path))
     )
-    return (*declared, *own)
+    return (*declared, *explored, *own)
+
+
+def _edited(attempts: AttemptLoop, start: Files) -> dict[str, str | None]:
+    """Return the texts of the files that earlier attempts changed; None for one that they deleted."""
+    base = attempts.resolved.base
+    changed = [path for path, entry in base.items() if start.get(path) != entry]
+    return {path: _text_of(attempts, path, start[path], "replace") if path in start else None for path in changed}
 
 
 def _as_found(
@@ -391,7 +454,13 @@ def _shown_slices(attempts: AttemptLoop, step: LLMStep, start: Files) -> dict[st
     whole = {one.path for one in shown if not one.slice}
     # The value at a pointer is shown as JSON and not as the lines of the file, so no line of it was shown.
     found = {path: [_current_part(attempts, one, start) for one in shown if one.path == path] for path in parts - whole}
-    return {path: tuple((one.start, one.end) for one in ones if one is not None) for path, ones in found.items()}
+    lines = {path: tuple((one.start, one.end) for one in ones if one is not None) for path, ones in found.items()}
+    if attempts.history.explored is None or step.returns != "edits":
+        return lines
+    named = {place.partition("#")[0] for place in attempts.history.explored.shown} & start.keys()
+    now = {path: _text_of(attempts, path, start[path], "replace") for path in sorted(named)}
+    explored = attempts.history.explored.shown_lines(now)
+    return {path: (*lines.get(path, ()), *explored.get(path, ())) for path in {**lines, **explored}}
 
 
 def _binary_inputs(context: AttemptContext) -> tuple[Diagnostic, ...]:

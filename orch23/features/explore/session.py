@@ -7,15 +7,16 @@ from typing import Final
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from orch23.attempt.conversation import RecordedResponses
 from orch23.features.explore.answer import EXPLORE_SCHEMA, FORM, read_answer
 from orch23.features.explore.parts import Part, find_part, moved_lines, search, split_place
 from orch23.features.explore.repo_map import RepoMap, build
-from orch23.model.diagnostic import Diagnostic, nearest_names, question
+from orch23.model.diagnostic import Diagnostic, Severity, nearest_names, question
 from orch23.model.digest import FileEntry, Json, digest_bytes
-from orch23.model.llm import Message, Request
+from orch23.model.llm import Exchange, Message, Request
 from orch23.model.paths import match_any
 from orch23.model.pipeline import Explore
-from orch23.resolve.explored import EXPLORED_ASPECT, explorable, explored_value
+from orch23.resolve.explored import explorable
 from orch23.resolve.prompt_blocks import DataBlock, render_blocks
 from orch23.resolve.prompt_inputs import PromptInput
 from orch23.resolve.resolution import ResolvedStage, VisibleFiles
@@ -59,17 +60,17 @@ class Explorer(Struct, kw_only=True, dict=True):
     limits: Explore
     files: Mapping[str, FileEntry]
     read: Callable[[str], bytes]
-    value: Callable[[str], str | None]
     secrets: Secrets
     whole: frozenset[str] = frozenset()
     turns: int
     left: int
     parts: list[Part] = field(default_factory=list)
-    aspects: dict[str, Json] = field(default_factory=dict)
+    shown: dict[str, Json] = field(default_factory=dict)
     exchanges: list[str] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
     is_done: bool = False
     map_text: str | None = None
+    _task: str = ""
 
     @cached_property
     def texts(self) -> Mapping[str, str]:
@@ -91,7 +92,19 @@ class Explorer(Struct, kw_only=True, dict=True):
         """The map, for the task of the first request."""
         return build(self._task, self.texts)
 
-    _task: str = ""
+    @property
+    def warnings(self) -> tuple[Diagnostic, ...]:
+        """A warning for each pattern that matches no file."""
+        unmatched = [one for one in self.limits.files if not any(match_any((one,), path) for path in self.files)]
+        hint = "correct it, or remove it from `explore`"
+        return tuple(
+            Diagnostic("W822", f"`{one}` of `explore` matches no file", hint=hint, severity=Severity.WARNING)
+            for one in unmatched
+        )
+
+    def begin(self) -> None:
+        """Begin an attempt: the model may ask again."""
+        self.is_done = False
 
     @property
     def may_ask(self) -> bool:
@@ -184,7 +197,7 @@ class Explorer(Struct, kw_only=True, dict=True):
         text = self._text(part)
         self.left -= len(text)
         self.parts.append(part)
-        self.aspects[f"{EXPLORED_ASPECT}{part.place}"] = digest_bytes(text.encode()).sha256
+        self.shown[part.place] = digest_bytes(text.encode()).sha256
 
     def inputs(self, changed: Mapping[str, str | None]) -> tuple[PromptInput, ...]:
         """Return the parts as inputs of a prompt. `changed` has the texts of edited files; None if one is deleted."""
@@ -235,7 +248,6 @@ def explorer_of(
         # What a build writes there would make the next map another one, so that no recorded response is found.
         files={path: entry for path, entry in files.items() if not match_any(own, path)},
         read=lambda path: tree.read(path, files[path]),
-        value=partial(explored_value, stage=stage, tree=tree, never_send=never_send),
         secrets=secrets,
         whole=frozenset(one.path for one in resolved.given if not one.slice),
         turns=limits.turns,
@@ -243,6 +255,24 @@ def explorer_of(
     )
 
 
-def unmatched_patterns(explorer: Explorer) -> tuple[Diagnostic, ...]:
-    """Return a warning for each pattern that matches no file."""
-    return ()
+def follow_recorded(
+    explorer: Explorer,
+    request_of: Callable[[Explorer | None, tuple[PromptInput, ...]], Request | None],
+    find: Callable[[Request], RecordedResponses],
+) -> tuple[Request | None, tuple[Exchange, ...]]:
+    """Return the first request of a stage that has no recorded response, or its last one, and the responses before it.
+
+    `request_of` returns the request to explore, or, without an explorer, the request of the first attempt, which shows
+    some parts. None: it cannot be made.
+    """
+    found: list[Exchange] = []
+    while explorer.may_ask:
+        request = request_of(explorer, explorer.inputs({}))
+        if request is None:
+            return None, ()
+        known = find(request)
+        if known.missing is not None:
+            return known.missing, tuple(found)
+        found += known.found
+        explorer.take(known.found[-1].response, known.found[-1].fingerprint)
+    return request_of(None, explorer.inputs({})), tuple(found)

@@ -286,7 +286,8 @@ def _ownership_record(record: Record) -> Record:
     # These aspects find the record of a renamed stage or item; all others would make a stage fresh.
     # A kept failure is still one.
     names = ("kind", "outputs", "item", *(("action_format",) if record.failed else ()))
-    identity = {name: record.manifest[name] for name in names if name in record.manifest}
+    # What a model was shown is in the key that is kept.
+    identity = {one: value for one, value in record.manifest.items() if one in names or one.startswith("explored:")}
     key = record.key if record.failed else retained_key(record.key)
     return replace(record, key=key, manifest=identity, exchanges=(), failed=True)
 
