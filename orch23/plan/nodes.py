@@ -205,7 +205,7 @@ class OutputIndex(PatternSet):
     """The paths that nodes declare as outputs. Globs of other nodes match these even if git ignores them."""
 
     def __init__(self, nodes: Mapping[str, Node]) -> None:
-        """Index the outputs, without `edits`; of a foreach that is not expanded, everything that its items may write."""
+        """Index the outputs without `edits`; of a foreach that is not expanded, all that its items may write."""
         super().__init__(
             pattern
             for node in nodes.values()
