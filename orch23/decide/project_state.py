@@ -18,7 +18,7 @@ from orch23.model.digest import FileEntry
 from orch23.model.errors import MissingBytesError
 from orch23.model.pipeline import ChainLink, ForeachStage, Stage
 from orch23.model.plan import Plan
-from orch23.model.record import Base, LockFile, Record
+from orch23.model.record import Base, LockFile, Record, written_paths
 from orch23.plan.nodes import PlanIndex
 from orch23.store.project_store import ProjectStore
 
@@ -383,8 +383,3 @@ class ProjectState(Struct, dict=True):
             return False
         others = [owner for owner in self.owners.get(path, ()) if owner != name]
         return all(chain is not None and self.chain_of(owner) == chain for owner in others)
-
-
-def written_paths(record: Record | None) -> tuple[str, ...]:
-    """Return the paths that a result writes or deletes."""
-    return (*record.outputs, *record.deleted) if record else ()

@@ -251,7 +251,12 @@ class ResultWriter(Struct, dict=True):
         # A verified claim is stored unchanged, so that the lock file stays the same (ADR 21).
         if done.claim is not None:
             return replace(_with_key_of(resolved, done.claim), stage=name, pipeline=self.opened.pipeline.file)
-        originals, bases = state.originals(resolved, (*done.outputs, *done.deleted)), state.bases(name)
+        written = (*done.outputs, *done.deleted)
+        if resolved.stage.discovers:
+            from orch23.resolve.discovered import found_manifest, with_manifest  # noqa: PLC0415 - only for such stages
+
+            resolved = with_manifest(resolved, found_manifest(resolved, written))
+        originals, bases = state.originals(resolved, written), state.bases(name)
         accepted = done.accepted
         # The verified result was recorded before: outputs that were accepted then stay accepted.
         if done.verified:

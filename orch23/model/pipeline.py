@@ -253,7 +253,7 @@ DeclaredCache: TypeAlias = Mapping[str, bool | str | tuple[str, ...]]
 
 
 class ChainLink(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """The position of a stage in a chain: the items of a sequential foreach, stages that edit the same files, or one stage."""
+    """The position of a stage in a chain: items of a sequential foreach, stages that edit the same files, or one."""
 
     chain: str
     index: int
@@ -338,6 +338,11 @@ class Stage(Struct, frozen=True, omit_defaults=True, tag=True, kw_only=True):
     def literal_outputs(self) -> frozenset[str]:
         """Return the required outputs that are files, not patterns or folders."""
         return frozenset(path for path in self.required_outputs if not is_glob(path))
+
+    @property
+    def discovers(self) -> bool:
+        """Whether runs of the stage find aspects of its key."""
+        return bool(self.edits) and self.step.asks_model
 
     @property
     def schema_files(self) -> tuple[str, ...]:

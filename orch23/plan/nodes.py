@@ -205,11 +205,12 @@ class OutputIndex(PatternSet):
     """The paths that nodes declare as outputs. Globs of other nodes match these even if git ignores them."""
 
     def __init__(self, nodes: Mapping[str, Node]) -> None:
-        """Index the outputs; of a foreach that is not expanded, everything that its items may write."""
+        """Index the outputs, without `edits`; of a foreach that is not expanded, everything that its items may write."""
         super().__init__(
             pattern
             for node in nodes.values()
             for pattern in (node.writes if isinstance(node, ForeachStage) else node.outputs)
+            if isinstance(node, ForeachStage) or pattern not in node.edits
         )
         self._folders = frozenset(folder for path in self.literal for folder in _folders_above(path))
 

@@ -137,7 +137,7 @@ def resolve_stage(
     named = (never_sent_error(never_send, path, entry) for path, entry in files.items())
     # A model that edits a large file is shown the slices of it that are inputs, and not the whole file besides.
     in_part = inputs.slices if is_llm(step) and step.returns == "edits" else {}
-    shown = {path: entry for path, entry in base.items() if is_shown(stage, path)}
+    shown = {path: entry for path, entry in base.items() if not is_discovered(stage, f"base:{path}")}
     given = (*inputs.given, *_given_base(shown, {*inputs.files, *in_part}, tree))
     parts, keys = _parts(inputs.slices if step.starts_processes else {}, inputs.files, prefix="")
     # A check gets only the whole files named in its `with`.
@@ -161,7 +161,7 @@ def resolve_stage(
     aspects = _declared(stage, facts) | inputs.aspects | verify.aspects | keys | verify_keys | texts.aspects
     aspects |= _numbered(inputs, prefix="") if step.starts_processes else {}
     aspects |= _numbered(inputs, verify, prefix="verify.") if on_files else {}
-    aspects |= {f"base:{path}": str(entry) for path, entry in base.items()}
+    aspects |= {f"base:{path}": str(entry) for path, entry in shown.items()}
     aspects |= _program(stage, tree)
     aspects |= {f"requires:{c.kind}:{c.path}": _holds(c, tree) for c in stage.requires}
     # An aspect that is None is left out, so a new aspect does not change the key of a stage that does not use it.
@@ -191,6 +191,14 @@ def resolve_stage(
             *((("verify", "inputs", at), one) for at, one in verify.unmatched),
         ),
     )
+
+
+def is_discovered(stage: Stage, aspect: str) -> bool:
+    """Return whether a record names an aspect since its run found it: `resolve.discovered` adds it (ADR 87)."""
+    prefix, _, path = aspect.partition(":")
+    # A model is not shown the files that match a pattern: only those that it changed count. A program may read all.
+    is_edited = prefix == "base" and stage.discovers and path not in stage.edits
+    return is_edited and match_any(stage.edits, path)
 
 
 # ---- aspects of the pipeline and the machine --------------------------------------------------
@@ -394,11 +402,6 @@ def _base_of(stage: Stage, tree: VisibleFiles, never_send: tuple[str, ...]) -> d
         or path in stage.outputs
         or not (secret_file_reason(path) or match_any(never_send, path))
     }
-
-
-def is_shown(stage: Stage, path: str) -> bool:
-    """Return whether a prompt shows a file of the base that is not an input: not if a pattern of `edits` matches it."""
-    return path in stage.edits or not match_any(stage.edits, path)
 
 
 def _parts(slices: _Slices, whole: Container[str], *, prefix: str) -> tuple[dict[str, bytes], dict[str, Json]]:
