@@ -279,7 +279,7 @@ def _apply_exchange(resolved: ResolvedStage, exchange: "Exchange", tree: dict[st
     judged = judge_response(
         exchange.response,
         exchange.stop,
-        ProposalScope(cwd=stage.cwd, write_scope=stage.fence, base=shown),
+        ProposalScope(cwd=stage.cwd, write_scope=stage.fence, base=shown, edits=stage.edits),
         step=stage.step,
         outputs=stage.outputs,
     )

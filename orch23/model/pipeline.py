@@ -330,9 +330,14 @@ class Stage(Struct, frozen=True, omit_defaults=True, tag=True, kw_only=True):
         return family_of(self.name)
 
     @property
+    def required_outputs(self) -> tuple[str, ...]:
+        """Return the outputs that the stage must make: those that are not patterns of `edits`."""
+        return tuple(path for path in self.outputs if path not in self.edits)
+
+    @property
     def literal_outputs(self) -> frozenset[str]:
-        """Return the outputs that are files, not patterns or folders."""
-        return frozenset(path for path in self.outputs if not is_glob(path) and path not in self.edits)
+        """Return the required outputs that are files, not patterns or folders."""
+        return frozenset(path for path in self.required_outputs if not is_glob(path))
 
     def takes_edits_of(self, path: str) -> bool:
         """Return whether a file of the user at a path is the base of the next run: a program edits what is there."""
