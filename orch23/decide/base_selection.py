@@ -35,12 +35,46 @@ class BaseSelection(Struct, frozen=True):
     state: ProjectState
 
     def in_force(self, name: str) -> Mapping[str, FileEntry]:
-        """Return the moved bases of a stage: of its record, or of the kept failure that is on disk."""
+        """Return the moved bases of a stage: of its record, or of the kept failure that is on disk.
+
+        A program with `edits` also starts from the files of the user that are on disk.
+        """
         state = self.state
         if not self._has_base(name):
             return {}
         record = self._kept_failure(name) or state.former.get(name)
-        return self._of_record(name, record) if record is not None else {}
+        bases = self._of_record(name, record) if record is not None else {}
+        return self._on_disk(state.stage(name), bases) if self._takes_edits(name) else bases
+
+    def _takes_edits(self, name: str) -> bool:
+        stage = self.state.stage(name)
+        return bool(stage.edits) and not stage.step.asks_model
+
+    def _on_disk(self, stage: Stage, bases: Mapping[str, FileEntry]) -> Mapping[str, FileEntry]:
+        """Return the bases of a program with `edits`: where the disk has a file of the user, that one.
+
+        That is one which no run made of the base so far, such as an older result that a checkout brought back. A file
+        of the user that is deleted is none either.
+        """
+        state, former = self.state, self.state.former.get(stage.name)
+        last: Mapping[str, FileEntry] = former.outputs if former is not None else {}
+        starts: dict[str, FileEntry | None] = dict(bases)
+        # Of all other files that match, the original is what is on disk.
+        for path in sorted(path for path in {*bases, *state.locked.paths()} if stage.takes_edits_of(path)):
+            there = state.store.workspace.entry(path)
+            start = bases[path] if path in bases else state.incoming_version(stage.name, path)
+            if there is None and path in last and start is not None:
+                starts[path] = state.known_originals[path] = None
+            elif there not in (None, last.get(path)) and not self._is_made_of(path, there, start):
+                starts[path] = there
+        return self._moved(stage.name, starts)
+
+    def _is_made_of(self, path: str, there: FileEntry, start: FileEntry | None) -> bool:
+        """Return whether a run made a file of these bytes."""
+        ownership, base = self.state.ownership, None if start is None else str(start)
+        makers = ownership.records_of(path, there)
+        is_made = any(one.manifest.get(f"base:{path}") == base and not one.is_released for one in makers)
+        return is_made and not ownership.is_accepted(path, there)
 
     def _of_record(self, name: str, record: Record) -> dict[str, FileEntry]:
         """Return the moved bases of a record that still apply: the version that each one replaced is the same."""
@@ -65,7 +99,7 @@ class BaseSelection(Struct, frozen=True):
         self, name: str, identity: str, in_force: Mapping[str, FileEntry]
     ) -> Iterator[Mapping[str, FileEntry]]:
         """Yield the other bases that the stage's records, under any name, started from, the original among them."""
-        if not self._has_base(name):
+        if not self._has_base(name) or self._takes_edits(name):
             return
         records = (*self.state.locked.of_identity(identity), *self.state.store.records.by_identity(identity))
         seen = [in_force]
@@ -82,7 +116,7 @@ class BaseSelection(Struct, frozen=True):
         With `repeats`, its result is up to date and it is forced to run: it does not start from that result.
         """
         state, stage = self.state, self.state.stage(name)
-        if not self._has_base(name) or not self._follows_the_disk(stage):
+        if not self._has_base(name) or self._takes_edits(name) or not self._follows_the_disk(stage):
             return in_force
         # Neither the stage nor another item of its chain has a result in the lock file.
         items = state.plan.chains.get(state.chain_of(name) or "", (name,))

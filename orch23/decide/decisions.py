@@ -352,7 +352,7 @@ class StageDecider(Struct):
             same_core=core,
             previous=previous,
             disk=disk,
-            foreign=frozenset(p for p, e in disk.items() if e is not None and not state.ownership.is_known(p, e)),
+            foreign=frozenset(p for p, e in disk.items() if e is not None and self._is_foreign(stage, p, e)),
             edited=edited,
             existed=frozenset(p for p in edited if not (state.locked.owning(p) or state.store.records.owners(p))),
             is_committed=stage.chain is not None and self._are_decided(edited),
@@ -365,6 +365,12 @@ class StageDecider(Struct):
             pending_upstream=waiting,
             possible=others,
         )
+
+    def _is_foreign(self, stage: Stage, path: str, entry: FileEntry) -> bool:
+        """Return whether a file may be where the result of a stage has none."""
+        # A file that the stage deletes, and that is as before: `clean` or a checkout gave it back.
+        is_base = bool(stage.edits) and entry == self.state.start_version(stage.name, path)
+        return not is_base and not self.state.ownership.is_known(path, entry)
 
     def _edits_to_keep(self, stage: Stage, wanted: Collection[str], current: Collection[Record]) -> tuple[str, ...]:
         """Return the user's edits that results of today's key would overwrite."""
@@ -489,7 +495,7 @@ class StageDecider(Struct):
 
     def _is_edited(self, path: str, name: str) -> bool:
         entry, link = self.state.store.workspace.entry(path), self.state.link(name)
-        if entry is None:
+        if entry is None or self.state.stage(name).takes_edits_of(path):
             return False
         owning = self.state.locked.owning(path) if link is not None else ()
         # In a chain, the original and the base, such as a released file, are what a run starts from, and not edits.

@@ -44,7 +44,7 @@ class StageRow(msgspec.Struct, frozen=True):
     looked: tuple[str, ...]
     makes: tuple[str, ...]
     beside: tuple[str, ...] = ()
-    above: tuple[str, ...] = ()
+    above: Mapping[str, int] = {}
     group: str = ""
     makes_list: bool = False
     is_recorded: bool = True
@@ -197,14 +197,14 @@ def all_rows(
     families = [stage for stage in plan.pipeline.stages if isinstance(stage, ForeachStage)]
     sources = [family.foreach.source for family in families if family.foreach.source is not None]
     looked: dict[str, tuple[str, ...]] = {}
-    above: dict[str, tuple[str, ...]] = {}
+    above: dict[str, Mapping[str, int]] = {}
     for number, name in enumerate(plan.order):
         node = plan.nodes[name]
         if isinstance(node, ForeachStage) or name not in seen:
             rows[_OTHER + _bytes(name)] = _encode(_Other(node))
             continue
         looked[name] = _looked(node, reads) if name in wanted else ()
-        above[name] = tuple(sorted(plan.upstream_of_chains.get(name, ())))
+        above[name] = dict(sorted(plan.upstream_of_chains.get(name, {}).items()))
         row = StageRow(
             node,
             number,

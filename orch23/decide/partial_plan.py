@@ -123,6 +123,8 @@ def amend(rows: DependencyIndex, name: str, stage: Stage, is_file: Callable[[str
         OutdatedIndexError: it writes something else, or its inputs change more than these edges.
     """
     row = rows.row(name)
+    # The plan decides which chain stages with equal `edits` and inputs are in.
+    stage = replace(stage, chain=row.node.chain)
     if _plan_facts(row.node) != _plan_facts(replace(stage, inputs=row.node.inputs)):
         raise OutdatedIndexError
     if stage.inputs != row.node.inputs:
@@ -184,7 +186,7 @@ def plan_of_part(rows: DependencyIndex, names: Sequence[str]) -> Plan:
         downstream={name: tuple(one for one in found[name].downstream if one in reached) for name in order},
         expansions={name: tuple(families[name]) for name in foreach},
         chains={name: rows.chain(name) for name in chains},
-        upstream_of_chains={name: frozenset(found[name].above) for name in order if found[name].above},
+        upstream_of_chains={name: found[name].above for name in order if found[name].above},
         groups={name: rows.group(name) for name in groups},
         whole=cache(rows.nodes),
     )

@@ -188,11 +188,12 @@ class StageTree(Struct, frozen=True):
 
     def _visible_owners(self, path: str) -> list[str]:
         above = self._later_chains()
-        return [o for o in self.state.owners.get(path, ()) if (self.state.chain_of(o) or o) not in above]
+        owners = [(owner, self.state.chain_of(owner) or owner) for owner in self.state.owners.get(path, ())]
+        return [one for one, chain in owners if chain not in above or self.state.position(one) < above[chain]]
 
-    def _later_chains(self) -> frozenset[str]:
-        """Return the chains that edit files in place after this stage has read them."""
-        return self.state.plan.upstream_of_chains.get(self.name, frozenset())
+    def _later_chains(self) -> Mapping[str, int]:
+        """Return the chains that edit files in place after this stage has read them, with how many members it sees."""
+        return self.state.plan.upstream_of_chains.get(self.name, {})
 
     def _is_own(self, stage: Stage, path: str) -> bool:
         record = self.state.former.get(self.name)
@@ -232,8 +233,10 @@ class StageTree(Struct, frozen=True):
         """Return the base of the stage in its chain: path -> the version that its outputs start from."""
         stage = self.state.plan.nodes[self.name]
         patterns = stage.outputs if isinstance(stage, Stage) else ()
+        edits = stage.edits if isinstance(stage, Stage) else ()
         files = self.state.store.workspace.writable_files
-        found = {path: self.version(path) for one in patterns for path in self._candidates(one, files(one))}
+        there = ((one, files(one, ignored=one not in edits)) for one in patterns)
+        found = {path: self.version(path) for one, paths in there for path in self._candidates(one, paths)}
         return {path: entry for path, entry in found.items() if entry is not None}
 
     def links(self, pattern: str) -> tuple[str, ...]:

@@ -74,9 +74,9 @@ class Plan(Struct, frozen=True, kw_only=True, dict=True):
     """The graph of stages. `order` is topological; otherwise nodes stay in the order of the file.
 
     A node is a stage, an item of a foreach, or a foreach that is not expanded yet. `expansions` are the stages that
-    each foreach was expanded to. `upstream_of_chains` maps a node to the chains that are downstream of it: it sees
-    their files as they were before the chain (version 0). `skipped` are the stages and items that their `if` switches
-    off; they are not nodes. `lists` has edges from before the items of a foreach were known whose list a stage makes:
+    each foreach was expanded to. `upstream_of_chains` maps a node to the chains with members downstream of it, and how
+    many of their first members it sees: with 0, their files are as they were before the chain (version 0). `skipped`
+    are the stages and items that their `if` switches off; they are not nodes. `lists` has edges from before the items of a foreach were known whose list a stage makes:
     it came after that stage, and other nodes after it, as its items do now. `groups` maps each promotion group to its
     nodes: its name is given in the pipeline, or is that of an expanded foreach that is promoted together (`NAME[*]` if
     a group has the same name). `cache` has the stored plans, one of which may be an expansion. With `whole`, `nodes`
@@ -91,7 +91,7 @@ class Plan(Struct, frozen=True, kw_only=True, dict=True):
     edges: tuple[Edge, ...] = ()
     expansions: Mapping[str, tuple[Stage, ...]] = field(default_factory=dict)
     chains: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    upstream_of_chains: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    upstream_of_chains: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     # Not nodes: otherwise every rule about owners, versions and files would need an exception (ADR 12).
     skipped: Mapping[str, SkippedStage] = field(default_factory=dict)
@@ -128,7 +128,8 @@ class Plan(Struct, frozen=True, kw_only=True, dict=True):
     def earlier_items(self, name: str) -> tuple[str, ...]:
         """Return the items before a node in its chain, in order. It may read any of their files.
 
-        The graph has an edge only from the item directly before it, which runs after all others.
+        In a foreach, the graph has an edge only from the item directly before it, which runs after all others. Stages
+        with `edits` need not wait for each other, if they edit other files.
         """
         node = self.nodes[name]
         if isinstance(node, ForeachStage) or node.chain is None:

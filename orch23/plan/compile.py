@@ -24,6 +24,7 @@ from orch23.model.pipeline import ForeachStage, Pipeline, Stage, family_of
 from orch23.model.plan import Edge
 from orch23.model.text import join_first
 from orch23.plan.diagnostics import unknown_need_error
+from orch23.plan.edit_chains import edit_chains, edit_pairs, share_edits, unordered_error
 from orch23.plan.edge_reasons import cycle_error, explain_edge, output_of, place_of_output
 from orch23.plan.nodes import (
     CompiledGraph,
@@ -34,6 +35,7 @@ from orch23.plan.nodes import (
     chains_of,
     exclusions_of,
     groups_of,
+    has_edits,
     may_overlap_unexcluded,
     program_files_of,
     reads_of,
@@ -201,6 +203,7 @@ def compile_plan(facts: PlanNodes) -> tuple[CompiledGraph | None, tuple[Diagnost
     firm = (*need_edges, *orders, *_list_edges(facts, writers))
     candidates = [*((EdgeFirmness.FIRM, edge) for edge in firm), *_file_edges(nodes, writers)]
     graph, dropped = _build_graph(nodes, candidates)
+    joined: dict[str, tuple[str, ...]] = {}
     named = {stage.promote for stage in pipeline.stages}
     group_cycles = promotion_cycle_errors(
         pipeline, nodes, graph, {group: names for group, names in groups.items() if group in named}
@@ -210,7 +213,10 @@ def compile_plan(facts: PlanNodes) -> tuple[CompiledGraph | None, tuple[Diagnost
         problems += group_cycles
     else:
         _order_after_groups(graph, groups, named)
-        _order_before_chains(graph, chains)
+        if any(map(has_edits, nodes.values())) and (order := topological_order(graph)):
+            joined, unordered = _join_edits(facts, graph, groups, order)
+            problems += unordered
+        _order_before_chains(graph, chains | joined)
     order = topological_order(graph)
     if len(order) < len(nodes):
         # Only the first cycle of items.
@@ -223,11 +229,45 @@ def compile_plan(facts: PlanNodes) -> tuple[CompiledGraph | None, tuple[Diagnost
     edges = tuple(Edge(a, b, edge_reason(graph, a, b)) for a in order for b in sorted(graph[a], key=place.__getitem__))
     # Its cached views refer to it: without this, its nodes and edges would stay in memory for the whole build.
     graph.clear()
-    # The chains, or unexpanded foreach, that a node is upstream of by a dropped edge.
-    above: dict[str, set[str]] = {}
+    return CompiledGraph(order, edges, _upstream_of_chains(nodes, joined, dropped), joined), ()
+
+
+def _upstream_of_chains(
+    nodes: Mapping[str, Node], joined: Mapping[str, tuple[str, ...]], dropped: Iterable[Edge]
+) -> dict[str, dict[str, int]]:
+    """Return the chains, or unexpanded foreach, that a node is upstream of, with the number of members before it."""
+    links = {name: (chain, at) for chain, names in joined.items() for at, name in enumerate(names)}
+    found: dict[str, dict[str, int]] = {}
     for edge in dropped:
-        above.setdefault(edge.reader, set()).add(chain_of(nodes[edge.producer]) or edge.producer)
-    return CompiledGraph(order, edges, {name: tuple(sorted(found)) for name, found in above.items()}), ()
+        chain, at = links.get(edge.producer) or (chain_of(nodes[edge.producer]) or edge.producer, 0)
+        if chain != links.get(edge.reader, ("",))[0]:
+            above = found.setdefault(edge.reader, {})
+            above[chain] = min(at, above.get(chain, at))
+    return {name: dict(sorted(chains.items())) for name, chains in found.items()}
+
+
+def _join_edits(
+    facts: PlanNodes, graph: StageGraph, groups: Mapping[str, tuple[str, ...]], order: tuple[str, ...]
+) -> tuple[dict[str, tuple[str, ...]], list[Diagnostic]]:
+    """Return the chains of stages that edit the same files, and an error for each two of them without an order."""
+    pipeline, nodes = facts.pipeline, facts.nodes
+    pairs = edit_pairs(nodes, order)
+    goals = {name: 1 << number for number, name in enumerate({other for _, other, _ in pairs})}
+    reachable = reachable_goals(graph, goals) if pairs else {}
+    named = {stage.promote for stage in pipeline.stages}
+    group_of = {name: group for group, names in groups.items() if group in named for name in names}
+
+    def is_possible(before: str, after: str) -> bool:
+        trial = graph.copy()
+        trial.add_edge(before, after)
+        return nx.is_directed_acyclic_graph(_merged_by_group(trial, group_of))
+
+    errors = [
+        unordered_error(pipeline, nodes[one], nodes[other], path, is_possible)
+        for one, other, path in pairs
+        if not reachable[one] & goals[other]
+    ]
+    return edit_chains(nodes, pairs, order), errors
 
 
 def _list_edges(facts: PlanNodes, writers: WriterIndex) -> Iterator[Edge]:
@@ -311,7 +351,8 @@ def _firmness(reader: Node, producer: Node, pattern: str) -> EdgeFirmness:
         return EdgeFirmness.CHAIN_PATTERN
     if producer.chain is None:
         return EdgeFirmness.FIRM
-    return EdgeFirmness.CHAIN_PATTERN if is_glob(pattern) else EdgeFirmness.CHAIN_FILE
+    is_open = is_glob(pattern) or (producer.edits and pattern not in producer.literal_outputs)
+    return EdgeFirmness.CHAIN_PATTERN if is_open else EdgeFirmness.CHAIN_FILE
 
 
 # A planner often reads files that the stages of its plan write. With edges of one rank, that would be a cycle; with
@@ -328,6 +369,11 @@ def _build_graph(nodes: Mapping[str, Node], candidates: list[_Candidate]) -> tup
             reachable = reachable_goals(graph, goals)
             dropped += (edge for edge in edges if reachable[edge.reader] & goals[edge.producer])
             edges = [edge for edge in edges if not reachable[edge.reader] & goals[edge.producer]]
+            # Two stages that edit what the other one reads, such as `src/**`: `needs` gives them their order.
+            pairs = {(edge.producer, edge.reader) for edge in edges}
+            mutual = {pair for pair in pairs if pair[::-1] in pairs and share_edits(*(nodes[name] for name in pair))}
+            dropped += (edge for edge in edges if (edge.producer, edge.reader) in mutual)
+            edges = [edge for edge in edges if (edge.producer, edge.reader) not in mutual]
         for edge in edges:
             add_edge(graph, edge.producer, edge.reader, edge.why)
     return graph, dropped
@@ -346,11 +392,15 @@ def _order_after_groups(
 
 def _order_before_chains(graph: StageGraph, chains: Mapping[str, tuple[str, ...]]) -> None:
     # Whether a user edited a chain, and which old versions of its files are needed, is decided once, before its first
-    # item. Items may start later than necessary (ADR 5).
+    # item. Items may start later than necessary (ADR 5). Of stages that edit files of their own, each may be the first.
     for chain, items in chains.items():
         above = {up for item in items[1:] for up in graph.predecessors(item)}
-        for up in sorted(above - with_descendants(graph, items)) if above else ():
-            add_edge(graph, up, items[0], f"order of {chain}")
+        if not above:
+            continue
+        after = with_descendants(graph, {one for item in items for one in graph.successors(item)})
+        firsts = [item for item in items if item not in after]
+        for up, item in itertools.product(sorted(above - after - {*items}), firsts):
+            add_edge(graph, up, item, f"order of {chain}")
 
 
 def _write_conflicts(pipeline: Pipeline, nodes: Mapping[str, Node], writers: WriterIndex) -> list[Diagnostic]:
@@ -395,7 +445,7 @@ def _ways_out(pipeline: Pipeline, one: Node, other: Node, path: str) -> str:
 
 
 def _may_share(one: Node, other: Node) -> bool:
-    """Return whether two nodes may write the same path: of one chain, or not known before a foreach is expanded."""
-    if isinstance(one, ForeachStage) or isinstance(other, ForeachStage):
+    """Return whether two nodes may write the same path: of one chain, with `edits`, or unknown before an expansion."""
+    if isinstance(one, ForeachStage) or isinstance(other, ForeachStage) or has_edits(one) or has_edits(other):
         return True
     return chain_of(one) is not None and chain_of(one) == chain_of(other)

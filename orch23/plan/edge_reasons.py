@@ -111,11 +111,15 @@ def _reads(pipeline: Pipeline, node: Node) -> Iterator[_Written]:
 def _writes(pipeline: Pipeline, node: Node) -> Iterator[_Written]:
     if isinstance(node, ForeachStage):
         yield from _texts(pipeline, node, ("outputs",), node.body.get("outputs"))
+        yield from _texts(pipeline, node, ("edits",), node.body.get("edits"))
         yield from _texts(pipeline, node, ("allowed_paths",), node.body.get("allowed_paths"))
         return
-    for where, paths in ((("outputs",), node.outputs), (("allowed_paths", "write"), node.fence.write)):
+    scope = () if node.edits else node.fence.write
+    places = (("edits",), node.edits), (("outputs",), node.outputs), (("allowed_paths", "write"), scope)
+    for where, paths in places:
         for position, path in enumerate(paths):
-            yield _Written(path, normalize_pattern(path), pipeline.place_in(node, *where, position))
+            if where == ("edits",) or path not in node.edits:
+                yield _Written(path, normalize_pattern(path), pipeline.place_in(node, *where, position))
 
 
 def _texts(pipeline: Pipeline, stage: ForeachStage, at: tuple[str | int, ...], value: Json) -> Iterator[_Written]:

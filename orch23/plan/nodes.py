@@ -1,5 +1,6 @@
 """Nodes of a plan: what they read and write, their chains and promotion groups."""
 
+import itertools
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cached_property
@@ -40,7 +41,9 @@ class CompiledGraph(Struct, frozen=True, array_like=True):
 
     order: tuple[str, ...]
     edges: tuple[Edge, ...]
-    upstream_of_chains: dict[str, tuple[str, ...]]
+    upstream_of_chains: dict[str, dict[str, int]]
+    # The chains of stages that edit the same files: name -> its members in order (ADR 87).
+    edit_chains: dict[str, tuple[str, ...]] = {}
 
 
 def placed_inputs(stage: Stage) -> list[tuple[Where, Input]]:
@@ -109,6 +112,11 @@ def writes_of(node: Node) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*node.outputs, *node.fence.write)))
 
 
+def has_edits(node: Node) -> bool:
+    """Return whether a node has `edits`."""
+    return "edits" in node.body if isinstance(node, ForeachStage) else bool(node.edits)
+
+
 class WriterIndex:
     """An index over the write patterns of nodes: literal paths by name, patterns by their fixed folder."""
 
@@ -141,31 +149,32 @@ class WriterIndex:
         found.update(name for one in candidates if may_overlap(pattern, one) for name in self._patterns[one])
         return tuple(sorted(found))
 
-    def overlaps(self) -> Iterator[tuple[str, str, str]]:
+    def overlaps(self, *, in_order: bool = False) -> Iterator[tuple[str, str, str]]:
         """Yield pairs of nodes that may write the same path, with a path or pattern that shows it.
 
         Nodes with the same pattern are paired with the first of them only: this finds every conflict, and 1,000 nodes
-        give 999 pairs instead of 499,500. Items of one chain may write the same files, so they have no other pairs.
+        give 999 pairs instead of 499,500. With `in_order`, each is paired with the next one: if all pairs have an order,
+        all nodes have. Items of one chain may write the same files, so they have no other pairs.
         """
         seen: set[tuple[str, str]] = set()
-        for one, other, path in (*self._literal_pairs(), *self._pattern_pairs()):
+        for one, other, path in (*self._literal_pairs(in_order=in_order), *self._pattern_pairs(in_order=in_order)):
             pair = (min(one, other), max(one, other))
             if one != other and pair not in seen:
                 seen.add(pair)
                 yield (*pair, path)
 
-    def _literal_pairs(self) -> Iterator[tuple[str, str, str]]:
+    def _literal_pairs(self, *, in_order: bool) -> Iterator[tuple[str, str, str]]:
         for path, names in self._literal.items():
-            yield from ((names[0], other, path) for other in names[1:])
+            yield from ((*pair, path) for pair in _pairs(names, in_order=in_order))
             for pattern in self._patterns_above(path):
                 if may_overlap(pattern, path):
                     yield from ((one, other, path) for one in names for other in self._outside_chain(one, pattern))
 
-    def _pattern_pairs(self) -> Iterator[tuple[str, str, str]]:
+    def _pattern_pairs(self, *, in_order: bool) -> Iterator[tuple[str, str, str]]:
         patterns = sorted(self._patterns)
         for position, pattern in enumerate(patterns):
             names = self._patterns[pattern]
-            yield from ((names[0], other, pattern) for other in names[1:])
+            yield from ((*pair, pattern) for pair in _pairs(names, in_order=in_order))
             for later in patterns[position + 1 :]:
                 if may_overlap(pattern, later):
                     yield from ((one, other, pattern) for one in names for other in self._outside_chain(one, later))
@@ -182,6 +191,10 @@ class WriterIndex:
     def _patterns_above(self, path: str) -> Iterator[str]:
         for folder in ("", *_folders_above(path)) if self._by_prefix else ():
             yield from self._by_prefix.get(folder, ())
+
+
+def _pairs(names: list[str], *, in_order: bool) -> Iterator[tuple[str, str]]:
+    return itertools.pairwise(names) if in_order else ((names[0], other) for other in names[1:])
 
 
 class WrittenPaths(PatternSet):
@@ -206,7 +219,7 @@ class OutputIndex(PatternSet):
     """The paths that nodes declare as outputs. Globs of other nodes match these even if git ignores them."""
 
     def __init__(self, nodes: Mapping[str, Node]) -> None:
-        """Index the outputs, without `edits`; of a foreach that is not expanded, everything that its items may write."""
+        """Index the outputs without `edits`; of a foreach that is not expanded, all that its items may write."""
         super().__init__(
             pattern
             for node in nodes.values()
@@ -270,7 +283,8 @@ def graph_facts_of(node: Node) -> object:
     if isinstance(node, ForeachStage):
         return node
     reads = (node.inputs, node.verify.inputs, node.requires, node.needs, node.explore and node.explore.files)
-    return (node.name, reads, node.outputs, node.fence, node.chain, node.item, node.promote, program_files_of(node))
+    writes = (node.outputs, node.edits, node.fence)
+    return (node.name, reads, writes, node.chain, node.item, node.promote, program_files_of(node))
 
 
 _MAX_CACHED = 100
@@ -342,6 +356,6 @@ class PlanIndex(Struct, dict=True):
             # A foreach that is not expanded yet has no items: it is a node itself.
             names = self.plan.chains.get(chain, (chain,))
             items = [self.plan.nodes[name] for name in names if name in self.plan.nodes]
-            last = {path: at for at, item in enumerate(items) if isinstance(item, Stage) for path in item.outputs}
+            last = {one: at for at, item in enumerate(items) if isinstance(item, Stage) for one in item.literal_outputs}
             self._chains[chain] = _Chain(PatternSet(one for item in items for one in writes_of(item)), last)
         return self._chains[chain]

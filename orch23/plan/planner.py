@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from orch23.model.diagnostic import Diagnostic, Suggestions
 from orch23.model.errors import NotFoundError
 from orch23.model.paths import may_overlap
-from orch23.model.pipeline import ForeachStage, Pipeline, SkippedStage, Stage, family_of
+from orch23.model.pipeline import ChainLink, ForeachStage, Pipeline, SkippedStage, Stage, family_of
 from orch23.model.plan import CompileCache, Plan
 from orch23.plan.diagnostics import unknown_need_error, unknown_target_error
 from orch23.plan.nodes import CompiledGraph, PlanNodes, chains_of, graph_facts_of, groups_of, nodes_of, writes_of
@@ -76,16 +76,21 @@ def _plan(facts: PlanNodes, graph: CompiledGraph, cache: CompileCache | None) ->
     for edge in graph.edges:  # by the places of producer and reader, so both lists are in order
         upstream[edge.reader].append(edge.producer)
         downstream[edge.producer].append(edge.reader)
+    nodes = {**facts.nodes}
+    for chain, names in graph.edit_chains.items():
+        for index, name in enumerate(names):
+            if isinstance(node := nodes[name], Stage):
+                nodes[name] = replace(node, chain=ChainLink(chain=chain, index=index))
     return Plan(
         pipeline=facts.pipeline,
-        nodes=facts.nodes,
+        nodes=nodes,
         order=graph.order,
         upstream={name: tuple(names) for name, names in upstream.items()},
         downstream={name: tuple(names) for name, names in downstream.items()},
         edges=graph.edges,
         expansions=facts.expansions,
-        chains=chains_of(facts.nodes),
-        upstream_of_chains={name: frozenset(chains) for name, chains in graph.upstream_of_chains.items()},
+        chains=chains_of(nodes),
+        upstream_of_chains=graph.upstream_of_chains,
         groups=groups_of(facts.pipeline, facts.expansions),
         skipped=facts.skipped,
         cache=cache,

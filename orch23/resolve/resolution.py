@@ -407,11 +407,6 @@ def _base_of(stage: Stage, tree: VisibleFiles, never_send: tuple[str, ...]) -> d
     }
 
 
-def is_shown(stage: Stage, path: str) -> bool:
-    """Return whether a prompt shows a file of the base that is not an input: not if a pattern of `edits` matches it."""
-    return path in stage.edits or not match_any(stage.edits, path)
-
-
 def _parts(slices: _Slices, whole: Container[str], *, prefix: str) -> tuple[dict[str, bytes], dict[str, Json]]:
     """Return the files of which only slices are inputs, and the aspects of how pointers lead to these slices."""
     # A composed file is made of selectors and texts, which are in the key already. Only a step such as `0` leaves open

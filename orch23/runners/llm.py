@@ -48,7 +48,7 @@ from orch23.resolve.prompt_inputs import (
     Exploration,
     PromptInput,
 )
-from orch23.resolve.resolution import is_shown
+from orch23.resolve.resolution import is_discovered
 from orch23.resolve.text_slices import SliceError, TextPart, first_line, moved_end, text_part
 from orch23.steps.llm.spec import LLMStep
 
@@ -416,7 +416,7 @@ def _given_inputs(attempts: AttemptLoop, step: LLMStep, start: Files) -> tuple[P
     own = tuple(
         _own_file(attempts, path, entry)
         for path, entry in sorted(start.items())
-        if path not in inputs and (is_shown(resolved.stage, path) or entry != resolved.base.get(path))
+        if path not in inputs and (not is_discovered(resolved.stage, f"base:{path}") or entry != resolved.base.get(path))
     )
     return (*declared, *explored, *own)
 

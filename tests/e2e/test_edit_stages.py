@@ -1,6 +1,7 @@
 """Stages that change files of the project: what a model may change, what is recorded, and how it is replayed."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -194,8 +195,6 @@ def test_the_result_is_made_again_from_transcripts_without_a_model(project: Proj
     assert outcome.code == 0, outcome.err
     assert fresh.files("src") == made
     # The store lost the bytes: a deleted and a changed file of the result are made again from the response.
-    import shutil  # noqa: PLC0415
-
     project.delete("src/new.py")
     shutil.rmtree(project.root / ".orch23/cas")
     outcome = project.build("--replay")
@@ -224,3 +223,121 @@ def test_a_file_that_is_saved_while_the_stage_runs_keeps_all_files_unwritten(pro
     assert outcome.code == 6, outcome.err
     assert saved in outcome.err
     assert project.files("src") == {**before, saved: b"mine\n"}
+
+
+# ---- shell -----------------------------------------------------------------------------------------
+
+
+def shell(project: Project, command: str, **stage: Any) -> None:
+    """Write a shell stage `fmt` over `src/**`, and its files."""
+    document = {"version": 1, "name": "p", "stages": {"fmt": {"edits": ["src/**"], "shell": command, **stage}}}
+    project.write({"pipeline.yaml": json.dumps(document), "src/a.py": A, "src/b.py": B, "other.txt": "x\n"})
+
+
+def test_what_a_command_changed_created_and_deleted_is_its_result(project: Project) -> None:
+    shell(project, "sed -i s/1/2/ src/a.py; mv src/b.py src/c.py; touch src/a.py; mkdir src/d; echo n > src/d/n")
+    outcome = project.build()
+    assert outcome.code == 0, outcome.err
+    assert project.files("src") == {"src/a.py": A.replace("1", "2").encode(), "src/c.py": B.encode(), "src/d/n": b"n\n"}
+    found = record(project, "fmt")
+    assert ([*found.outputs], found.deleted) == (["src/a.py", "src/c.py", "src/d/n"], ("src/b.py",))
+
+
+def test_a_file_that_is_written_with_its_own_bytes_is_not_in_the_result(project: Project) -> None:
+    shell(project, "cp src/b.py t && mv t src/b.py && sed -i s/1/2/ src/a.py", scratch=["t"])
+    assert project.build().code == 0
+    assert [*record(project, "fmt").outputs] == ["src/a.py"]
+
+
+def test_a_command_that_changes_nothing_is_green_with_an_empty_result(project: Project) -> None:
+    shell(project, "true")
+    assert project.build().code == 0
+    found = record(project, "fmt")
+    assert (dict(found.outputs), found.deleted) == ({}, ())
+    assert project.plan() == {"fmt": "fresh"}
+
+
+def test_a_change_of_the_mode_is_a_change(project: Project) -> None:
+    shell(project, "chmod +x src/a.py")
+    assert project.build().code == 0
+    assert [*record(project, "fmt").outputs] == ["src/a.py"]
+    assert (project.root / "src/a.py").stat().st_mode & 0o100
+    assert project.read("src/a.py") == A
+
+
+BEYOND = {
+    "echo y > other.txt": (1, "E306"),
+    "rm other.txt": (1, "E306"),
+    "echo n > new.txt": (1, "E306"),
+    "rm -f src/a.py; ln -s b.py src/a.py": (2, "E610"),
+}
+
+
+@pytest.mark.parametrize("command", BEYOND)
+def test_a_command_that_writes_beyond_its_edits_is_refused(project: Project, command: str) -> None:
+    code, said = BEYOND[command]
+    shell(project, f"sed -i s/1/2/ src/b.py; {command}", inputs=["other.txt"])
+    before = project.files()
+    outcome = project.build()
+    assert outcome.code == code, outcome.err
+    assert said in outcome.err
+    assert {path: project.files()[path] for path in before} == before
+
+
+def test_the_error_of_a_write_beyond_names_the_key(project: Project) -> None:
+    shell(project, "echo n > new.txt")
+    outcome = project.build()
+    assert "declare it in `edits` or `outputs`" in outcome.err
+    shell(project, "echo n > new.txt", outputs=["new.txt"])
+    assert project.build().code == 0
+
+
+# ---- items -----------------------------------------------------------------------------------------
+
+FILES = [f"src/m{number:02}.py" for number in range(30)]
+
+
+def codemod(project: Project, answers: dict[str, list[str]]) -> None:
+    stage = {
+        "foreach": {"in": [{"id": Path(path).stem, "path": path} for path in FILES], "key": "id", "as": "f"},
+        "inputs": ["${{ f.path }}"],
+        "edits": ["${{ f.path }}"],
+        "llm": {"transcripts": "t"},
+        "verify": [{"check": "python_syntax"}],
+    }
+    project.write(scripted({"mod": stage}, answers))
+    project.write({path: A for path in FILES})
+
+
+def of_item(path: str) -> str:
+    return edit(path, "    return 1\n", "    return 2\n")
+
+
+@pytest.mark.slow
+def test_a_codemod_of_thirty_files_runs_only_the_items_whose_file_changed(project: Project) -> None:
+    nothing = FILES[7]
+    answers = {f"mod@{Path(path).stem}": ["No change needed" if path == nothing else of_item(path)] for path in FILES}
+    codemod(project, answers)
+    outcome = project.build()
+    assert outcome.code == 0, outcome.err
+    assert {path for path in FILES if project.read(path) == A} == {nothing}
+    assert set(project.plan().values()) == {"fresh"}
+    # The item that changed nothing depends on its input, and starts from the new text.
+    project.edit(nothing, A + "\nX = 1\n")
+    assert {name for name, action in project.plan().items() if action != "fresh"} == {f"mod@{Path(nothing).stem}"}
+
+
+def test_items_that_edit_one_file_in_order_start_from_the_version_before(project: Project) -> None:
+    stage = {
+        "foreach": {"in": ["1", "2", "3"], "as": "n", "order": "sequential"},
+        "inputs": ["src/a.py"],
+        "edits": ["src/**"],
+        "llm": {"transcripts": "t"},
+    }
+    answers = {f"mod@{n}": [edit("src/a.py", f"    return {n}\n", f"    return {n + 1}\n")] for n in (1, 2, 3)}
+    project.write(scripted({"mod": stage}, answers))
+    project.write({"src/a.py": A, "src/b.py": B})
+    outcome = project.build()
+    assert outcome.code == 0, outcome.err
+    assert project.read("src/a.py") == A.replace("1", "4")
+    assert set(project.plan().values()) == {"fresh"}

@@ -89,7 +89,7 @@ def test_a_reader_after_a_chain_comes_after_all_of_its_items():
 def test_a_stage_that_a_chain_reads_is_upstream_of_it_and_reads_version_0():
     plan = planned(stage("first", ("w/x",), ("m",)), item("a", reads=("m",), writes=("w/x",), index=0))
     assert plan.order == ("first", "each@a")
-    assert plan.upstream_of_chains == {"first": frozenset({"each"})}
+    assert plan.upstream_of_chains == {"first": {"each": 0}}
 
 
 def test_everything_that_an_item_waits_for_comes_before_the_first_item():
@@ -119,7 +119,7 @@ def test_a_pattern_of_an_unexpanded_foreach_makes_an_edge():
 def test_the_maker_of_a_list_that_reads_what_its_items_may_write_is_upstream():
     plan = planned(stage("list", ("w/**",), ("list.json",)), foreach(sequential=True))
     assert plan.order == ("list", "each")
-    assert plan.upstream_of_chains == {"list": frozenset({"each"})}
+    assert plan.upstream_of_chains == {"list": {"each": 0}}
 
 
 def expanded(foreach_stage, items, *stages):

@@ -1,0 +1,98 @@
+"""Chains of stages that edit the same files, and the errors of those that have no order (ADR 87)."""
+
+import itertools
+from collections.abc import Callable, Iterable, Mapping
+
+from orch23.model.diagnostic import Diagnostic, Related
+from orch23.model.paths import may_overlap
+from orch23.model.pipeline import ForeachStage, Pipeline, Stage, family_of
+from orch23.plan.edge_reasons import place_of_output
+from orch23.plan.nodes import Node, WriterIndex, chain_of, chains_of, has_edits, writes_of
+
+
+def share_edits(one: Node, other: Node) -> bool:
+    """Return whether two nodes, of which at least one has `edits`, may write the same file."""
+    pairs = itertools.product(writes_of(one), writes_of(other))
+    return (has_edits(one) or has_edits(other)) and any(itertools.starmap(may_overlap, pairs))
+
+
+def edit_pairs(nodes: Mapping[str, Node], order: Iterable[str]) -> list[tuple[str, str, str]]:
+    """Return the pairs of nodes that must have an order, the earlier one first, and a path or pattern of both.
+
+    `order` is topological. If each pair has an order, all stages that share a file have one.
+    """
+    place = {name: number for number, name in enumerate(order)}
+    found = WriterIndex({name: nodes[name] for name in place}).overlaps(in_order=True)
+    return [
+        (*sorted((one, other), key=place.__getitem__), path)
+        for one, other, path in found
+        if (has_edits(nodes[one]) or has_edits(nodes[other]))
+        and (chain_of(nodes[one]) is None or chain_of(nodes[one]) != chain_of(nodes[other]))
+        and all(_surely_writes(nodes[name], path) for name in (one, other))
+    ]  # type: ignore[return-value]  # `sorted` returns two names
+
+
+def _surely_writes(node: Node, path: str) -> bool:
+    """Return whether a path is not only one that an item of a list may have."""
+    if isinstance(node, Stage):
+        return True
+    written = (text for key in ("outputs", "edits") for text in _texts(node.body.get(key)))
+    return any("${{" not in text and may_overlap(text, path) for text in written)
+
+
+def _texts(value: object) -> list[str]:
+    return [one for one in value if isinstance(one, str)] if isinstance(value, list | tuple) else []
+
+
+def edit_chains(
+    nodes: Mapping[str, Node], pairs: Iterable[tuple[str, str, str]], order: Iterable[str]
+) -> dict[str, tuple[str, ...]]:
+    """Return the chains that these pairs join: name -> members in order. Each has the name of its first one's chain.
+
+    A foreach that is not expanded is not in a chain: its items will be.
+    """
+    groups = {name: [name] for name, node in nodes.items() if isinstance(node, Stage)}
+    items = (pair for names in chains_of(nodes).values() for pair in itertools.pairwise(names))
+    edited = [(one, other) for one, other, _ in pairs if one in groups and other in groups]
+    for one, other in (*items, *edited):
+        if groups[one] is not groups[other]:
+            small, large = sorted((groups[one], groups[other]), key=len)
+            large += small
+            groups |= dict.fromkeys(small, large)
+    place = {name: number for number, name in enumerate(order)}
+    joined = {id(groups[one]): groups[one] for pair in edited for one in pair}.values()
+    found = (tuple(sorted(names, key=place.__getitem__)) for names in joined)
+    return {chain_of(nodes[names[0]]) or names[0]: names for names in found}
+
+
+def unordered_error(
+    pipeline: Pipeline, one: Node, other: Node, path: str, is_possible: Callable[[str, str], bool]
+) -> Diagnostic:
+    """Return the error about two nodes that edit the same files in no order, with the line to add.
+
+    `is_possible` returns whether the first node can run before the second one.
+    """
+    number = {stage.name: number for number, stage in enumerate(pipeline.stages)}
+    one, other = sorted((one, other), key=lambda node: number.get(family_of(node.name), 0))
+    if family_of(one.name) == family_of(other.name):
+        hint = f"write `order: sequential` in `foreach` of `{family_of(one.name)}`, or edit other files in each item"
+    elif is_possible(one.name, other.name) or not is_possible(other.name, one.name):
+        hint = _line(pipeline, one, other)
+    else:
+        hint = _line(pipeline, other, one)
+    return Diagnostic(
+        "E821",
+        f"stages `{one.name}` and `{other.name}` may both edit `{path}`, and neither is the first",
+        place_of_output(pipeline, other, path),
+        hint,
+        related=(Related(f"`{one.name}` writes here", place_of_output(pipeline, one, path)),),
+    )
+
+
+def _line(pipeline: Pipeline, before: Node, after: Node) -> str:
+    name, reader = family_of(before.name), family_of(after.name)
+    declared = {stage.name: stage for stage in pipeline.stages}
+    # Without `[*]`, the items of two foreach with one list wait only for their own twins.
+    need = f'"{name}[*]"' if isinstance(declared.get(name), ForeachStage) else name
+    needs = declared[reader].needs if reader in declared else after.needs
+    return f"write `needs: [{', '.join((*needs, need))}]` in `{reader}`, which then starts from the files of `{name}`"
