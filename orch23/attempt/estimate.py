@@ -55,7 +55,7 @@ class EstimateBasis(Struct, frozen=True, kw_only=True):
     """The facts that the estimate of one stage is based on.
 
     `request` is its first request, as far as it can be rendered today; `recorded` the exchanges that it will reuse for
-    sure; `past` its earlier durations and responses.
+    sure; `past` its earlier durations and responses. `explores` says what its model may look at before.
     """
 
     node: Stage | ForeachStage
@@ -63,6 +63,7 @@ class EstimateBasis(Struct, frozen=True, kw_only=True):
     request: Request | None = None
     recorded: tuple[Exchange, ...] = ()
     past: StageStatistics = field(default_factory=StageStatistics)
+    explores: str = ""
 
 
 def estimate(basis: EstimateBasis, tariff_of: TariffOf) -> Estimate:
@@ -76,6 +77,9 @@ def estimate(basis: EstimateBasis, tariff_of: TariffOf) -> Estimate:
 
         found = replace(found, duration_s=median(past) * times, runs=len(past))
     calls = possible_calls(basis.node, decision, recorded=len(basis.recorded))
+    if basis.explores and not basis.recorded and calls.minimum:
+        calls = replace(calls, minimum=2)  # it is asked once what it needs to see
+        times *= 2
     if calls.maximum == 0 and not basis.recorded:
         return found
     tariff = tariff_of(*_first_model(basis.node))
@@ -85,6 +89,7 @@ def estimate(basis: EstimateBasis, tariff_of: TariffOf) -> Estimate:
         price="unknown" if tariff is None else "known" if tariff.cost(Usage(1000, 1000)) else "free",
         most_cost=_most(basis, tariff_of),
         stored_at=_stored_at(basis.node),
+        explores=basis.explores,
     )
     # A model is called only if the verification fails, so nothing is expected but the upper bound.
     if isinstance(decision, VerifyOnly):
@@ -142,9 +147,12 @@ def possible_calls(node: Stage | ForeachStage, decision: Decision, *, recorded: 
 def _calls_of_attempts(node: Stage | ForeachStage) -> int:
     if isinstance(node, Stage):
         cut = sum(truncation_policy(step).retries for step in _fallbacks(node))
-        return sum(1 + truncation_policy(step).retries + cut for step in _attempts(node))
+        calls = [1 + truncation_policy(step).retries + cut for step in _attempts(node)]
+        return sum(calls) + max(calls, default=0) * (node.explore.turns if node.explore else 0)
     retry: Json = node.body.get("retry")
     attempts = _whole(retry.get("max") if isinstance(retry, Mapping) else retry) + 1
+    if explore := node.body.get("explore"):
+        attempts += _whole(explore.get("turns", 1)) if isinstance(explore, Mapping) else 1
     llm = _llm(node)
     on_truncated = llm.get("on_truncated")
     if isinstance(on_truncated, Mapping):
@@ -224,6 +232,10 @@ def _most(basis: EstimateBasis, tariff_of: TariffOf) -> Decimal | None:
     # The most tokens of a response, also after truncated ones.
     limits = ((with_token_limit(step).max_tokens, truncation_policy(step)) for step in attempts)
     most_tokens = max(int(tokens * more.factor**more.retries) for tokens, more in limits)
+    if node.explore is not None:
+        # What was shown is in all further requests, and a token may have only one character.
+        shown = Message("user", "." * node.explore.tokens * CHARACTERS_PER_TOKEN)
+        request, attempts = replace(request, messages=(*request.messages, shown)), [*attempts[:1] * node.explore.turns, *attempts]
     costs = [
         _attempt_cost((step, *_fallbacks(node)), _with_feedback(request, node, step, number, most_tokens), tariff_of)
         for number, step in enumerate(attempts, 1)

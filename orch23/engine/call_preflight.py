@@ -6,6 +6,7 @@ Looks at the machine and the recordings; calls no model, imports no client libra
 import contextlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
+from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
@@ -13,9 +14,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from orch23.attempt.attempt import StepRequirements, step_runner, unmet_conditions
-from orch23.attempt.conversation import Conversations, RequestBuilder, find_recorded
+from orch23.attempt.conversation import Conversations, RecordedConversation, RequestBuilder, find_recorded
 from orch23.decide.decisions import DecidedStage
 from orch23.decide.dry_run import Preview
+from orch23.decide.protected_files import own_file_patterns
+from orch23.decide.stage_view import StageTree
 from orch23.engine.preflight import grouped_errors
 from orch23.language.llm_steps import fallbacks_of, llm_steps_of
 from orch23.model.diagnostic import Diagnostic
@@ -40,6 +43,7 @@ from orch23.resolve.resolution import ResolvedStage
 from orch23.steps.registry import is_llm
 
 if TYPE_CHECKING:
+    from orch23.resolve.prompt_inputs import Exploration, PromptInput
     from orch23.steps.llm.spec import LLMStep
 
 _ANOTHER = "call another model with --provider and --model"
@@ -83,7 +87,7 @@ class CallPreflight(Struct, frozen=True, kw_only=True):
         seen = look()
         # Only calls that will certainly be made are checked: a clone with recorded responses needs no key (ADR 11).
         deciding = seen.decided_stages.values() if steps else ()
-        calling = [(one.resolved, missing) for one in deciding if (missing := self._missing(one)) is not None]
+        calling = [(one.resolved, missing) for one in deciding if (missing := self._missing(one, seen)) is not None]
         running = [stage for stage in others if isinstance(seen.decisions.get(stage.name), Run)]
         needs = [(stage, step_runner(stage.step).needs(stage.step, self.contents)) for stage in running]
         # The user is not asked for consent to a build that cannot run.
@@ -177,7 +181,7 @@ class CallPreflight(Struct, frozen=True, kw_only=True):
         unready = self._is_barred(step) or readiness_errors(step, setting.environ, setting.root)
         return bool(capped or unready or self._no_sandbox(step))
 
-    def _missing(self, decided: DecidedStage) -> Request | None:
+    def _missing(self, decided: DecidedStage, seen: Preview) -> Request | None:
         """Return the first request of a stage that will run and call a model, if it is not recorded."""
         resolved = decided.resolved
         step = resolved.stage.step
@@ -192,6 +196,8 @@ class CallPreflight(Struct, frozen=True, kw_only=True):
             if conversation.recorded.mode == "replay":
                 return None
             requests = RequestBuilder(self.conversations.secrets, self.sources, self.pipeline)
+            if resolved.stage.explore is not None:
+                return self._missing_of(resolved, this, seen, requests, conversation)
             request, problems = requests.build(resolved, step, this, conversation.params)
         except (Orch23Error, MissingBytesError):  # the stage fails with this error and calls no model
             return None
@@ -205,6 +211,30 @@ class CallPreflight(Struct, frozen=True, kw_only=True):
 
         others = self.conversations.open_fallbacks(resolved, 1, set())
         return None if recorded_fallback(others, requests, resolved, this) is not None else missing
+
+    def _missing_of(
+        self,
+        resolved: ResolvedStage,
+        this: AttemptContext,
+        seen: Preview,
+        requests: RequestBuilder,
+        conversation: RecordedConversation,
+    ) -> Request | None:
+        """Return the first request of a stage with `explore` that is not recorded."""
+        from orch23.model.features import EXPLORE, load_feature  # noqa: PLC0415 - few stages explore
+
+        step, tree, own = conversation.call.step, StageTree(seen.state, resolved.stage.name), own_file_patterns(self.pipeline)
+
+        def build(exploring: "Exploration | None", parts: "tuple[PromptInput, ...]") -> Request | None:
+            context = replace(this, given=(*this.given, *parts), exploring=exploring)
+            request, problems = requests.build(resolved, step, context, conversation.params)
+            return None if problems else request
+
+        explored = load_feature(EXPLORE["begin"])(resolved, tree, self.pipeline.never_send, requests.secrets, own)
+        find = partial(find_recorded, conversation.recorded, step)
+        request, _ = explored.follow(build, find)
+        missing: Request | None = None if request is None else find(request).missing
+        return missing
 
     def _errors(self, resolved: ResolvedStage, missing: Request) -> Iterator[Diagnostic]:
         """Yield why a stage could not call one of the models that its attempts can use."""

@@ -78,10 +78,7 @@ BATCHES: Final[Mapping[str, str]] = {
     "openai": "batches.openai_batches:OpenAIBatches",
 }
 # What a model with `explore` is shown: its map and its parts, in a build and in a plan.
-EXPLORE: Final[Mapping[str, str]] = {
-    "begin": "explore.session:explorer_of",
-    "follow": "explore.session:follow_recorded",
-}
+EXPLORE: Final[Mapping[str, str]] = {"begin": "explore.session:explorer_of"}
 # Waits for the build lock, by `--wait-lock`.
 LOCK_WAIT: Final = "watch.lock_wait:wait_for_lock"
 # Says what `gc` would free of a store that is over its limit.

@@ -308,7 +308,7 @@ class Estimate(Struct, frozen=True, kw_only=True):
     `most_cost` is an upper bound. `saved_calls` are requests with a recorded response, `saved_cost` is what these cost.
     `cache_saving` is what the prompt cache should save of the first request, which `likely_cost` and `least_cost` take
     into account; it is negative for a stage that writes to the cache for others. `stored_at` is the server that stores
-    the response of a call, empty if none does.
+    the response of a call, empty if none does. `explores` says what the model may look at before it responds.
     """
 
     calls: CallRange = CallRange()
@@ -325,6 +325,7 @@ class Estimate(Struct, frozen=True, kw_only=True):
     duration_s: float | None = None
     runs: int = 0
     stored_at: str = ""
+    explores: str = ""
 
     @property
     def may_call(self) -> bool:

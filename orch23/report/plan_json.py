@@ -78,6 +78,7 @@ def _estimate_document(estimate: Estimate) -> dict[str, Json]:
         "saved": {"calls": estimate.saved_calls, "cost_usd": _amount(estimate.saved_cost)},
         "cache_saving_usd": _amount(estimate.cache_saving),
         "stored_at": estimate.stored_at or None,
+        "explores": estimate.explores or None,
         "duration_s": estimate.duration_s,
         "earlier_runs": estimate.runs,
     }

@@ -6,6 +6,7 @@ from decimal import Decimal
 from functools import cache, partial
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from orch23.attempt.conversation import RecordedResponses, RequestBuilder, find_recorded
@@ -29,6 +30,8 @@ from orch23.decide.decisions import DecidedStage
 from orch23.decide.dependency_index import OutdatedIndexError
 from orch23.decide.dry_run import Preview, preview
 from orch23.decide.open_pipeline import OpeningOptions
+from orch23.decide.protected_files import own_file_patterns
+from orch23.decide.stage_view import StageTree
 from orch23.engine.preflight import foreseen_failures
 from orch23.model.diagnostic import Diagnostic, Location, Severity
 from orch23.model.errors import ExitCode, InvalidInputError, MissingBytesError, Orch23Error
@@ -59,6 +62,7 @@ SCRIPTED = "scripted"
 if TYPE_CHECKING:
     from orch23.decide.shared_results import SharedResults
     from orch23.providers.model_facts import ModelFacts
+    from orch23.resolve.prompt_inputs import Exploration, PromptInput
     from orch23.steps.llm.spec import LLMStep
 
 
@@ -150,20 +154,59 @@ def _statistics(project: Project, seen: Preview, running: Sequence[str]) -> Mapp
 def _basis(project: Project, seen: Preview, name: str, past: StageStatistics) -> EstimateBasis:
     node, decision = seen.plan.nodes[name], seen.decisions[name]
     decided = seen.decided_stages.get(name)
-    request = first_request(project, decided)
-    if request is None or decided is None:
+    call = first_call(project, seen, decided)
+    if call is None or decided is None:
         return EstimateBasis(node=node, decision=decision, past=past)
+    request, explores = call.request, call.explores
     # Its inputs may still change, and with them the request: no recorded response is certain to be used.
     if not isinstance(decision, Run):
-        return EstimateBasis(node=node, decision=decision, request=request, past=past)
-    replayed = replay_first_request(project, decided, request)
-    recorded = replayed.found if replayed.missing is None else ()
+        return EstimateBasis(node=node, decision=decision, request=request, past=past, explores=explores)
+    recorded = call.replayed.found if call.replayed.missing is None else ()
     if recorded and (waiting := seen.unsettled(name)):
         decision, recorded = Maybe(tuple(waiting)), ()
-    return EstimateBasis(node=node, decision=decision, request=request, recorded=recorded, past=past)
+    return EstimateBasis(
+        node=node, decision=decision, request=request, recorded=recorded, past=past, explores=explores
+    )
 
 
-def first_request(project: Project, decided: DecidedStage | None) -> Request | None:
+class FirstCall(Struct, frozen=True):
+    """The request of the first attempt of a stage, and the recorded responses to it.
+
+    With `explore` it is the first request without a recorded response, or the last one, `replayed` has the responses to
+    all of them, and `explores` says what the model may look at.
+    """
+
+    request: Request
+    replayed: RecordedResponses
+    explores: str = ""
+
+
+def first_call(project: Project, seen: Preview, decided: DecidedStage | None) -> FirstCall | None:
+    """Return the first call of a stage; None if it makes none, or its request cannot be made."""
+    request = _first_request(project, decided)
+    if request is None or decided is None:
+        return None
+    resolved, step = decided.resolved, decided.resolved.stage.step
+    if resolved.stage.explore is None or not is_llm(step):
+        return FirstCall(request, replay_first_request(project, decided, request))
+    from orch23.model.features import EXPLORE, load_feature  # noqa: PLC0415 - few stages explore
+
+    secrets, tree = secrets_from(project.settings.environ), StageTree(seen.state, resolved.stage.name)
+    never_send, own = project.pipeline.never_send, own_file_patterns(project.pipeline)
+    try:
+        explored = load_feature(EXPLORE["begin"])(resolved, tree, never_send, secrets, own)
+        build = partial(_request, project, resolved, step.of_attempt(resolved.stage.retry, 1))
+        found, before = explored.follow(build, partial(replay_first_request, project, decided))
+        explores: str = explored.summary
+    except MissingBytesError:
+        return None
+    if found is None:
+        return None
+    last = replay_first_request(project, decided, found)
+    return FirstCall(found, replace(last, found=(*before, *last.found)), explores)
+
+
+def _first_request(project: Project, decided: DecidedStage | None) -> Request | None:
     """Return the request that the first attempt of a stage would make; None if there is none, or it cannot be made.
 
     If only the request to a fallback is recorded, it is that one.
@@ -182,8 +225,14 @@ def first_request(project: Project, decided: DecidedStage | None) -> Request | N
     return request
 
 
-def _request(project: Project, resolved: ResolvedStage, step: "LLMStep") -> Request | None:
-    attempt = AttemptContext(given=resolved.given, model=step.model)
+def _request(
+    project: Project,
+    resolved: ResolvedStage,
+    step: "LLMStep",
+    exploring: "Exploration | None" = None,
+    parts: "tuple[PromptInput, ...]" = (),
+) -> Request | None:
+    attempt = AttemptContext(given=(*resolved.given, *parts), model=step.model, exploring=exploring)
     context = ProviderContext(
         environ=project.settings.environ,
         root=project.store.root,
@@ -392,8 +441,8 @@ def _key_warnings(project: Project, seen: Preview) -> tuple[Diagnostic, ...]:
     for decided in seen.decided_stages.values():
         stage = decided.resolved.stage
         lacking = [one for one in _lacking(project, decided, "E412", "E407") if one.message not in found]
-        request = first_request(project, decided) if lacking else None
-        if request is None or replay_first_request(project, decided, request).missing is None:
+        call = first_call(project, seen, decided) if lacking else None
+        if call is None or call.replayed.missing is None:
             continue
         place = project.pipeline.locate_written(f"stages/{stage.family}/llm/provider")
         for one in lacking:
@@ -419,14 +468,14 @@ def _refused_response(project: Project, seen: Preview, decided: DecidedStage) ->
         return ()
     if not is_llm(stage.step) or not is_scripted(stage) or not stage.step.answers:
         return ()
-    request = first_request(project, decided)
-    if request is None or replay_first_request(project, decided, request).missing is None:
+    call = first_call(project, seen, decided)
+    if call is None or call.replayed.missing is None:
         return ()
     from orch23.providers.scripted import ScriptedProvider  # noqa: PLC0415 - only for scripted responses
 
     try:
         answers = read_scripted_responses(project.tools.sources, stage.step.answers)
-        ScriptedProvider(answers, stage.name, 1).complete(request, 0, lambda _text: None)
+        ScriptedProvider(answers, stage.name, 1).complete(call.request, 0, lambda _text: None)
     except Orch23Error as refused:
         place = project.pipeline.locate("stages", stage.family)
         return tuple(_foreseen(one, place) for one in refused.diagnostics)

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from orch23.attempt.conversation import RecordedResponses
 from orch23.features.explore.answer import EXPLORE_SCHEMA, FORM, read_answer
+from orch23.features.explore.grammars import is_available
 from orch23.features.explore.parts import Part, find_part, moved_lines, search, split_place
 from orch23.features.explore.repo_map import RepoMap, build
 from orch23.model.diagnostic import Diagnostic, Severity, nearest_names, question
@@ -16,6 +17,7 @@ from orch23.model.digest import FileEntry, Json, digest_bytes
 from orch23.model.llm import Exchange, Message, Request
 from orch23.model.paths import match_any
 from orch23.model.pipeline import Explore
+from orch23.report.values import pluralize
 from orch23.resolve.explored import explorable
 from orch23.resolve.prompt_blocks import DataBlock, render_blocks
 from orch23.resolve.prompt_inputs import PromptInput
@@ -91,6 +93,14 @@ class Explorer(Struct, kw_only=True, dict=True):
     def known(self) -> RepoMap:
         """The map, for the task of the first request."""
         return build(self._task, self.texts)
+
+    @property
+    def summary(self) -> str:
+        """What the model may look at, and how often it may ask."""
+        how = "definitions by tree-sitter" if is_available("tree_sitter") else "definitions of Python by ast"
+        note = f" ({self.known.note})" if self.map_text is not None and self.known.note else ""
+        turns = f"up to {pluralize(self.limits.turns, 'request')}"
+        return f"a map of {pluralize(len(self.texts), 'file')}, {how}{note}; {turns}"
 
     @property
     def warnings(self) -> tuple[Diagnostic, ...]:
@@ -230,6 +240,28 @@ class Explorer(Struct, kw_only=True, dict=True):
         return found
 
 
+    def follow(
+        self,
+        request_of: Callable[["Explorer | None", tuple[PromptInput, ...]], Request | None],
+        find: Callable[[Request], RecordedResponses],
+    ) -> tuple[Request | None, tuple[Exchange, ...]]:
+        """Return the first request of a stage without a recorded response, or its last one; and the responses before.
+
+        `request_of` returns the request to explore or, for None, that of the first attempt; both show parts.
+        """
+        found: list[Exchange] = []
+        while self.may_ask:
+            request = request_of(self, self.inputs({}))
+            if request is None:
+                return None, ()
+            known = find(request)
+            if known.missing is not None:
+                return known.missing, tuple(found)
+            found += known.found
+            self.take(known.found[-1].response, known.found[-1].fingerprint)
+        return request_of(None, self.inputs({})), tuple(found)
+
+
 def explorer_of(
     resolved: ResolvedStage, tree: VisibleFiles, never_send: tuple[str, ...], secrets: Secrets, own: tuple[str, ...]
 ) -> Explorer:
@@ -254,25 +286,3 @@ def explorer_of(
         left=limits.tokens * CHARACTERS_PER_TOKEN,
     )
 
-
-def follow_recorded(
-    explorer: Explorer,
-    request_of: Callable[[Explorer | None, tuple[PromptInput, ...]], Request | None],
-    find: Callable[[Request], RecordedResponses],
-) -> tuple[Request | None, tuple[Exchange, ...]]:
-    """Return the first request of a stage that has no recorded response, or its last one, and the responses before it.
-
-    `request_of` returns the request to explore, or, without an explorer, the request of the first attempt, which shows
-    some parts. None: it cannot be made.
-    """
-    found: list[Exchange] = []
-    while explorer.may_ask:
-        request = request_of(explorer, explorer.inputs({}))
-        if request is None:
-            return None, ()
-        known = find(request)
-        if known.missing is not None:
-            return known.missing, tuple(found)
-        found += known.found
-        explorer.take(known.found[-1].response, known.found[-1].fingerprint)
-    return request_of(None, explorer.inputs({})), tuple(found)

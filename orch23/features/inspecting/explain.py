@@ -7,7 +7,7 @@ from typing import Literal, TypeAlias
 import click
 from msgspec import Struct
 
-from orch23.cli.actions.plan import first_request, plan_view_of, replay_first_request
+from orch23.cli.actions.plan import FirstCall, first_call, plan_view_of
 from orch23.cli.console import Console
 from orch23.cli.opening import of_stage
 from orch23.cli.parameters import PipelineArguments
@@ -243,7 +243,7 @@ def _explain(project: Project, opened: OpenPipeline, seen: Preview, line: PlanLi
     decided = seen.decided_stages.get(line.stage)
     if decided is None:
         return Explanation(line=line, causes=causes)
-    request = first_request(project, decided)
+    call = first_call(project, seen, decided)
     then = _former(opened, decided)
     aspects = aspects_of(then.manifest if then else {}, decided.resolved.manifest)
     restored = decided.decision.record if isinstance(decided.decision, Restore) else None
@@ -257,17 +257,17 @@ def _explain(project: Project, opened: OpenPipeline, seen: Preview, line: PlanLi
         if result is not None and (accepted or restored)
         else "",
         aspects=aspects,
-        diffs=_diffs(opened, decided, then, aspects, request) if then else (),
+        diffs=_diffs(opened, decided, then, aspects, call.request if call else None) if then else (),
         causes=causes,
-        request=_summary(project, decided, request) if request else None,
+        request=_summary(project, decided, call) if call else None,
     )
 
 
-def _summary(project: Project, decided: DecidedStage, request: Request) -> RequestSummary | None:
+def _summary(project: Project, decided: DecidedStage, call: FirstCall) -> RequestSummary | None:
     stage, step = decided.resolved.stage.name, decided.resolved.stage.step
     if not is_llm(step):
         return None
-    replayed = replay_first_request(project, decided, request)
+    request, replayed = call.request, call.replayed
     missing = replayed.missing.parts() if replayed.missing else {}
     near = project.store.exchanges.nearest(stage, missing, step.transcripts) if missing else None
     redact = secrets_from(project.settings.environ).redact

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from msgspec import Struct, field
 
-from orch23.cli.actions.plan import first_request, replay_first_request, shared_results
+from orch23.cli.actions.plan import first_call, shared_results
 from orch23.cli.console import Console
 from orch23.cli.opening import of_stage, select_pipeline_run
 from orch23.cli.parameters import PipelineArguments
@@ -221,9 +221,9 @@ class _Search(Struct, frozen=True):
         for fingerprint in known if known and self.read_cache() else ():
             yield from self._stored(fingerprint, {}, f"exchange {fingerprint[:12]} of the shared cache")
         decided = self.seen.decided_stages.get(self.stage)
-        first = first_request(self.project, decided)
-        if first is not None and decided is not None:
-            for exchange in reversed(replay_first_request(self.project, decided, first).found):
+        first = first_call(self.project, self.seen, decided)
+        if first is not None:
+            for exchange in reversed(first.replayed.found):
                 yield exchange, {}, f"exchange {exchange.fingerprint[:12]}, which the next build uses"
 
     def _stored(self, fingerprint: str, facts: Mapping[str, Json], title: str) -> Iterator[_Source]:

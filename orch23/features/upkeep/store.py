@@ -109,13 +109,13 @@ def _select(
 
 def _replay_needs(project: Project, opened: OpenPipeline, seen: Preview) -> GcRoots:
     """Return the responses to the first requests of all stages, and the stages of which a replay may need others."""
-    from orch23.cli.actions.plan import first_request, replay_first_request  # noqa: PLC0415 - only with --transcripts
+    from orch23.cli.actions.plan import first_call  # noqa: PLC0415 - only with --transcripts
 
     responses: set[str] = set()
     stale = set(seen.skipped)
     for name, decided in seen.decided_stages.items():
-        request = first_request(project, decided)
-        found = replay_first_request(project, decided, request).found if request is not None else ()
+        call = first_call(project, seen, decided)
+        found = call.replayed.found if call is not None else ()
         responses |= {one.fingerprint for one in found}
         # Requests of later attempts depend on failures, which only a run shows.
         record = decided.decision.record if isinstance(decided.decision, Fresh) else None
