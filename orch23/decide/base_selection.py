@@ -123,7 +123,10 @@ class BaseSelection(Struct, frozen=True):
         is_new = self._kept_failure(name) is None and state.former.keys().isdisjoint(items)
         # Files on disk that the stage may start from, or see before a later stage edits them.
         patterns = (*reads_of(stage), *stage.outputs) if stage.chain else reads_of(stage)
-        paths = frozenset[str]().union(*map(state.store.workspace.writable_files, patterns))
+        # `edits` match no file that git ignores: it would be shown to the model that reads the same pattern.
+        all_files = stage.required_outputs if stage.edits else patterns
+        files = state.store.workspace.writable_files
+        paths = frozenset[str]().union(*(files(one, ignored=one in all_files) for one in patterns))
         moved = {
             path: self._next_base(stage, path, is_new=is_new, repeats=repeats) or in_force.get(path)
             for path in sorted(paths)

@@ -31,6 +31,7 @@ _OF_THE_MAP: Final = 4  # characters that the map counts as a token
 _LEAST_MAP: Final = 4  # the part of the limit that the map has beside a long prompt: a quarter
 _LARGEST_BYTES: Final = 1_000_000
 _LARGEST_TOTAL_BYTES: Final = 64_000_000
+_BLOCK: Final = 180  # characters of the lines around a part
 _LINE: Final = 40  # characters of an average line
 
 _HEAD: Final = """\
@@ -178,7 +179,7 @@ class Explorer(Struct, kw_only=True, dict=True):
             near = nearest_names(path, sorted(self.texts))
             return f"cannot be shown{f': {question(near)}' if near else ''}"
         try:
-            part = find_part(self.texts[path], path, selector, self.known, most)
+            part = find_part(self.texts[path], path, selector, self.known, most - _BLOCK)
         except SliceError as error:
             return f"{error}; {error.hint}"
         self._add(part)
@@ -192,7 +193,7 @@ class Explorer(Struct, kw_only=True, dict=True):
         for number, part in enumerate(found.parts):
             limit = min(self.left, most) // (len(found.parts) - number)
             before = self.left
-            if self._text(part) and len(self._text(part)) <= limit:
+            if len(self._text(part)) + _BLOCK <= limit:
                 self._add(part)
             most -= before - self.left
         return "" if found.lines else "matches no line"
@@ -205,7 +206,7 @@ class Explorer(Struct, kw_only=True, dict=True):
         if any(one.covers(part) for one in self.parts):
             return
         text = self._text(part)
-        self.left -= len(text)
+        self.left -= len(text) + _BLOCK
         self.parts.append(part)
         self.shown[part.place] = digest_bytes(text.encode()).sha256
 

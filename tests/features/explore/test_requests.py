@@ -259,7 +259,7 @@ def test_requests_and_parts_are_within_the_tokens(tmp_path: Path) -> None:
         project.build()
     first, last = map(len, model.prompts)
     assert 3000 < first <= 3 * 3000
-    assert 3 * 2500 < last <= 3 * 3000 + 3000  # with the delimiters of 20 blocks
+    assert 3 * 2500 < last <= 3 * 3000 + 300
     (shown,) = project.events_of("parts_shown")
     assert shown["data"]["parts"][0].startswith("src/m0.py#L1-")
 
@@ -332,7 +332,7 @@ def test_reset_keeps_what_the_model_was_shown(tmp_path: Path) -> None:
     project = make(tmp_path / "p")
     with Model(asks("src/shop.py#def total"), EDIT).answering() as model:
         green(project.build())
-        green(project.run("reset", "fix"))
+        green(project.run("reset"))
         green(project.build())
         assert "round" in project.read("src/shop.py") and len(model.requests) == 2
 
@@ -350,6 +350,6 @@ def test_a_pattern_without_files_is_a_warning(tmp_path: Path) -> None:
 def test_only_an_llm_stage_may_explore(tmp_path: Path) -> None:
     project = Project(tmp_path / "p")
     project.write({"pipeline.yaml": 'version: 1\nname: p\nstages: {a: {shell: "true", explore: ["src/**"], outputs: [b]}}\n'})
-    outcome = project.plan if False else project.run("plan")
-    assert outcome.code == 64 or outcome.code == 65, outcome.code
+    outcome = project.run("plan")
+    assert outcome.code == 65
     assert "E856" in outcome.err and "`explore` is for llm stages" in outcome.err
