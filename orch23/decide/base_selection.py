@@ -59,14 +59,17 @@ class BaseSelection(Struct, frozen=True):
         state, former = self.state, self.state.former.get(stage.name)
         last: Mapping[str, FileEntry] = former.outputs if former is not None else {}
         starts: dict[str, FileEntry | None] = dict(bases)
-        # Of all other files that match, the original is what is on disk.
-        for path in sorted(path for path in {*bases, *state.locked.paths()} if stage.takes_edits_of(path)):
-            there = state.store.workspace.entry(path)
+        workspace = state.store.workspace
+        there = {path for pattern in stage.edits for path in workspace.writable_files(pattern, ignored=False)}
+        for path in sorted(there.union(filter(stage.takes_edits_of, last))):
+            entry = workspace.entry(path)
             start = bases[path] if path in bases else state.incoming_version(stage.name, path)
-            if there is None and path in last and start is not None:
+            if entry in (start, last.get(path)) and entry is not None:
+                continue
+            if entry is not None and not self._is_made_of(path, entry, start):
+                starts[path] = entry
+            elif entry is None and start is not None:
                 starts[path] = state.known_originals[path] = None
-            elif there not in (None, last.get(path)) and not self._is_made_of(path, there, start):
-                starts[path] = there
         return self._moved(stage.name, starts)
 
     def _is_made_of(self, path: str, there: FileEntry, start: FileEntry | None) -> bool:

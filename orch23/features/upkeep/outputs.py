@@ -95,7 +95,8 @@ def _classify(
     if removal.refusal(path) is not None:
         removal.refused.append(path)
     elif not opened.state.ownership.is_known(path, current):
-        removal.modified |= {} if is_source else {path: original}
+        if not is_source:
+            removal.modified[path] = original
     elif opened.state.ownership.is_accepted(path, current):
         removal.accepted[path] = original
     else:
