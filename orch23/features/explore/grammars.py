@@ -102,8 +102,8 @@ def is_available(module: str) -> bool:
 def declarations(grammar: Grammar, text: str) -> tuple[list[Span], int]:
     """Return the declarations of a text, and the line of its first syntax error, or 0.
 
-    After an error, the tree can show a function as a part of another one, or not at all. So from there on, only
-    declarations that are not indented are listed, each with all lines up to the next one.
+    With an error, the tree can show a function as a part of another one, or not at all. So a declaration with an error
+    in it has the lines up to the next one, and what is inside of it has no qualified name.
     """
     from tree_sitter import Language, Parser  # noqa: PLC0415 - an extra, for files of other languages alone
 
@@ -120,18 +120,18 @@ def declarations(grammar: Grammar, text: str) -> tuple[list[Span], int]:
         root = parser.parse(_reader(source), progress_callback=must_stop).root_node
     except ValueError:  # it was stopped
         return [], 1
-    found = list(_declared(grammar, root, in_functions=root.has_error))
-    if not root.has_error:
-        return found, 0
-    error_line = _first_error(root)
-    return _certain(found, error_line, text.split("\n")), error_line
+    found = list(_declared(grammar, root))
+    if root.has_error:
+        return _with_broken(found, text.count("\n") + 1), _first_error(root)
+    return [span for span, _ in found], 0
 
 
 def _reader(source: bytes) -> Callable[[int, object], bytes]:
     return lambda offset, _point: source[offset : offset + _CHUNK_BYTES]
 
 
-def _declared(grammar: Grammar, root: "Node", *, in_functions: bool) -> Iterator[Span]:
+def _declared(grammar: Grammar, root: "Node") -> Iterator[tuple[Span, bool]]:
+    """Yield each declaration, and whether there is an error in it. The parts of such a function are declarations, too."""
     waiting: list[tuple[str, int, Node]] = [("", 0, root)]
     while waiting:
         above, depth, node = waiting.pop()
@@ -141,9 +141,9 @@ def _declared(grammar: Grammar, root: "Node", *, in_functions: bool) -> Iterator
             if name:
                 kind = kind or "function"
                 first, last = child.start_point.row + 1, child.end_point.row + 1
-                yield Span(kind, f"{above}{name}", first, last, first)
-                if (kind in _SCOPES or in_functions) and depth < DEEPEST:
-                    waiting.append((f"{above}{name}.", depth + 1, child))
+                yield Span(kind, f"{above}{name}", first, last, first), child.has_error
+                if (kind in _SCOPES or child.has_error) and depth < DEEPEST:
+                    waiting.append(("" if child.has_error else f"{above}{name}.", depth + 1, child))
             elif child.named_child_count:
                 waiting.append((above, depth, child))
 
@@ -176,12 +176,11 @@ def _first_error(root: "Node") -> int:
     return node.start_point.row + 1
 
 
-def _certain(found: list[Span], error_line: int, lines: list[str]) -> list[Span]:
-    before = [one for one in found if one.last < error_line]
-    after = [one for one in found if one.last >= error_line and not lines[one.first - 1][:1].isspace()]
-    after.sort(key=lambda one: one.first)
-    ends = [*(one.first - 1 for one in after[1:]), len(lines)]
-    return before + [
-        Span(one.kind, one.name.rpartition(".")[2], one.first, max(one.first, end), one.first)
-        for one, end in zip(after, ends, strict=True)
+def _with_broken(found: list[tuple[Span, bool]], lines: int) -> list[Span]:
+    """Return the declarations of a text with errors: one that has an error in it ends before the next one."""
+    found.sort(key=lambda one: one[0].first)
+    starts = [span.first for span, _ in found[1:]] + [lines + 1]
+    return [
+        Span(one.kind, one.name, one.first, max(one.first, start - 1), one.first) if is_broken else one
+        for (one, is_broken), start in zip(found, starts, strict=True)
     ]

@@ -12,15 +12,16 @@ from orch23.model.patterns import lazy_pattern
 
 # Weights of a term by where it is: the name of the definition, the names around it, its comments and strings, its code.
 _NAME, _AROUND, _WORDS, _CODE = 6.0, 2.0, 1.5, 1.0
-# BM25: how soon more of the same term counts less, and how much a long definition does.
-_SATURATION, _LENGTH = 1.5, 0.5
+# BM25: how soon more of the same term counts less, and how much a long text does.
+_SATURATION, _LENGTH = 1.5, 0.75
+_FILE = 0.3  # how much the score of the whole file counts for each of its definitions
 # How much of a score goes to the definitions that it refers to, and back to those that refer to it.
-_TO_USED, _TO_USERS = 0.3, 0.15
-_NAMED = 1.0  # of the best score, for a definition that the task names in full
-_PATH_NAMED = 0.5
+_TO_USED, _TO_USERS = 0.3, 0.05
 _MOST_CANDIDATES: Final = 8  # a name with more definitions is not followed
-_SECONDARY = 0.4  # tests, examples and documents
-_SECONDARY_PARTS = frozenset("test tests testing doc docs example examples bench benchmarks vendor".split())
+# Added for what the task names in full, as a part of the best score.
+_NAMED, _PATH_NAMED = 1.0, 0.5
+_SECONDARY = 0.4  # factor of tests, examples and documents
+_SECONDARY_FOLDERS = frozenset("test tests testing doc docs example examples bench benchmarks vendor".split())
 
 _TOKEN = lazy_pattern(r"[^\W\d_][\w]*(?:\.[^\W\d]\w*)*|\d+")
 _PART = lazy_pattern(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[^\W\d_A-Za-z]+|\d+")
@@ -48,18 +49,20 @@ class Ranked(Struct, frozen=True):
     score: float
 
 
+_Places = Sequence[tuple[str, Definition]]
+
+
 def rank(task_text: str, outlines: Iterable[FileOutline]) -> list[Ranked]:
     """Return all definitions, best first. Those of an equal score are in the order of their paths and lines."""
     files = sorted(outlines, key=lambda one: one.path)
     places = [(one.path, definition) for one in files for definition in one.definitions]
-    wanted = _task_terms(task_text)
-    scores = _text_scores(wanted, places)
+    scores = _text_scores(_task_terms(task_text), places)
     named = _named_in(task_text)
     best = max(scores, default=0.0) or 1.0
     for number, (path, definition) in enumerate(places):
-        if named & {definition.name, definition.name.rpartition(".")[2], f"{_stem_of(path)}.{definition.name}"}:
+        if not named.isdisjoint((definition.name, definition.name.rpartition(".")[2])):
             scores[number] += _NAMED * best
-        if any(path == one or path.endswith(f"/{one}") for one in named):
+        if any(f"/{path}".endswith(f"/{one}") for one in named):
             scores[number] += _PATH_NAMED * best
     scores = _with_references(scores, places)
     for number, (path, _) in enumerate(places):
@@ -117,21 +120,17 @@ def _named_in(text: str) -> set[str]:
     return found
 
 
-def _stem_of(path: str) -> str:
-    return path.rpartition("/")[2].partition(".")[0]
-
-
 def _is_secondary(path: str) -> bool:
     *folders, name = path.lower().split("/")
     is_test = name.startswith(("test_", "conftest.")) or name.partition(".")[0].endswith(("_test", "_spec"))
-    return is_test or name.endswith((".md", ".rst", ".txt")) or not _SECONDARY_PARTS.isdisjoint(folders)
+    return is_test or name.endswith((".md", ".rst", ".txt")) or not _SECONDARY_FOLDERS.isdisjoint(folders)
 
 
 # ---- scores -----------------------------------------------------------------------------------------
 
 
-def _text_scores(wanted: Mapping[str, float], places: Sequence[tuple[str, Definition]]) -> list[float]:
-    """Return the BM25F score of each definition."""
+def _text_scores(wanted: Mapping[str, float], places: _Places) -> list[float]:
+    """Return the BM25F score of each definition, with a part of that of its file."""
     known: dict[str, tuple[str, ...]] = {}
 
     def found_in(name: str) -> tuple[str, ...]:
@@ -139,50 +138,69 @@ def _text_scores(wanted: Mapping[str, float], places: Sequence[tuple[str, Defini
             known[name] = tuple(term for term in terms_of(name) if term in wanted)
         return known[name]
 
-    weights: list[dict[str, float]] = []
-    lengths: list[float] = []
+    definitions: list[Counter[str]] = []
+    files: dict[str, Counter[str]] = defaultdict(Counter)
     for path, definition in places:
-        weight: dict[str, float] = defaultdict(float)
+        weights: Counter[str] = Counter()
         above, _, name = definition.name.rpartition(".")
-        for part, factor in ((name, _NAME), (above, _AROUND), (path.rpartition(".")[0], _AROUND)):
-            for word in part.replace("/", ".").split("."):
+        for words, factor in (([name], _NAME), ([*above.split("."), *path.split("/")], _AROUND)):
+            for word in words:
                 for term in found_in(word):
-                    weight[term] += factor
+                    weights[term] += factor
         for counts, factor in ((definition.words, _WORDS), (definition.names, _CODE)):
             for word, count in counts.items():
                 for term in found_in(word):
-                    weight[term] += factor * count
-        weights.append(weight)
-        lengths.append(sum(definition.words.values()) + sum(definition.names.values()) + 1)
+                    weights[term] += factor * count
+        definitions.append(weights)
+        files[path].update(weights)
+    lengths = [1 + sum(one.words.values()) + sum(one.names.values()) for _, one in places]
+    file_lengths = dict.fromkeys(files, 0)
+    for (path, _), length in zip(places, lengths, strict=True):
+        file_lengths[path] += length
+    scores = _bm25(wanted, definitions, lengths)
+    file_scores = dict(zip(files, _bm25(wanted, list(files.values()), list(file_lengths.values())), strict=True))
+    return [score + _FILE * file_scores[path] for score, (path, _) in zip(scores, places, strict=True)]
+
+
+def _bm25(wanted: Mapping[str, float], texts: Sequence[Mapping[str, float]], lengths: Sequence[int]) -> list[float]:
     usual = sum(lengths) / max(len(lengths), 1)
-    having = Counter(term for weight in weights for term in weight)
+    having = Counter(term for weights in texts for term in weights)
     rarity = {
-        term: factor * math.log(1 + (len(places) - having[term] + 0.5) / (having[term] + 0.5))
+        term: factor * math.log(1 + (len(texts) - having[term] + 0.5) / (having[term] + 0.5))
         for term, factor in wanted.items()
     }
     return [
         sum(
             rarity[term] * found / (found + _SATURATION * (1 - _LENGTH + _LENGTH * length / usual))
-            for term, found in sorted(weight.items())
+            for term, found in sorted(weights.items())
         )
-        for weight, length in zip(weights, lengths, strict=True)
+        for weights, length in zip(texts, lengths, strict=True)
     ]
 
 
-def _with_references(scores: Sequence[float], places: Sequence[tuple[str, Definition]]) -> list[float]:
-    """Add to each score a part of those of the definitions that refer to it, and that it refers to."""
+def _with_references(scores: Sequence[float], places: _Places) -> list[float]:
+    """Add to each score a part of those of the definitions that refer to it, and that it refers to.
+
+    A definition that many refer to gets less of each: otherwise the most used ones were the best of every task.
+    """
     defined: dict[str, list[int]] = defaultdict(list)
     for number, (_, definition) in enumerate(places):
         if definition.kind:
             defined[definition.name.rpartition(".")[2]].append(number)
+    used = [
+        [
+            numbers
+            for name in definition.names
+            if len(numbers := defined.get(name, [])) <= _MOST_CANDIDATES and user not in numbers
+        ]
+        for user, (_, definition) in enumerate(places)
+    ]
+    users = Counter(number for names in used for numbers in names for number in numbers)
     found = list(scores)
-    for user, (_, definition) in enumerate(places):
-        used = [defined[name] for name in definition.names if name in defined]
-        for numbers in used:
-            if user in numbers or len(numbers) > _MOST_CANDIDATES:
-                continue
-            share = 1 / len(numbers) / math.sqrt(len(used))
+    for user, names in enumerate(used):
+        for numbers in names:
             for number in numbers:
-                found[number] += _TO_USED * share * scores[user]
+                share = 1 / len(numbers) / math.sqrt(len(names))
+                found[number] += _TO_USED * share * scores[user] / math.sqrt(users[number])
                 found[user] += _TO_USERS * share * scores[number]
     return found
