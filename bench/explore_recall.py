@@ -1,7 +1,7 @@
 """Measure whether the map of `explore` has the function of a bug, for issues that describe only behavior.
 
-`python -m bench.explore_recall [--packages FOLDER]` prints a table: for each case the tokens of the map up to the function, and
-the place of its file. Packages are downloaded, or taken from a folder with a folder for each.
+`python -m bench.explore_recall [--packages FOLDER]` prints a table: for each case the tokens of the map up to the
+function, and the place of its file. Packages are downloaded, or taken from a folder with a folder for each.
 """
 
 import argparse

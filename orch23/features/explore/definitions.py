@@ -1,7 +1,6 @@
 """List the definitions of a source file, with their lines and the names and words in them."""
 
 import ast
-import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Final
@@ -98,7 +97,7 @@ def _python_spans(text: str, lines: list[str]) -> tuple[list[Span], str]:
     tree = python_tree(text)
     if not isinstance(tree, ast.Module):
         return list(_indented_spans(lines)), f"syntax error in line {tree[0]}"
-    if "\r" in text.replace("\r\n", "") or "\f" in text:
+    if "\r" in text.replace("\r\n", ""):
         return list(_indented_spans(lines)), "Python counts its lines in another way"
     return list(_tree_spans(tree)), ""
 
@@ -140,10 +139,10 @@ def _indented_spans(lines: list[str]) -> Iterator[Span]:
 
 
 def _other_spans(path: str, text: str) -> tuple[list[Span], str]:
-    language = GRAMMAR_OF.get(path[path.rfind(".") :].lower())
-    if language is None:
+    suffix = path[path.rfind(".") :].lower()
+    if suffix not in GRAMMAR_OF:
         return [], ""
-    if not is_available(language.module):
+    if not is_available(suffix):
         return [], "needs orch23[explore]"
-    found, error_line = declarations(language, text)
+    found, error_line = declarations(suffix, text)
     return found, f"syntax error in line {error_line}" if error_line else ""

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
+from orch23.model.patterns import lazy_pattern
+
 if TYPE_CHECKING:
     from tree_sitter import Node
 
@@ -31,82 +33,51 @@ class Span(Struct, frozen=True):
     declared: int
 
 
-class Grammar(Struct, frozen=True):
-    """A language: its module, the function of its grammar there, and the kind of each node that declares something."""
-
-    module: str
-    kinds: Mapping[str, str]
-    function: str = "language"
-
-
-_JAVASCRIPT = {
-    "function_declaration": "function",
-    "generator_function_declaration": "function",
-    "method_definition": "function",
-    "class_declaration": "class",
+# The modules of grammars with their functions, by the suffixes of their files.
+_GRAMMARS: Final[Mapping[str, tuple[str, str]]] = {
+    ".js .jsx .mjs .cjs": ("tree_sitter_javascript", "language"),
+    ".ts .mts .cts": ("tree_sitter_typescript", "language_typescript"),
+    ".tsx": ("tree_sitter_typescript", "language_tsx"),
+    ".go": ("tree_sitter_go", "language"),
+    ".rs": ("tree_sitter_rust", "language"),
+    ".c .h": ("tree_sitter_c", "language"),
+    ".cc .cpp .cxx .hpp .hh": ("tree_sitter_cpp", "language"),
+    ".java": ("tree_sitter_java", "language"),
+    ".rb": ("tree_sitter_ruby", "language"),
 }
-_TYPESCRIPT = {
-    **_JAVASCRIPT,
-    "abstract_class_declaration": "class",
-    "interface_declaration": "interface",
-    "enum_declaration": "enum",
-    "type_alias_declaration": "type",
-}
-_GO = {"function_declaration": "func", "method_declaration": "func", "type_spec": "type"}
-_RUST = {
-    "function_item": "fn",
-    "struct_item": "struct",
-    "enum_item": "enum",
-    "union_item": "union",
-    "trait_item": "trait",
-    "impl_item": "impl",
-    "mod_item": "mod",
-    "macro_definition": "macro",
-}
-_C = {"function_definition": "function", "struct_specifier": "struct", "enum_specifier": "enum"}
-_CPP = {**_C, "class_specifier": "class", "namespace_definition": "namespace"}
-_JAVA = {
-    "class_declaration": "class",
-    "interface_declaration": "interface",
-    "enum_declaration": "enum",
-    "record_declaration": "record",
-    "method_declaration": "method",
-    "constructor_declaration": "method",
-}
-_RUBY = {"method": "def", "singleton_method": "def", "class": "class", "module": "module"}
-_SCOPES = frozenset({"class", "struct", "interface", "enum", "record", "trait", "impl", "mod", "module", "namespace"})
+GRAMMAR_OF: Final = {suffix: place for suffixes, place in _GRAMMARS.items() for suffix in suffixes.split()}
+# The nodes that declare something in any of these languages: the first word of each says what.
+_DECLARATIONS = (
+    "abstract_class_declaration class class_declaration class_specifier constructor_declaration "
+    "enum_declaration enum_item enum_specifier function_declaration function_definition function_item "
+    "generator_function_declaration impl_item interface_declaration macro_definition method method_declaration "
+    "method_definition mod_item module namespace_definition record_declaration singleton_method struct_item "
+    "struct_specifier trait_item type_alias_declaration type_spec union_item"
+)
+_DECLARING: Final = frozenset(_DECLARATIONS.split())
+_PREFIX = lazy_pattern("(?:abstract|generator|singleton)_")
+# What has its declarations as parts: those of others, such as functions, are a part of their text.
+_SCOPES = {"class", "enum", "impl", "interface", "mod", "module", "namespace", "record", "struct", "trait"}
 _ASSIGNED = ("variable_declarator", "public_field_definition", "field_definition")
 _FUNCTION_VALUES = ("arrow_function", "function_expression", "generator_function")
 _LONGEST_NAME: Final = 100
 
-_GRAMMARS: Final[Mapping[str, Grammar]] = {
-    ".js .jsx .mjs .cjs": Grammar("tree_sitter_javascript", _JAVASCRIPT),
-    ".ts .mts .cts": Grammar("tree_sitter_typescript", _TYPESCRIPT, function="language_typescript"),
-    ".tsx": Grammar("tree_sitter_typescript", _TYPESCRIPT, function="language_tsx"),
-    ".go": Grammar("tree_sitter_go", _GO),
-    ".rs": Grammar("tree_sitter_rust", _RUST),
-    ".c .h": Grammar("tree_sitter_c", _C),
-    ".cc .cpp .cxx .hpp .hh": Grammar("tree_sitter_cpp", _CPP),
-    ".java": Grammar("tree_sitter_java", _JAVA),
-    ".rb": Grammar("tree_sitter_ruby", _RUBY),
-}
-GRAMMAR_OF: Final = {suffix: one for suffixes, one in _GRAMMARS.items() for suffix in suffixes.split()}
-
 
 @cache
-def is_available(module: str) -> bool:
-    """Return whether tree-sitter and the grammar of a module are installed. Neither is imported."""
-    return find_spec("tree_sitter") is not None and find_spec(module) is not None
+def is_available(suffix: str) -> bool:
+    """Return whether tree-sitter and the grammar of such files are installed. Neither is imported."""
+    return find_spec("tree_sitter") is not None and find_spec(GRAMMAR_OF[suffix][0]) is not None
 
 
-def declarations(grammar: Grammar, text: str) -> tuple[list[Span], int]:
+def declarations(suffix: str, text: str) -> tuple[list[Span], int]:
     """Return the declarations of a text, and the line of its first syntax error, or 0.
 
-    After an error, the tree can show a function as a part of another one, or not at all. So from there on, only
-    declarations that are not indented are listed, each with all lines up to the next one.
+    With an error, the tree can show a function as a part of another one, or not at all. So a declaration with an error
+    in it has the lines up to the next one, and what is inside of it has no qualified name.
     """
     from tree_sitter import Language, Parser  # noqa: PLC0415 - an extra, for files of other languages alone
 
+    module, function = GRAMMAR_OF[suffix]
     source = text.encode("utf-8", "replace")
     left = _FEWEST_CALLS + len(source) // 1_000 * _CALLS_OF_1000_BYTES
 
@@ -115,45 +86,47 @@ def declarations(grammar: Grammar, text: str) -> tuple[list[Span], int]:
         left -= 1
         return left < 0
 
-    parser = Parser(Language(getattr(import_module(grammar.module), grammar.function)()))
+    parser = Parser(Language(getattr(import_module(module), function)()))
     try:  # a text in one piece would be parsed without the callback
         root = parser.parse(_reader(source), progress_callback=must_stop).root_node
     except ValueError:  # it was stopped
         return [], 1
-    found = list(_declared(grammar, root, in_functions=root.has_error))
-    if not root.has_error:
-        return found, 0
-    error_line = _first_error(root)
-    return _certain(found, error_line, text.split("\n")), error_line
+    found = list(_declared(root))
+    if root.has_error:
+        return _with_broken(found, text.count("\n") + 1), _first_error(root)
+    return [span for span, _ in found], 0
 
 
 def _reader(source: bytes) -> Callable[[int, object], bytes]:
     return lambda offset, _point: source[offset : offset + _CHUNK_BYTES]
 
 
-def _declared(grammar: Grammar, root: "Node", *, in_functions: bool) -> Iterator[Span]:
+def _declared(root: "Node") -> Iterator[tuple[Span, bool]]:
+    """Yield each declaration, and whether there is an error in it. Then those in a function are declarations, too."""
     waiting: list[tuple[str, int, Node]] = [("", 0, root)]
     while waiting:
         above, depth, node = waiting.pop()
         for child in node.named_children:
-            kind = grammar.kinds.get(child.type, "")
-            name = _name_of(child) if kind else _assigned_function(child)
+            name = _name_of(child)
             if name:
-                kind = kind or "function"
+                kind = _PREFIX.sub("", child.type).partition("_")[0] if child.type in _DECLARING else "function"
                 first, last = child.start_point.row + 1, child.end_point.row + 1
-                yield Span(kind, f"{above}{name}", first, last, first)
-                if (kind in _SCOPES or in_functions) and depth < DEEPEST:
-                    waiting.append((f"{above}{name}.", depth + 1, child))
+                yield Span(kind, f"{above}{name}", first, last, first), child.has_error
+                if (kind in _SCOPES or child.has_error) and depth < DEEPEST:
+                    waiting.append(("" if child.has_error else f"{above}{name}.", depth + 1, child))
             elif child.named_child_count:
                 waiting.append((above, depth, child))
 
 
 def _name_of(node: "Node") -> str:
-    """Return the name of a declaration; an empty text for a use of a type, which has no body, and for what has no name.
+    """Return the name of a declaration; an empty text for another node, a use of a type, and what has no name.
 
     An `impl` has the name of its type, and a function of C is named inside its declarators.
     """
-    if node.type.endswith("_specifier") and node.child_by_field_name("body") is None:
+    value = node.child_by_field_name("value") if node.type in _ASSIGNED else None
+    is_function = value is not None and value.type in _FUNCTION_VALUES  # `const f = () => {}` of JavaScript
+    has_body = not node.type.endswith("_specifier") or node.child_by_field_name("body") is not None
+    if not is_function and (node.type not in _DECLARING or not has_body):
         return ""
     found = next(filter(None, map(node.child_by_field_name, ("name", "property", "type"))), None)
     declarator = node.child_by_field_name("declarator")
@@ -163,12 +136,6 @@ def _name_of(node: "Node") -> str:
     return text.decode("utf-8", "replace").split("\n")[0][:_LONGEST_NAME] if text else ""
 
 
-def _assigned_function(node: "Node") -> str:
-    """Return the name of a function such as `const f = () => {}` of JavaScript, or an empty text."""
-    value = node.child_by_field_name("value") if node.type in _ASSIGNED else None
-    return _name_of(node) if value is not None and value.type in _FUNCTION_VALUES else ""
-
-
 def _first_error(root: "Node") -> int:
     node = root
     while not (node.is_error or node.is_missing):
@@ -176,12 +143,11 @@ def _first_error(root: "Node") -> int:
     return node.start_point.row + 1
 
 
-def _certain(found: list[Span], error_line: int, lines: list[str]) -> list[Span]:
-    before = [one for one in found if one.last < error_line]
-    after = [one for one in found if one.last >= error_line and not lines[one.first - 1][:1].isspace()]
-    after.sort(key=lambda one: one.first)
-    ends = [*(one.first - 1 for one in after[1:]), len(lines)]
-    return before + [
-        Span(one.kind, one.name.rpartition(".")[2], one.first, max(one.first, end), one.first)
-        for one, end in zip(after, ends, strict=True)
+def _with_broken(found: list[tuple[Span, bool]], lines: int) -> list[Span]:
+    """Return the declarations of a text with errors: one that has an error in it ends before the next one."""
+    found.sort(key=lambda one: one[0].first)
+    starts = [span.first for span, _ in found[1:]] + [lines + 1]
+    return [
+        Span(one.kind, one.name, one.first, max(one.first, start - 1), one.first) if is_broken else one
+        for (one, is_broken), start in zip(found, starts, strict=True)
     ]

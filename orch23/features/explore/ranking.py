@@ -12,32 +12,28 @@ from orch23.model.patterns import lazy_pattern
 
 # Weights of a term by where it is: the name of the definition, the names around it, its comments and strings, its code.
 _NAME, _AROUND, _WORDS, _CODE = 6.0, 2.0, 1.5, 1.0
-# BM25: how soon more of the same term counts less, and how much a long definition does.
-_SATURATION, _LENGTH = 1.5, 0.5
-# How much of a score goes to the definitions that it refers to, and back to those that refer to it.
-_TO_USED, _TO_USERS = 0.3, 0.15
-_NAMED = 1.0  # of the best score, for a definition that the task names in full
-_PATH_NAMED = 0.5
+# BM25: how soon more of the same term counts less, and how much a long text does.
+_SATURATION, _LENGTH = 1.5, 0.75
+_ALL_WORDS: Final = ""  # among the weights of terms: the length of a text
+_FILE = 0.3  # how much the score of the whole file counts for each of its definitions
+_TO_USED = 0.3  # how much of a score goes to the definitions that it refers to
 _MOST_CANDIDATES: Final = 8  # a name with more definitions is not followed
-_SECONDARY = 0.4  # tests, examples and documents
-_SECONDARY_PARTS = frozenset("test tests testing doc docs example examples bench benchmarks vendor".split())
+# Added for what the task names in full, as a part of the best score.
+_NAMED, _PATH_NAMED = 1.0, 0.5
+_SECONDARY = 0.4  # factor of tests, examples and documents
+_SECONDARY_FOLDERS = {"test", "tests", "testing", "doc", "docs", "example", "examples", "bench", "benchmarks", "vendor"}
 
-_TOKEN = lazy_pattern(r"[^\W\d_][\w]*(?:\.[^\W\d]\w*)*|\d+")
+_TOKEN = lazy_pattern(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*|\d+")
 _PART = lazy_pattern(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[^\W\d_A-Za-z]+|\d+")
-_PATH = lazy_pattern(r"[\w.-]+(?:/[\w.-]+)+|[\w-]+\.[a-z]{1,4}\b")
 _ENDINGS = ("ations", "ation", "ings", "ing", "ers", "er", "ors", "or", "ions", "ion", "ies", "ed", "es", "s", "ly")
 _SHORTEST_STEM = 3
-_STOP_WORDS: Final = frozenset(
-    """a about after again all also am an and any are as at be because been before being both but by can could did do
-    does doing done each else even ever every few for from get gets give gives given go goes got had has have he her here
-    how i if in instead into is it its itself just like look looks make makes me more most much must my no nor not now of
-    off on once one only or other our out over own rather really same see seems shall she should since so some still such
-    than that the their them then there these they thing things this those though through to too two until up us use used
-    using very want wants was way we well were what when where which while who why will with without would yet you your
-    expected actual actually correct correctly wrong wrongly bug issue problem fix regression reproduce result results
-    return returns returned returning come comes came behaviour behavior version however
-    def class self none true false""".split()
+# Longer words of this kind count less because they are in many texts.
+_SHORT_WORDS = (
+    "a all am an and any are as at be bug but by can def did do few fix for get go got had has he her how i if "
+    "in is it its me my no nor not now of off on one or our out own see she so the to too two up us use was "
+    "way we who why yet you"
 )
+_STOP_WORDS: Final = frozenset(_SHORT_WORDS.split())
 
 
 class Ranked(Struct, frozen=True):
@@ -48,18 +44,20 @@ class Ranked(Struct, frozen=True):
     score: float
 
 
+_Places = Sequence[tuple[str, Definition]]
+
+
 def rank(task_text: str, outlines: Iterable[FileOutline]) -> list[Ranked]:
     """Return all definitions, best first. Those of an equal score are in the order of their paths and lines."""
     files = sorted(outlines, key=lambda one: one.path)
     places = [(one.path, definition) for one in files for definition in one.definitions]
-    wanted = _task_terms(task_text)
-    scores = _text_scores(wanted, places)
+    scores = _text_scores(_task_terms(task_text), places)
     named = _named_in(task_text)
     best = max(scores, default=0.0) or 1.0
     for number, (path, definition) in enumerate(places):
-        if named & {definition.name, definition.name.rpartition(".")[2], f"{_stem_of(path)}.{definition.name}"}:
+        if not named.isdisjoint((definition.name, definition.name.rpartition(".")[2])):
             scores[number] += _NAMED * best
-        if any(path == one or path.endswith(f"/{one}") for one in named):
+        if any(path[start:] in named for start in _part_starts(path)):
             scores[number] += _PATH_NAMED * best
     scores = _with_references(scores, places)
     for number, (path, _) in enumerate(places):
@@ -73,7 +71,7 @@ def rank(task_text: str, outlines: Iterable[FileOutline]) -> list[Ranked]:
 
 
 def terms_of(name: str) -> tuple[str, ...]:
-    """Return the stems of the parts of a name: `parse_tableRows` has `pars`, `tabl` and `row`; and of it as one word."""
+    """Return the stems of the parts of a name, such as `pars` and `row` of `parse_rows`, and of it as one word."""
     parts = [_stem(part.lower()) for part in _PART.findall(name)]
     return (*parts, _stem("".join(_PART.findall(name)).lower())) if len(parts) > 1 else tuple(parts)
 
@@ -107,31 +105,31 @@ def _task_terms(text: str) -> dict[str, float]:
 
 
 def _named_in(text: str) -> set[str]:
-    """Return what a text names as code: paths, dotted names, and words that are not words of English."""
-    found = {one.strip("./") for one in _PATH.findall(text)}
+    """Return what a text names as code: paths, what is in backticks, dotted names, and words with `_` or capitals."""
+    found = {word.strip("`'\"()[]<>,;:!?.") for word in text.split()}
+    found = {word for word in found if "/" in word or "." in word}
+    found |= {quoted.removesuffix("()") for quoted in text.split("`")[1::2]}
     for token in _TOKEN.findall(text):
         if "_" in token or "." in token or token[1:] != token[1:].lower():
             found |= {token, token.rpartition(".")[2]}
-    for quoted in text.split("`")[1::2]:
-        found.add(quoted.removesuffix("()"))
     return found
 
 
-def _stem_of(path: str) -> str:
-    return path.rpartition("/")[2].partition(".")[0]
+def _part_starts(path: str) -> list[int]:
+    return [0, *(number + 1 for number, one in enumerate(path) if one == "/")]
 
 
 def _is_secondary(path: str) -> bool:
     *folders, name = path.lower().split("/")
     is_test = name.startswith(("test_", "conftest.")) or name.partition(".")[0].endswith(("_test", "_spec"))
-    return is_test or name.endswith((".md", ".rst", ".txt")) or not _SECONDARY_PARTS.isdisjoint(folders)
+    return is_test or name.endswith((".md", ".rst", ".txt")) or not _SECONDARY_FOLDERS.isdisjoint(folders)
 
 
 # ---- scores -----------------------------------------------------------------------------------------
 
 
-def _text_scores(wanted: Mapping[str, float], places: Sequence[tuple[str, Definition]]) -> list[float]:
-    """Return the BM25F score of each definition."""
+def _text_scores(wanted: Mapping[str, float], places: _Places) -> list[float]:
+    """Return the BM25F score of each definition, with a part of that of its file."""
     known: dict[str, tuple[str, ...]] = {}
 
     def found_in(name: str) -> tuple[str, ...]:
@@ -139,50 +137,57 @@ def _text_scores(wanted: Mapping[str, float], places: Sequence[tuple[str, Defini
             known[name] = tuple(term for term in terms_of(name) if term in wanted)
         return known[name]
 
-    weights: list[dict[str, float]] = []
-    lengths: list[float] = []
+    definitions: list[Counter[str]] = []  # weights of terms
+    files: dict[str, Counter[str]] = defaultdict(Counter)
     for path, definition in places:
-        weight: dict[str, float] = defaultdict(float)
+        weights: Counter[str] = Counter(
+            {_ALL_WORDS: 1 + sum(definition.words.values()) + sum(definition.names.values())}
+        )
         above, _, name = definition.name.rpartition(".")
-        for part, factor in ((name, _NAME), (above, _AROUND), (path.rpartition(".")[0], _AROUND)):
-            for word in part.replace("/", ".").split("."):
-                for term in found_in(word):
-                    weight[term] += factor
-        for counts, factor in ((definition.words, _WORDS), (definition.names, _CODE)):
+        around = dict.fromkeys((*above.split("."), *path.split("/")), 1)
+        of_words = ((around, _AROUND), ({name: 1}, _NAME), (definition.words, _WORDS), (definition.names, _CODE))
+        for counts, factor in of_words:
             for word, count in counts.items():
                 for term in found_in(word):
-                    weight[term] += factor * count
-        weights.append(weight)
-        lengths.append(sum(definition.words.values()) + sum(definition.names.values()) + 1)
-    usual = sum(lengths) / max(len(lengths), 1)
-    having = Counter(term for weight in weights for term in weight)
+                    weights[term] += factor * count
+        definitions.append(weights)
+        files[path].update(weights)
+    scores = _bm25(wanted, definitions)
+    of_files = dict(zip(files, _bm25(wanted, list(files.values())), strict=True))
+    return [score + _FILE * of_files[path] for score, (path, _) in zip(scores, places, strict=True)]
+
+
+def _bm25(wanted: Mapping[str, float], texts: Sequence[Mapping[str, float]]) -> list[float]:
+    usual = sum(weights[_ALL_WORDS] for weights in texts) / max(len(texts), 1)
+    having = Counter(term for weights in texts for term in weights)
     rarity = {
-        term: factor * math.log(1 + (len(places) - having[term] + 0.5) / (having[term] + 0.5))
+        term: factor * math.log(1 + (len(texts) - having[term] + 0.5) / (having[term] + 0.5))
         for term, factor in wanted.items()
     }
-    return [
-        sum(
-            rarity[term] * found / (found + _SATURATION * (1 - _LENGTH + _LENGTH * length / usual))
-            for term, found in sorted(weight.items())
-        )
-        for weight, length in zip(weights, lengths, strict=True)
-    ]
+    scores = []
+    for weights in texts:
+        soon = _SATURATION * (1 - _LENGTH + _LENGTH * weights[_ALL_WORDS] / usual)
+        scores.append(sum(rarity[term] * weights[term] / (weights[term] + soon) for term in rarity if term in weights))
+    return scores
 
 
-def _with_references(scores: Sequence[float], places: Sequence[tuple[str, Definition]]) -> list[float]:
-    """Add to each score a part of those of the definitions that refer to it, and that it refers to."""
+def _with_references(scores: Sequence[float], places: _Places) -> list[float]:
+    """Add to each score a part of those of the definitions that refer to it.
+
+    A definition that many refer to gets less of each: otherwise the most used ones were the best of every task.
+    """
     defined: dict[str, list[int]] = defaultdict(list)
     for number, (_, definition) in enumerate(places):
         if definition.kind:
             defined[definition.name.rpartition(".")[2]].append(number)
+    followed = {name: numbers for name, numbers in defined.items() if len(numbers) <= _MOST_CANDIDATES}
+    used = [[followed[name] for name in one.names if name in followed] for _, one in places]
+    users = Counter(number for names in used for numbers in names for number in numbers)
     found = list(scores)
-    for user, (_, definition) in enumerate(places):
-        used = [defined[name] for name in definition.names if name in defined]
-        for numbers in used:
-            if user in numbers or len(numbers) > _MOST_CANDIDATES:
-                continue
-            share = 1 / len(numbers) / math.sqrt(len(used))
+    for user, names in enumerate(used):
+        for numbers in names:
             for number in numbers:
-                found[number] += _TO_USED * share * scores[user]
-                found[user] += _TO_USERS * share * scores[number]
+                if number != user:
+                    shares = len(numbers) * math.sqrt(len(names) * users[number])
+                    found[number] += _TO_USED * scores[user] / shares
     return found
