@@ -111,9 +111,12 @@ def writes_of(node: Node) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*node.outputs, *node.fence.write)))
 
 
-def has_edits(node: Node) -> bool:
-    """Return whether a node has `edits`."""
-    return "edits" in node.body if isinstance(node, ForeachStage) else bool(node.edits)
+def edits_of(node: Node) -> tuple[str, ...]:
+    """Return the patterns of files that a node edits; of a foreach that is not expanded, as they are written."""
+    if isinstance(node, Stage):
+        return node.edits
+    edits = node.body.get("edits")
+    return tuple(one for one in edits if isinstance(one, str)) if isinstance(edits, list | tuple) else ()
 
 
 class WriterIndex:
