@@ -33,7 +33,6 @@ from orch23.plan.nodes import (
     WriterIndex,
     chain_of,
     chains_of,
-    edits_of,
     exclusions_of,
     groups_of,
     may_overlap_unexcluded,
@@ -214,7 +213,7 @@ def compile_plan(facts: PlanNodes) -> tuple[CompiledGraph | None, tuple[Diagnost
         problems += group_cycles
     else:
         _order_after_groups(graph, groups, named)
-        if any(map(edits_of, nodes.values())) and (order := topological_order(graph)):
+        if any(node.edits for node in nodes.values()) and (order := topological_order(graph)):
             joined, unordered = _join_edits(facts, graph, groups, order)
             problems += unordered
         _order_before_chains(graph, chains | joined)
@@ -451,6 +450,6 @@ def _ways_out(pipeline: Pipeline, one: Node, other: Node, path: str) -> str:
 
 def _may_share(one: Node, other: Node) -> bool:
     """Return whether two nodes may write the same path: of one chain, with `edits`, or unknown before an expansion."""
-    if isinstance(one, ForeachStage) or isinstance(other, ForeachStage) or edits_of(one) or edits_of(other):
+    if isinstance(one, ForeachStage) or isinstance(other, ForeachStage) or one.edits or other.edits:
         return True
     return chain_of(one) is not None and chain_of(one) == chain_of(other)

@@ -7,13 +7,13 @@ from orch23.model.diagnostic import Diagnostic, Related
 from orch23.model.paths import may_overlap
 from orch23.model.pipeline import ForeachStage, Pipeline, Stage, family_of
 from orch23.plan.edge_reasons import place_of_output
-from orch23.plan.nodes import Node, WriterIndex, chain_of, chains_of, edits_of, writes_of
+from orch23.plan.nodes import Node, WriterIndex, chain_of, chains_of, writes_of
 
 
 def share_edits(one: Node, other: Node) -> bool:
     """Return whether two nodes, of which at least one has `edits`, may write the same file."""
     pairs = itertools.product(writes_of(one), writes_of(other))
-    return (edits_of(one) or edits_of(other)) and any(itertools.starmap(may_overlap, pairs))
+    return bool(one.edits or other.edits) and any(itertools.starmap(may_overlap, pairs))
 
 
 def edit_pairs(nodes: Mapping[str, Node], order: Iterable[str]) -> list[tuple[str, str, str]]:
@@ -26,7 +26,7 @@ def edit_pairs(nodes: Mapping[str, Node], order: Iterable[str]) -> list[tuple[st
     return [
         (*sorted((one, other), key=place.__getitem__), path)
         for one, other, path in found
-        if (edits_of(nodes[one]) or edits_of(nodes[other]))
+        if (nodes[one].edits or nodes[other].edits)
         and (chain_of(nodes[one]) is None or chain_of(nodes[one]) != chain_of(nodes[other]))
         and all(_surely_writes(nodes[name], path) for name in (one, other))
     ]  # type: ignore[return-value]  # `sorted` returns two names
@@ -37,7 +37,7 @@ def _surely_writes(node: Node, path: str) -> bool:
     if isinstance(node, Stage):
         return True
     outputs = node.body.get("outputs")
-    written = (*edits_of(node), *(outputs if isinstance(outputs, list | tuple) else ()))
+    written = (*node.edits, *(outputs if isinstance(outputs, list | tuple) else ()))
     return any("${{" not in str(one) and may_overlap(str(one), path) for one in written)
 
 

@@ -111,14 +111,6 @@ def writes_of(node: Node) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*node.outputs, *node.fence.write)))
 
 
-def edits_of(node: Node) -> tuple[str, ...]:
-    """Return the patterns of files that a node edits; of a foreach that is not expanded, as they are written."""
-    if isinstance(node, Stage):
-        return node.edits
-    edits = node.body.get("edits")
-    return tuple(one for one in edits if isinstance(one, str)) if isinstance(edits, list | tuple) else ()
-
-
 class WriterIndex:
     """An index over the write patterns of nodes: literal paths by name, patterns by their fixed folder."""
 
