@@ -112,11 +112,6 @@ def writes_of(node: Node) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*node.outputs, *node.fence.write)))
 
 
-def has_edits(node: Node) -> bool:
-    """Return whether a node has `edits`."""
-    return "edits" in node.body if isinstance(node, ForeachStage) else bool(node.edits)
-
-
 class WriterIndex:
     """An index over the write patterns of nodes: literal paths by name, patterns by their fixed folder."""
 
