@@ -97,9 +97,9 @@ class Shown(Struct, frozen=True):
 class AttemptHistory(Struct):
     """The attempts of a stage so far: its model calls, whether a result failed its verification, and how each ended.
 
-    `last` is the result of the last one, `proposals` are the responses whose files failed, `seen` the files that prompts
-    have shown as a whole, `explored` is what the model asked to see. Another loop can go on from here, if a check of
-    several stages together refuses the result.
+    `last` is the result of the last one, `proposals` are the responses whose files failed. `seen` are the files that
+    prompts have shown as a whole, `explored` is what the model asked to see. Another loop can go on from here, if a
+    check of several stages together refuses the result.
     """
 
     used: set[str] = field(default_factory=set)

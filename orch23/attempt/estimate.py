@@ -235,7 +235,10 @@ def _most(basis: EstimateBasis, tariff_of: TariffOf) -> Decimal | None:
     if node.explore is not None:
         # What was shown is in all further requests, and a token may have only one character.
         shown = Message("user", "." * node.explore.tokens * CHARACTERS_PER_TOKEN)
-        request, attempts = replace(request, messages=(*request.messages, shown)), [*attempts[:1] * node.explore.turns, *attempts]
+        request, attempts = (
+            replace(request, messages=(*request.messages, shown)),
+            [*attempts[:1] * node.explore.turns, *attempts],
+        )
     costs = [
         _attempt_cost((step, *_fallbacks(node)), _with_feedback(request, node, step, number, most_tokens), tariff_of)
         for number, step in enumerate(attempts, 1)

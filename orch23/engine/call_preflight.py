@@ -223,7 +223,11 @@ class CallPreflight(Struct, frozen=True, kw_only=True):
         """Return the first request of a stage with `explore` that is not recorded."""
         from orch23.model.features import EXPLORE, load_feature  # noqa: PLC0415 - few stages explore
 
-        step, tree, own = conversation.call.step, StageTree(seen.state, resolved.stage.name), own_file_patterns(self.pipeline)
+        step, tree, own = (
+            conversation.call.step,
+            StageTree(seen.state, resolved.stage.name),
+            own_file_patterns(self.pipeline),
+        )
 
         def build(exploring: "Exploration | None", parts: "tuple[PromptInput, ...]") -> Request | None:
             context = replace(this, given=(*this.given, *parts), exploring=exploring)

@@ -35,7 +35,9 @@ def found_manifest(
     `explored` are the digests of the parts that its model was shown, by place; None: nothing ran, and they stay.
     """
     places = explored_places(resolved.manifest)
-    known = {place: resolved.manifest[f"{EXPLORED_ASPECT}{place}"] for place in places} if explored is None else explored
+    known = (
+        {place: resolved.manifest[f"{EXPLORED_ASPECT}{place}"] for place in places} if explored is None else explored
+    )
     parts = {f"{EXPLORED_ASPECT}{place}": value for place, value in known.items()}
     return manifest_with(resolved, _bases(resolved, written) | parts)
 

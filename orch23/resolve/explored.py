@@ -41,6 +41,8 @@ def part_digest(place: str, stage: Stage, tree: VisibleFiles, never_send: tuple[
     from orch23.resolve.text_slices import SliceError, text_part  # noqa: PLC0415 - only for parts of files
 
     try:
-        return digest_bytes(text_part(tree.read(path, entry).decode("utf-8", "replace"), path, part).text.encode()).sha256
+        return digest_bytes(
+            text_part(tree.read(path, entry).decode("utf-8", "replace"), path, part).text.encode()
+        ).sha256
     except SliceError:
         return None

@@ -52,7 +52,6 @@ from orch23.resolve.resolution import is_discovered
 from orch23.resolve.text_slices import SliceError, TextPart, first_line, moved_end, text_part
 from orch23.steps.llm.spec import LLMStep
 
-
 _MOST_PLACES = 4
 
 
@@ -416,7 +415,8 @@ def _given_inputs(attempts: AttemptLoop, step: LLMStep, start: Files) -> tuple[P
     own = tuple(
         _own_file(attempts, path, entry)
         for path, entry in sorted(start.items())
-        if path not in inputs and (not is_discovered(resolved.stage, f"base:{path}") or entry != resolved.base.get(path))
+        if path not in inputs
+        and (not is_discovered(resolved.stage, f"base:{path}") or entry != resolved.base.get(path))
     )
     return (*declared, *explored, *own)
 
@@ -428,9 +428,7 @@ def _edited(attempts: AttemptLoop, start: Files) -> dict[str, str | None]:
     return {path: _text_of(attempts, path, start[path], "replace") if path in start else None for path in changed}
 
 
-def _as_found(
-    attempts: AttemptLoop, one: PromptInput, start: Files, sliced: frozenset[str]
-) -> PromptInput | None:
+def _as_found(attempts: AttemptLoop, one: PromptInput, start: Files, sliced: frozenset[str]) -> PromptInput | None:
     """Return an input as this attempt finds it: a file of `edits` may be changed; None if it is deleted."""
     base = attempts.resolved.base.get(one.path)
     if one.slice:
@@ -493,7 +491,7 @@ def _unseen(attempts: AttemptLoop, slices: Container[str] = ()) -> frozenset[str
 
 
 def _unshown_edits(attempts: AttemptLoop) -> tuple[Diagnostic, ...]:
-    """Return an error for each file that `edits` names and no prompt shows: each response that changes it is refused."""
+    """Return an error for each file that `edits` names and no prompt shows: no response could change it."""
     message = "is named in `edits`, and the prompt does not show it; no model was called"
     hint = "show it: `{{ inputs | blocks }}` in the prompt shows all files"
     sliced = {one.path for one in attempts.resolved.stage.inputs if isinstance(one, SliceInput)}

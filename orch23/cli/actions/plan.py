@@ -164,9 +164,7 @@ def _basis(project: Project, seen: Preview, name: str, past: StageStatistics) ->
     recorded = call.replayed.found if call.replayed.missing is None else ()
     if recorded and (waiting := seen.unsettled(name)):
         decision, recorded = Maybe(tuple(waiting)), ()
-    return EstimateBasis(
-        node=node, decision=decision, request=request, recorded=recorded, past=past, explores=explores
-    )
+    return EstimateBasis(node=node, decision=decision, request=request, recorded=recorded, past=past, explores=explores)
 
 
 class FirstCall(Struct, frozen=True):

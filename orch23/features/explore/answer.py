@@ -9,9 +9,9 @@ from orch23.model.digest import Json
 from orch23.proposal.response_parser import parse_json_response, without_thoughts
 
 _LISTS: Final = ("show", "search")
-MOST_ENTRIES: Final = 40
+_MOST_ENTRIES: Final = 40
 _LONGEST_ENTRY: Final = 500
-FORM: Final = '{"show": ["src/shop.py#def total", "src/cart.js#L10-40", "docs/api.md"], "search": ["round_half", "/_total\\\\b/"]}'
+FORM: Final = '{"show": ["src/shop.py#def total", "src/cart.js#L10-40", "README.md"], "search": ["round_half", "/_sum$/"]}'
 
 _TEXTS: Mapping[str, Json] = {"type": "array", "items": {"type": "string"}}
 EXPLORE_SCHEMA: Final[Mapping[str, Json]] = {
@@ -42,12 +42,12 @@ def read_answer(text: str) -> ExploreAnswer:
         value = {"show": value}
     if not isinstance(value, Mapping) or not set(value) & set(_LISTS):
         return ExploreAnswer(error=f"the response is not an object with `show` and `search`; the form is {FORM}")
-    lists: list[tuple[str, ...]] = []
+    lists: dict[str, tuple[str, ...]] = {}
     for name in _LISTS:
         given = value.get(name) or ()
         entries = (given,) if isinstance(given, str) else given
         if not isinstance(entries, list | tuple) or not all(isinstance(one, str) for one in entries):
             return ExploreAnswer(error=f"`{name}` is not a list of texts; the form is {FORM}")
         texts = dict.fromkeys(one.strip()[:_LONGEST_ENTRY] for one in entries if isinstance(one, str) and one.strip())
-        lists.append(tuple(texts)[:MOST_ENTRIES])
-    return ExploreAnswer(*lists)
+        lists[name] = tuple(texts)[:_MOST_ENTRIES]
+    return ExploreAnswer(show=lists["show"], search=lists["search"])

@@ -2,7 +2,8 @@
 
 import difflib
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Final
+from itertools import islice
+from typing import Final
 
 from msgspec import Struct
 
@@ -10,9 +11,6 @@ from orch23.features.explore.repo_map import RepoMap
 from orch23.model.diagnostic import nearest_names, question
 from orch23.model.patterns import lazy_pattern
 from orch23.resolve.text_slices import SliceError, TextPart, text_part
-
-if TYPE_CHECKING:
-    import re2
 
 _RANGE = lazy_pattern(r"L?([1-9][0-9]{0,8})(?:-L?([1-9][0-9]{0,8}))?")
 _COLON_RANGE = lazy_pattern(r"(.+?):L?([1-9][0-9]{0,8})(?:-L?([1-9][0-9]{0,8}))?")
@@ -88,7 +86,7 @@ def _named(text: str, path: str, selector: str, known: RepoMap) -> tuple[TextPar
     try:
         return text_part(text, path, selector), selector
     except SliceError as error:
-        name = selector.split()[-1].removesuffix("()")
+        name = selector.rsplit(maxsplit=1)[-1].removesuffix("()")
         of_file = [one.definition for one in known.ranked if one.path == path and one.definition.kind]
         named = [one for one in of_file if name in (one.name, one.name.rpartition(".")[2])]
         if len(named) == 1:
@@ -106,7 +104,7 @@ class Matches(Struct, frozen=True):
 
 
 def search(texts: Mapping[str, str], query: str, known: RepoMap) -> Matches:
-    """Search the lines of files for a text, or for a regular expression between slashes; the files best for the task first.
+    """Search the lines of files for a text, or for a regular expression between slashes, in the order of the map.
 
     A match is shown with the definition that it is in, or some lines around it. Upper and lower case count only if a
     line matches with them.
@@ -118,17 +116,10 @@ def search(texts: Mapping[str, str], query: str, known: RepoMap) -> Matches:
 
     is_regex = len(query) > 2 and query.startswith("/") and query.endswith("/")  # noqa: PLR2004 - two slashes
     pattern = query[1:-1] if is_regex else re2.escape(query)
-    for is_exact in (True, False):
-        options = re2.Options()
-        options.max_mem, options.log_errors, options.case_sensitive = _REGEX_MEMORY, False, is_exact
-        try:
-            compiled = re2.compile(f"(?m){pattern}", options)
-        except re2.error as error:
-            message = error.args[0].decode("utf-8", "replace") if isinstance(error.args[0], bytes) else str(error)
-            raise ValueError(message) from None
-        lines = [*_matching_lines(texts, dict.fromkeys((*known.files, *texts)), compiled)]
-        if lines:
-            break
+    paths = dict.fromkeys((*known.files, *texts))
+    lines = _matching_lines(texts, paths, pattern, is_exact=True) or _matching_lines(
+        texts, paths, pattern, is_exact=False
+    )
     parts: list[Part] = []
     for path, number in lines:
         if len(parts) >= _MOST_MATCHES:
@@ -139,17 +130,23 @@ def search(texts: Mapping[str, str], query: str, known: RepoMap) -> Matches:
     return Matches(tuple(parts), len(lines))
 
 
-def _matching_lines(texts: Mapping[str, str], paths: Iterable[str], compiled: "re2.Pattern") -> Iterable[tuple[str, int]]:
-    found = 0
-    for path in paths:
-        if compiled.search(texts.get(path, "")) is None:
-            continue
-        for number, line in enumerate(texts[path].split("\n")):
-            if compiled.search(line) is not None:
-                yield path, number
-                found += 1
-                if found == _MOST_COUNTED:
-                    return
+def _matching_lines(
+    texts: Mapping[str, str], paths: Iterable[str], pattern: str, *, is_exact: bool
+) -> list[tuple[str, int]]:
+    """Return path and number, from 0, of the first lines that a pattern matches."""
+    import re2  # noqa: PLC0415 - only for searches
+
+    options = re2.Options()
+    options.max_mem, options.log_errors, options.case_sensitive = _REGEX_MEMORY, False, is_exact
+    try:
+        compiled = re2.compile(f"(?m){pattern}", options)
+    except re2.error as error:
+        said = error.args[0]
+        raise ValueError(said.decode("utf-8", "replace") if isinstance(said, bytes) else str(error)) from None
+    matching = (path for path in paths if compiled.search(texts.get(path, "")) is not None)
+    lines = ((path, number, line) for path in matching for number, line in enumerate(texts[path].split("\n")))
+    found = ((path, number) for path, number, line in lines if compiled.search(line) is not None)
+    return list(islice(found, _MOST_COUNTED))
 
 
 def _around(path: str, number: int, text: str, known: RepoMap) -> Part:
@@ -166,7 +163,7 @@ def _around(path: str, number: int, text: str, known: RepoMap) -> Part:
 
 
 def moved_lines(before: str, after: str, start: int, end: int) -> tuple[int, int]:
-    """Return where some lines of a text, from 0 and to the number after the last one, are in an edited version of it."""
+    """Return where some lines of a text, from 0 and to the number after the last one, are in its edited version."""
     old, new = before.split("\n"), after.split("\n")
     least = min(len(old), len(new))
     head = next((n for n in range(least) if old[n] != new[n]), least)

@@ -35,14 +35,15 @@ _BLOCK: Final = 180  # characters of the lines around a part
 _LINE: Final = 40  # characters of an average line
 
 _HEAD: Final = """\
-The task at the end is for a later request. Do not do it now. First name what you need to see of the repository to do it.
+The task at the end is for a later request. Do not do it now. First name what you need to see of the repository.
 
 {map}
 
 Respond with one JSON object and nothing else:
 {form}
-`show`: parts of files. `PATH#L10-40` is lines, `PATH#def NAME` and `PATH#class NAME` are definitions of Python (a method
-is `CLASS.METHOD`), and `PATH` is a whole file. Name parts of large files. Only what you were shown can be changed later.
+`show`: parts of files. `PATH#L10-40` is lines, `PATH#def NAME` and `PATH#class NAME` are definitions of Python (the
+name of a method is `CLASS.METHOD`), and `PATH` is a whole file. Name parts of large files. Later you can change only
+what you were shown.
 `search`: texts, or regular expressions between slashes. The places where they occur are shown.
 If you need to see nothing, both lists are empty.
 
@@ -240,7 +241,6 @@ class Explorer(Struct, kw_only=True, dict=True):
                 found[one.path] = (*found.get(one.path, ()), self.lines_of(one, now[one.path]))
         return found
 
-
     def follow(
         self,
         request_of: Callable[["Explorer | None", tuple[PromptInput, ...]], Request | None],
@@ -286,4 +286,3 @@ def explorer_of(
         turns=limits.turns,
         left=limits.tokens * CHARACTERS_PER_TOKEN,
     )
-

@@ -82,14 +82,20 @@ def test_a_model_is_shown_what_it_asks_for_and_edits_it(tmp_path: Path) -> None:
     with Model(asks("src/shop.py#def total"), EDIT).answering() as model:
         green(project.build())
     first, last = model.prompts
-    assert ASKS in first and "src/other.py" in first and "L4-5 def total" in first and "return sum" not in first
-    assert ASKS not in last and "return sum(items)" in last and "0.19" not in last
+    assert ASKS in first
+    assert "src/other.py" in first
+    assert "L4-5 def total" in first
+    assert "return sum" not in first
+    assert ASKS not in last
+    assert "return sum(items)" in last
+    assert "0.19" not in last
     assert 'slice="def total"' in last
     assert project.read("src/shop.py") == SHOP.replace("sum(items)", "round(sum(items), 2)")
     (shown,) = project.events_of("parts_shown")
     assert shown["data"]["parts"] == ["src/shop.py#def total"]
     sent = [[one["path"] for one in event["data"]["files"]] for event in project.events_of("llm_request")]
-    assert "src/shop.py" not in sent[0] and "src/shop.py" in sent[1]
+    assert "src/shop.py" not in sent[0]
+    assert "src/shop.py" in sent[1]
 
 
 def test_only_an_edit_of_what_was_shown_makes_the_stage_stale(tmp_path: Path) -> None:
@@ -168,12 +174,17 @@ def test_a_build_from_recordings_needs_no_program(tmp_path: Path) -> None:
 
 def test_wrong_answers_cost_turns_and_never_more(tmp_path: Path) -> None:
     project = make(tmp_path / "p", {"files": ["src/**"], "turns": 4})
-    wrong = ["I will look at src/shop.py first.", asks("src/shopp.py#def total", search=["/(/"]), asks("#", "src/shop.py#def sum")]
+    wrong = [
+        "I will look at src/shop.py first.",
+        asks("src/shopp.py#def total", search=["/(/"]),
+        asks("#", "src/shop.py#def sum"),
+    ]
     with Model(*wrong, asks("src/shop.py:4-5"), EDIT).answering() as model:
         green(project.build())
     assert [ASKS in one for one in model.prompts] == [True, True, True, True, False]
     after = [re.findall(r"^Error in your last response: (.*)", one, re.MULTILINE) for one in model.prompts]
-    assert "is not strict JSON" in after[1][0] and '{"show": [' in after[1][0]
+    assert "is not strict JSON" in after[1][0]
+    assert '{"show": [' in after[1][0]
     assert after[2][0] == "`src/shopp.py#def total`: cannot be shown: did you mean `src/shop.py`?"
     assert after[2][1].startswith("`/(/`: is not a regular expression: missing )")
     assert after[3][0].startswith("`#`: cannot be shown")
@@ -188,7 +199,8 @@ def test_answers_that_are_all_wrong_end_with_the_task(tmp_path: Path) -> None:
     project = make(tmp_path / "p", {"files": ["src/**"], "turns": 2})
     with Model("no", "[[[", EDIT).answering() as model:
         outcome = project.build()
-    assert outcome.code == 1 and len(model.requests) == 3
+    assert outcome.code == 1
+    assert len(model.requests) == 3
     assert "E213" in outcome.err + outcome.out
     assert project.read("src/shop.py") == SHOP
 
@@ -199,7 +211,9 @@ def test_what_was_not_shown_cannot_be_changed(tmp_path: Path, form: str) -> None
     content = SHOP.replace("net * 0.19", "net * 0.2")
     answers = {
         "edits": "src/shop.py\n<<<<<<< SEARCH\n    return net * 0.19\n=======\n    return net * 0.2\n>>>>>>> REPLACE\n",
-        "files": json.dumps({"summary": "", "writes": [{"path": "src/shop.py", "content": content}], "deletes": [], "error": None}),
+        "files": json.dumps(
+            {"summary": "", "writes": [{"path": "src/shop.py", "content": content}], "deletes": [], "error": None}
+        ),
         "blocks": f"src/shop.py\n```python\n{content}```\n",
     }
     with Model(asks("src/shop.py#def total"), answers[form]).answering():
@@ -222,7 +236,8 @@ def test_a_search_shows_the_definition_around_each_match(tmp_path: Path) -> None
     project = make(tmp_path / "p")
     with Model(asks(search=["NET * 0", "/sum.it/"]), EDIT).answering() as model:
         green(project.build())
-    assert "def tax(net):" in model.prompts[1] and "return sum(items)" in model.prompts[1]
+    assert "def tax(net):" in model.prompts[1]
+    assert "return sum(items)" in model.prompts[1]
     assert "import math" not in model.prompts[1]
     (shown,) = project.events_of("parts_shown")
     assert shown["data"]["parts"] == ["src/shop.py#L8-9", "src/shop.py#L4-5"]
@@ -240,21 +255,34 @@ def test_files_that_may_not_be_sent_are_in_no_request(tmp_path: Path) -> None:
     project = make(tmp_path / "p", {"files": ["**"], "turns": 2})
     document = json.loads(project.read("pipeline.yaml")) | {"never_send": ["src/secret/**"]}
     project.write({"pipeline.yaml": json.dumps(document), **hidden})
-    places = ("src/.env", "src/secret/a.py", "src/key.py", "src/blob.bin", "src/ignored.py", "pipeline.yaml", "pipeline.lock")
+    places = (
+        "src/.env",
+        "src/secret/a.py",
+        "src/key.py",
+        "src/blob.bin",
+        "src/ignored.py",
+        "pipeline.yaml",
+        "pipeline.lock",
+    )
     names = ("never_sent", "PASSWORD_TEXT", "of_key", SECRET, "binary_text", "ignored_one", "never_send")
     with Model(asks(*places, search=names), asks("src/shop.py"), EDIT).answering() as model:
         green(project.build(env={"SHOP_TOKEN": SECRET}))
     first, second, last = model.prompts
     for name in (*names, "src/secret", "src/key.py", "ignored.py", ".env"):
-        assert name not in first and name not in last, name
+        assert name not in first + last, name
     assert second.count("Error in your last response") == len(places) + len(names)
     sent = {one["path"] for event in project.events_of("llm_request") for one in event["data"]["files"]}
     assert sent == {"fix.j2", "issue.md", "src/shop.py"}
 
 
 def test_requests_and_parts_are_within_the_tokens(tmp_path: Path) -> None:
-    many = {f"src/m{n}.py": "".join(f"def function_{n}_{i}(a, b):\n    return a + {i}\n\n\n" for i in range(60)) for n in range(60)}
-    project = make(tmp_path / "p", {"files": ["src/**"], "turns": 2, "tokens": 3000}, files={"src/shop.py": SHOP, **many})
+    many = {
+        f"src/m{n}.py": "".join(f"def function_{n}_{i}(a, b):\n    return a + {i}\n\n\n" for i in range(60))
+        for n in range(60)
+    }
+    project = make(
+        tmp_path / "p", {"files": ["src/**"], "turns": 2, "tokens": 3000}, files={"src/shop.py": SHOP, **many}
+    )
     with Model(asks(*sorted(many)[:20]), "NO CHANGE").answering() as model:
         project.build()
     first, last = map(len, model.prompts)
@@ -264,18 +292,28 @@ def test_requests_and_parts_are_within_the_tokens(tmp_path: Path) -> None:
     assert shown["data"]["parts"][0].startswith("src/m0.py#L1-")
 
 
-def test_a_large_file_is_cut_and_leaves_room_for_others(tmp_path: Path) -> None:
+def test_a_large_file_is_cut_and_leaves_tokens_for_others(tmp_path: Path) -> None:
     large = "".join(f"line_{n} = {n}\n" for n in range(20_000))
     files = {"src/large.py": large, "src/long.py": f"x = '{'y' * 30_000}'\n", "src/shop.py": SHOP}
     project = make(tmp_path / "p", {"files": ["src/**"], "tokens": "2k"}, files=files)
-    wanted = ("src/large.py", "src/long.py", "src/large.py#L19990-99999", "src/shop.py#class Shop", "src/shop.py#def total")
+    wanted = (
+        "src/large.py",
+        "src/long.py",
+        "src/large.py#L19990-99999",
+        "src/shop.py#class Shop",
+        "src/shop.py#def total",
+    )
     with Model(asks(*wanted, search=["line_15000"]), EDIT).answering() as model:
         green(project.build())
     assert len(model.prompts[1]) < 3 * 2000 + 1500
-    assert "line_19999 = 19999" in model.prompts[1] and "return sum" in model.prompts[1]
+    assert "line_19999 = 19999" in model.prompts[1]
+    assert "return sum" in model.prompts[1]
     assert "line_15000 = 15000" in model.prompts[1]
     (shown,) = project.events_of("parts_shown")
-    assert [one.partition("#")[0] for one in shown["data"]["errors"]] == ["`src/long.py`: it is longer than what can still be shown; name fewer or smaller parts", "`src/shop.py"]
+    assert [one.partition("#")[0] for one in shown["data"]["errors"]] == [
+        "`src/long.py`: it is longer than what can still be shown; name fewer or smaller parts",
+        "`src/shop.py",
+    ]
 
 
 def test_a_retry_keeps_what_was_shown_and_may_ask_again(tmp_path: Path) -> None:
@@ -286,9 +324,12 @@ def test_a_retry_keeps_what_was_shown_and_may_ask_again(tmp_path: Path) -> None:
     with Model(asks("src/shop.py#def total"), asks(), bad, asks("src/other.py"), good).answering() as model:
         green(project.build())
     assert [ASKS in one for one in model.prompts] == [True, True, False, True, False]
-    assert "failed" in model.prompts[3] and "return round(sum(items))" in model.prompts[3]
+    assert "failed" in model.prompts[3]
+    assert "return round(sum(items))" in model.prompts[3]
     last = model.prompts[4]
-    assert "return round(sum(items))" in last and "unrelated" in last and "0.19" not in last
+    assert "return round(sum(items))" in last
+    assert "unrelated" in last
+    assert "0.19" not in last
     # The part is shown as the attempt before left it: its lines, and no others.
     assert 'path="src/shop.py" slice="L4-5"' in last
     assert project.read("src/shop.py") == SHOP.replace("sum(items)", "round(sum(items), 2)")
@@ -322,8 +363,15 @@ def test_turns_and_tokens_are_not_in_the_key_and_patterns_are(tmp_path: Path) ->
     with Model(asks("src/shop.py#def total"), EDIT).answering():
         green(project.build())
         text = project.read("pipeline.yaml")
-        project.write({"pipeline.yaml": text.replace('["src/**"], "edits"', '{"files": ["src/**"], "turns": 9, "tokens": 99}, "edits"')})
-        assert '"turns": 9' in project.read("pipeline.yaml") and up_to_date(project)
+        project.write(
+            {
+                "pipeline.yaml": text.replace(
+                    '["src/**"], "edits"', '{"files": ["src/**"], "turns": 9, "tokens": 99}, "edits"'
+                )
+            }
+        )
+        assert '"turns": 9' in project.read("pipeline.yaml")
+        assert up_to_date(project)
         project.write({"pipeline.yaml": text.replace('["src/**"], "edits"', '["src/*"], "edits"')})
         assert project.plan() == {"fix": "run"}
 
@@ -334,7 +382,8 @@ def test_reset_keeps_what_the_model_was_shown(tmp_path: Path) -> None:
         green(project.build())
         green(project.run("reset"))
         green(project.build())
-        assert "round" in project.read("src/shop.py") and len(model.requests) == 2
+        assert "round" in project.read("src/shop.py")
+        assert len(model.requests) == 2
 
 
 def test_a_pattern_without_files_is_a_warning(tmp_path: Path) -> None:
@@ -343,13 +392,17 @@ def test_a_pattern_without_files_is_a_warning(tmp_path: Path) -> None:
     project.write({"fix.j2": prompt})
     with Model(EDIT).answering() as model:
         outcome = green(project.build())
-    assert "W822" in outcome.err and "`nowhere/**` of `explore` matches no file" in outcome.err
+    assert "W822" in outcome.err
+    assert "`nowhere/**` of `explore` matches no file" in outcome.err
     assert len(model.requests) == 1
 
 
 def test_only_an_llm_stage_may_explore(tmp_path: Path) -> None:
     project = Project(tmp_path / "p")
-    project.write({"pipeline.yaml": 'version: 1\nname: p\nstages: {a: {shell: "true", explore: ["src/**"], outputs: [b]}}\n'})
+    project.write(
+        {"pipeline.yaml": 'version: 1\nname: p\nstages: {a: {shell: "true", explore: ["src/**"], outputs: [b]}}\n'}
+    )
     outcome = project.run("plan")
     assert outcome.code == 65
-    assert "E856" in outcome.err and "`explore` is for llm stages" in outcome.err
+    assert "E856" in outcome.err
+    assert "`explore` is for llm stages" in outcome.err
