@@ -11,7 +11,7 @@ from orch23.proposal.response_parser import parse_json_response, without_thought
 _LISTS: Final = ("show", "search")
 _MOST_ENTRIES: Final = 40
 _LONGEST_ENTRY: Final = 500
-FORM: Final = '{"show": ["src/shop.py#def total", "src/cart.js#L10-40", "README.md"], "search": ["round_half", "/_sum$/"]}'
+FORM: Final = '{"show": ["src/shop.py#def total", "src/cart.js#L10-40", "README.md"], "search": ["round", "/_sum$/"]}'
 
 _TEXTS: Mapping[str, Json] = {"type": "array", "items": {"type": "string"}}
 EXPLORE_SCHEMA: Final[Mapping[str, Json]] = {

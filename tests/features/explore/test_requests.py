@@ -48,7 +48,13 @@ def asks(*show: str, search: Sequence[str] = ()) -> str:
     return json.dumps({"show": list(show), "search": list(search)})
 
 
-def make(root: Path, explore: Any = ("src/**",), files: dict[str, str] | None = None, **more: Any) -> Project:
+def make(
+    root: Path,
+    explore: Any = ("src/**",),
+    files: dict[str, str] | None = None,
+    model: dict[str, Any] = LLM,
+    **more: Any,
+) -> Project:
     stage = {
         "inputs": ["issue.md"],
         "explore": explore,
@@ -57,7 +63,7 @@ def make(root: Path, explore: Any = ("src/**",), files: dict[str, str] | None = 
         "verify": [{"check": "python_syntax"}],
         **more,
     }
-    document = {"version": 1, "name": "p", "defaults": {"llm": LLM}, "stages": {"fix": stage}}
+    document = {"version": 1, "name": "p", "defaults": {"llm": model}, "stages": {"fix": stage}}
     return Project(root).write(
         {
             "pipeline.yaml": json.dumps(document),
