@@ -23,10 +23,16 @@ PAGES = {
     "cookbook/ci.md": 6,
     "cookbook/monorepo.md": 6,
     "cookbook/big-files.md": 5,
+    "cookbook/find-the-file.md": 7,
     "cookbook/secrets.md": 4,
 }
 # Page -> the feature that its commands use.
-NEEDS = {"metrics.md": "metrics", "cookbook/ci.md": "exports", "cookbook/monorepo.md": "metrics"}
+NEEDS = {
+    "metrics.md": "metrics",
+    "cookbook/ci.md": "exports",
+    "cookbook/monorepo.md": "metrics",
+    "cookbook/find-the-file.md": "explore",
+}
 
 
 def marks_of(text: str) -> list[pytest.MarkDecorator]:

@@ -1,7 +1,7 @@
 """Let a model look at files before it responds: a map, and the parts that it asks for in a few requests (ADR 91)."""
 
 from collections.abc import Callable, Mapping
-from functools import cached_property, partial
+from functools import cached_property, lru_cache, partial
 from typing import Final
 
 from msgspec import Struct, field
@@ -9,9 +9,10 @@ from msgspec.structs import replace
 
 from orch23.attempt.conversation import RecordedResponses
 from orch23.features.explore.answer import EXPLORE_SCHEMA, FORM, read_answer
+from orch23.features.explore.definitions import FileOutline
 from orch23.features.explore.grammars import is_available
 from orch23.features.explore.parts import Part, find_part, moved_lines, search, split_place
-from orch23.features.explore.repo_map import RepoMap, build
+from orch23.features.explore.repo_map import RepoMap, map_of, outlines_of
 from orch23.model.diagnostic import Diagnostic, Severity, nearest_names, question
 from orch23.model.digest import FileEntry, Json, digest_bytes
 from orch23.model.llm import Exchange, Message, Request
@@ -54,6 +55,25 @@ Respond with the JSON object alone: {form}
 """
 
 
+class _Sources:
+    """Texts of files, equal to others with the same digests."""
+
+    def __init__(self, digests: tuple[tuple[str, str], ...], texts: Mapping[str, str]) -> None:
+        self.digests, self.texts = digests, texts
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Sources) and self.digests == other.digests
+
+    def __hash__(self) -> int:
+        return hash(self.digests)
+
+
+@lru_cache(maxsize=1)
+def _outlines(sources: _Sources) -> list[FileOutline]:
+    # It takes seconds for a large repository, and the items of a foreach look at the same files.
+    return outlines_of(sources.texts)
+
+
 class Explorer(Struct, kw_only=True, dict=True):
     """What the model of a stage was shown in all attempts so far, and what it may still ask for.
 
@@ -94,7 +114,8 @@ class Explorer(Struct, kw_only=True, dict=True):
     @cached_property
     def known(self) -> RepoMap:
         """The map, for the task of the first request."""
-        return build(self._task, self.texts)
+        digests = tuple((path, self.files[path].digest.sha256) for path in self.texts)
+        return map_of(self._task, _outlines(_Sources(digests, self.texts)))
 
     @property
     def summary(self) -> str:
