@@ -43,6 +43,9 @@ _IDENTITY = {
 
 # ---- the model -------------------------------------------------------------------------------------
 
+DELETED = "delete it"
+"""In place of a text in a spec: the model deletes the file."""
+
 
 def spec(*lines: str) -> str:
     """Return the text of a spec: a line `PATH: TEXT` for each file that the model writes."""
@@ -55,17 +58,21 @@ def addition(text: str) -> str:
 
 
 def answer(prompt: str) -> str:
-    """Return what the model answers: each file is its base, with one line appended."""
+    """Return what the model answers: each file is its base, with one line appended, or is deleted.
+
+    The base of a file that a stage with `edits` changes is an input.
+    """
     asked = json.loads(prompt)
-    base = {path: text for path, text, is_base in asked["inputs"] if is_base}
+    base = {path: text for path, text, is_base in asked["inputs"] if is_base or not path.endswith(".md")}
     item = asked["item"]
     lines = [] if item is None else [f"{path}: {item['text']}" for path in item["files"]]
     for path, text, is_base in asked["inputs"]:
         if item is None and path.endswith(".md") and not is_base:
             lines += text.splitlines()
     wanted = [line.partition(": ")[::2] for line in lines]
-    writes = [{"path": path, "content": base.get(path, "") + addition(text)} for path, text in wanted]
-    return json.dumps({"summary": "as asked", "writes": writes, "deletes": [], "error": None})
+    writes = [{"path": p, "content": base.get(p, "") + addition(text)} for p, text in wanted if text != DELETED]
+    deletes = [path for path, text in wanted if text == DELETED]
+    return json.dumps({"summary": "as asked", "writes": writes, "deletes": deletes, "error": None})
 
 
 @dataclass(frozen=True, slots=True)

@@ -97,7 +97,8 @@ class Shown(Struct, frozen=True):
 class AttemptHistory(Struct):
     """The attempts of a stage so far: its model calls, whether a result failed its verification, and how each ended.
 
-    `last` is the result of the last one, `proposals` are the responses whose files failed. Another loop can go on from
+    `last` is the result of the last one, `proposals` are the responses whose files failed, `seen` the files that prompts
+    have shown as a whole. Another loop can go on from
     here, if a check of several stages together refuses the result.
     """
 
@@ -108,6 +109,7 @@ class AttemptHistory(Struct):
     last: AttemptResult | None = None
     best: "BestAttempt[AttemptResult] | None" = None
     proposals: set[str] = field(default_factory=set)
+    seen: set[str] = field(default_factory=set)
     same: list[dict[str, Json]] = field(default_factory=list)
     counts: list[str] = field(default_factory=list)
 
@@ -274,7 +276,8 @@ class AttemptLoop(Struct, frozen=True, kw_only=True):
     def _verify(self, last: AttemptResult, attempt: int) -> Failure | None:
         owned = self._owned(last)
         if last.keeps:  # also the user's files that match a pattern: they are verified, and stay the user's
-            owned |= {path: entry for path, entry in last.tree.items() if match_any(self.resolved.stage.outputs, path)}
+            kept = self.resolved.stage.required_outputs
+            owned |= {path: entry for path, entry in last.tree.items() if match_any(kept, path)}
         failure = self.verifier.verify(owned, last.tree, attempt)
         self.history.has_failed |= failure is not None
         if last.settle is not None:
@@ -284,9 +287,11 @@ class AttemptLoop(Struct, frozen=True, kw_only=True):
     def _owned(self, last: AttemptResult, tree: Files | None = None) -> dict[str, FileEntry]:
         """Return the stage's own files of a tree: those that differ from the base, and those it wrote again unchanged.
 
-        Literal outputs always belong to the stage: a program that writes the same bytes again leaves no trace.
+        Literal outputs always belong to the stage: a program that writes the same bytes again leaves no trace. A file of
+        `edits` belongs to it only if it differs.
         """
-        base, certain = self.resolved.base, self.resolved.stage.literal_outputs | last.written
+        base, stage = self.resolved.base, self.resolved.stage
+        certain = stage.literal_outputs | {path for path in last.written if not match_any(stage.edits, path)}
         whole = last.tree if tree is None else tree
         return {path: entry for path, entry in sorted(whole.items()) if base.get(path) != entry or path in certain}
 

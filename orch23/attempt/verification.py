@@ -219,7 +219,8 @@ def undeclared_writes(
             why = refusal
         else:
             continue
-        way = "write it elsewhere" if sealed_reason(path) else "declare it in `outputs` or `allowed_paths.write`"
+        keys = "`edits` or `outputs`" if stage.edits else "`outputs` or `allowed_paths.write`"
+        way = "write it elsewhere" if sealed_reason(path) else f"declare it in {keys}"
         hint = f"{way}, or list its name in `scratch`"
         problems[path] = Diagnostic("E306", f"the step {verb} `{path}`: {why}", hint=hint)
     return problems

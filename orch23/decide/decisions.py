@@ -1,6 +1,6 @@
 """Resolve a stage, collect the facts about its records and files, and decide what to do with it."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
 from msgspec import Struct, field
@@ -16,7 +16,7 @@ from orch23.decide.base_selection import (
 )
 from orch23.decide.freshness import Candidate, DecisionFacts, decide
 from orch23.decide.ownership import SCRIPT_MAKERS, is_proven, may_write_outputs_of
-from orch23.decide.project_state import ProjectState, written_paths
+from orch23.decide.project_state import ProjectState
 from orch23.decide.stage_view import StageTree
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry, Json, is_script
@@ -36,6 +36,7 @@ from orch23.model.record import (
     retained_key,
     same_result,
     without_program,
+    written_paths,
 )
 from orch23.plan.nodes import reads_with_exclusions, writes_of
 from orch23.resolve.resolution import ResolvedStage, resolve_stage
@@ -100,6 +101,10 @@ class StageDecider(Struct):
             pipeline=self.state.plan.pipeline,
             read_yaml=self.read_yaml,
         )
+        if stage.discovers:
+            from orch23.resolve.discovered import as_of_records  # noqa: PLC0415 - only for such stages
+
+            resolved = as_of_records(resolved, self._records_of(name, resolved.identity))
         program = program_of(resolved.manifest)
         if program and self._is_first(program, resolved.identity):
             resolved = replace(resolved, earlier_key=key_of(without_program(resolved.manifest)))
@@ -111,6 +116,14 @@ class StageDecider(Struct):
             for path in sorted(tree.lost)
         )
         return self._as_recorded(resolved) or replace(resolved, broken=(*resolved.broken, *lost))
+
+    def _records_of(self, name: str, identity: str) -> Iterator[Record]:
+        """Yield the records of a stage under any name: that of the lock file, then the others, the newest first."""
+        state = self.state
+        if name in state.former:
+            yield state.former[name]
+        yield from state.locked.of_identity(identity)
+        yield from (one for one in state.store.records.by_identity(identity) if not one.is_kept_failure)
 
     def _as_recorded(self, resolved: ResolvedStage) -> ResolvedStage | None:
         """Return a stage with lost bytes as its record has it, if only the rendered prompt is unknown.
@@ -289,6 +302,9 @@ class StageDecider(Struct):
         if not edited or stage.chain is None:
             return edited
         mine, writes = written_paths(self.state.former.get(stage.name)), writes_of(stage)
+        if stage.edits:  # what it did not change is a source, or of another stage
+            writes = stage.required_outputs
+            edited = tuple(path for path in edited if not stage.takes_edits_of(path))
         return tuple(path for path in edited if path in mine or match_any(writes, path))
 
     def waiting_on(self, name: str) -> tuple[str, ...]:
@@ -330,7 +346,7 @@ class StageDecider(Struct):
             same_core=core,
             previous=previous,
             disk=disk,
-            foreign=frozenset(p for p, e in disk.items() if e is not None and not state.ownership.is_known(p, e)),
+            foreign=frozenset(p for p, e in disk.items() if e is not None and self._is_foreign(stage, p, e)),
             edited=edited,
             existed=frozenset(p for p in edited if not (state.locked.owning(p) or state.store.records.owners(p))),
             is_committed=stage.chain is not None and self._are_decided(edited),
@@ -344,11 +360,17 @@ class StageDecider(Struct):
             possible=others,
         )
 
+    def _is_foreign(self, stage: Stage, path: str, entry: FileEntry) -> bool:
+        """Return whether a file may be where the result of a stage has none."""
+        # A file that the stage deletes, and that is as before: `clean` or a checkout gave it back.
+        is_base = bool(stage.edits) and entry == self.state.start_version(stage.name, path)
+        return not is_base and not self.state.ownership.is_known(path, entry)
+
     def _edits_to_keep(self, stage: Stage, wanted: Collection[str], current: Collection[Record]) -> tuple[str, ...]:
         """Return the user's edits that results of today's key would overwrite."""
         state, edited = self.state, self._edits_of(stage)
         if stage.name not in state.former:  # without a record, only the wanted paths show which files are its own
-            others = (path for path in sorted(wanted) if path not in edited)
+            others = (path for path in sorted(wanted) if path not in edited and not stage.takes_edits_of(path))
             edited = (*edited, *(path for path in others if self._is_edited(path, stage.name)))
         if not current:
             return edited

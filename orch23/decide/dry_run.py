@@ -20,14 +20,14 @@ from orch23.decide.plan_walk import (
     Undecided,
     may_access,
 )
-from orch23.decide.project_state import ProjectState, written_paths
+from orch23.decide.project_state import ProjectState
 from orch23.decide.protected_files import DeclaredByPlan
 from orch23.decide.stage_view import ObsoleteFiles, files_at_stake
 from orch23.model.errors import InvalidInputError
 from orch23.model.paths import PatternSet, is_glob, match_any
 from orch23.model.pipeline import ForeachStage, Stage, family_of
 from orch23.model.plan import Blocked, Decision, Edited, Expand, Fresh, Maybe, Plan, Restore, Run, VerifyOnly
-from orch23.model.record import LockFile, Record
+from orch23.model.record import LockFile, Record, written_paths
 from orch23.plan.nodes import Node, writes_of
 from orch23.plan.planner import ALL_STAGES, Selection
 

@@ -3,7 +3,7 @@
 import contextlib
 import math
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import cached_property
 from typing import Literal
 
@@ -123,7 +123,9 @@ class ResultWriter(Struct, dict=True):
 
     def change(self, records: Mapping[str, Record]) -> WorkspaceChange:
         """Return the change of the workspace that promotes these results. It never includes the user's files."""
-        return self._compare({name: self.opened.state.target(name, record) for name, record in records.items()})
+        state = self.opened.state
+        deleted = {path for name, record in records.items() if name in state.ran for path in record.deleted}
+        return self._compare({name: state.target(name, record) for name, record in records.items()}, deleted)
 
     def ensure_stored(self, target: _Target) -> None:
         """Make sure that the store has these files, undamaged.
@@ -249,7 +251,12 @@ class ResultWriter(Struct, dict=True):
         # A verified claim is stored unchanged, so that the lock file stays the same (ADR 21).
         if done.claim is not None:
             return replace(_with_key_of(resolved, done.claim), stage=name, pipeline=self.opened.pipeline.file)
-        originals, bases = state.originals(resolved, (*done.outputs, *done.deleted)), state.bases(name)
+        written = (*done.outputs, *done.deleted)
+        if resolved.stage.discovers:
+            from orch23.resolve.discovered import found_manifest, with_manifest  # noqa: PLC0415 - only for such stages
+
+            resolved = with_manifest(resolved, found_manifest(resolved, written))
+        originals, bases = state.originals(resolved, written), state.bases(name)
         accepted = done.accepted
         # The verified result was recorded before: outputs that were accepted then stay accepted.
         if done.verified:
@@ -294,8 +301,12 @@ class ResultWriter(Struct, dict=True):
                     found[entry.digest.sha256] = git_blob_id(self.opened.state.read(path, entry))
         return found
 
-    def _compare(self, targets: Mapping[str, _Target]) -> WorkspaceChange:
-        """Compare the targets with the workspace. Files that no record knows and that are not version 0 stay."""
+    def _compare(self, targets: Mapping[str, _Target], deleted: Collection[str] = ()) -> WorkspaceChange:
+        """Compare the targets with the workspace. Files that no record knows and that are not version 0 stay.
+
+        A user's file at a path that a stage of this build `deleted` counts as edited; else it may be where a target has
+        no file.
+        """
         workspace, may_replace = self.opened.store.workspace, self.opened.decider.may_replace
         whole = {path: wanted for target in targets.values() for path, wanted in target.items()}
         # The user may have edited a file since it was read for the decision, so each target is read again.
@@ -308,7 +319,9 @@ class ResultWriter(Struct, dict=True):
             targets=targets,
             new=new,
             old={path: old[path] for path in new},
-            foreign=tuple(path for path, wanted in differing.items() if path not in new and wanted is not None),
+            foreign=tuple(
+                path for path, wanted in differing.items() if path not in new and (wanted or path in deleted)
+            ),
             refused=refused,
         )
 

@@ -43,7 +43,10 @@ def declared_llm_step(node: ForeachStage) -> "LLMStep | None":
     from orch23.steps.llm.language import LLMDocument, read_llm  # noqa: PLC0415 - likewise
 
     document, _ = read_document(body, LLMDocument, "llm")
-    return None if document is None else read_llm(document, Problems("")).of_plugins(node.plugins)
+    if document is None:
+        return None
+    step = read_llm(document, Problems("")).of_plugins(node.plugins)
+    return step.with_edits(body) if node.body.get("edits") else step
 
 
 def declared_escalation(node: ForeachStage) -> tuple[str | ModelChoice, ...]:

@@ -46,6 +46,7 @@ from orch23.model.pipeline import (
 from orch23.model.step import Step
 from orch23.resolve.commands import missing_programs
 from orch23.resolve.expression_syntax import UNKNOWN_MARK
+from orch23.steps.registry import is_llm
 
 _METRICS_SUFFIXES = (".json", ".yaml", ".yml")
 
@@ -85,14 +86,15 @@ def make_stage(
     document, wrong = read_document(body, stage_form(kinds_in_stage(body, plugins)), at.path, unknown)
     if document is None:
         return BuiltStage(None, open_nodes.unaffected(wrong))
-    step = read_step(document, plugins, at)
+    step, edits = read_step(document, plugins, at), at.paths("edits", document.edits)
+    step = step.with_edits(body.get(step.kind)) if step is not None and edits else step
     usable = step or _NoStep()  # not returned: without a step there is an error
     named = map(OrderInput, usable.named_inputs)
     inputs = tuple(dict.fromkeys((*read_inputs(document.inputs, at.below("inputs")), *named)))
-    edits = at.paths("edits", document.edits)
     outputs = tuple(dict.fromkeys((*_outputs(document.outputs, usable, at), *edits)))
     allowed = given(document.allowed_paths, AllowedPathsDocument())
-    scope = WriteScope(**{"write": outputs, "delete": edits, **read_fields(allowed, at.below("allowed_paths"))})
+    declared = read_fields(allowed, at.below("allowed_paths")) | ({"delete": edits} if edits else {})
+    scope = WriteScope(**{"write": outputs, **declared})
     group = read_group(document.promote, at)
     stage = Stage(
         name=name,
@@ -267,7 +269,7 @@ def _check_outputs(document: StageDocument, stage: Stage, step: Step | None, at:
     for number, path in enumerate(stage.outputs):
         if UNKNOWN_MARK not in path and path not in stage.edits:
             _check_output(stage.fence, path, at.below(f"outputs/{number}"), may_write_more=may_write_more)
-    if step is not None and not may_write_more and not open_nodes.touches(f"{at.path}/outputs"):
+    if step is not None and not stage.edits and not may_write_more and not open_nodes.touches(f"{at.path}/outputs"):
         step.check_outputs(stage.outputs, stage.fence.write, at)
 
 
@@ -277,6 +279,9 @@ def _check_edits(document: StageDocument, stage: Stage, step: Step | None, at: P
         return
     if step is not None and not step.may_edit:
         at.add("edits", "E856", "`edits` is for llm and shell stages", "remove it, or name the files in `outputs`")
+    if is_llm(step) and step.returns in ("json", "text", "code"):
+        message = f"a response with `returns: {step.returns}` is one new file, and changes none of `edits`"
+        at.add("llm/returns", "E856", message, "write `returns: edits`, `files` or `blocks`, or use `outputs`")
     allowed = given(document.allowed_paths, AllowedPathsDocument())
     for key in ("write", "delete"):
         if getattr(allowed, key) not in (UNSET, ()):

@@ -12,7 +12,7 @@ from orch23.model.action import DEFAULT_LIMITS, LANDLOCK_TIER, SandboxTier, Step
 from orch23.model.diagnostic import Location
 from orch23.model.digest import Json
 from orch23.model.parsing import json_at
-from orch23.model.paths import is_glob
+from orch23.model.paths import is_glob, match_any
 from orch23.model.step import ProcessStep, Step, VerifyStep
 
 DEFAULT_PIPELINE = "pipeline.yaml"
@@ -253,7 +253,7 @@ DeclaredCache: TypeAlias = Mapping[str, bool | str | tuple[str, ...]]
 
 
 class ChainLink(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """The position of a stage in a chain: the items of a sequential foreach, stages that edit the same files, or one stage."""
+    """The position of a stage in a chain: items of a sequential foreach, stages that edit the same files, or one."""
 
     chain: str
     index: int
@@ -330,9 +330,23 @@ class Stage(Struct, frozen=True, omit_defaults=True, tag=True, kw_only=True):
         return family_of(self.name)
 
     @property
+    def required_outputs(self) -> tuple[str, ...]:
+        """Return the outputs that the stage must make: those that are not patterns of `edits`."""
+        return tuple(path for path in self.outputs if path not in self.edits)
+
+    @property
     def literal_outputs(self) -> frozenset[str]:
-        """Return the outputs that are files, not patterns or folders."""
-        return frozenset(path for path in self.outputs if not is_glob(path) and path not in self.edits)
+        """Return the required outputs that are files, not patterns or folders."""
+        return frozenset(path for path in self.required_outputs if not is_glob(path))
+
+    def takes_edits_of(self, path: str) -> bool:
+        """Return whether a file of the user at a path is the base of the next run: a program edits what is there."""
+        return bool(self.edits) and not self.step.asks_model and match_any(self.edits, path)
+
+    @property
+    def discovers(self) -> bool:
+        """Whether runs of the stage find aspects of its key."""
+        return bool(self.edits) and self.step.asks_model
 
     @property
     def schema_files(self) -> tuple[str, ...]:

@@ -199,6 +199,11 @@ def same_result(one: Record, other: Record) -> bool:
     return (dict(one.outputs), one.deleted) == (dict(other.outputs), other.deleted)
 
 
+def written_paths(record: Record | None) -> tuple[str, ...]:
+    """Return the paths that a result writes or deletes."""
+    return (*record.outputs, *record.deleted) if record else ()
+
+
 def retained_key(key: str) -> str:
     """Return a key for the record that `reset` retains of one with this key; no stage has such a key."""
     return digest_json({"retained": key})

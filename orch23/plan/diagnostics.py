@@ -297,7 +297,7 @@ def missing_outputs(stage: Stage, result: Mapping[str, FileEntry]) -> Iterator[D
     """Yield an error for each declared output that a result lacks: a file, or any file of a directory."""
     cause = "prompt" if stage.step.asks_model else "command"
     hint = f"a stage must write every path of its `outputs`: fix the {cause}, or remove the path from `outputs`"
-    for pattern in stage.outputs:
+    for pattern in stage.required_outputs:
         if is_glob(pattern) and not any(match_any((pattern,), path) for path in result):
             yield Diagnostic("E303", f"nothing was written below `{pattern}`", hint=hint)
         elif not is_glob(pattern) and pattern not in result:

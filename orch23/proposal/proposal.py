@@ -72,7 +72,7 @@ def judge_response(
     """Return what a response proposes, or why it is refused.
 
     If every output is in the base or a kept file, a response may say that no change is needed: a proposal without
-    files. `validate` checks the JSON value by the step's schema.
+    files. Files of `edits` need not exist. `validate` checks the JSON value by the step's schema.
     """
     if not step.only_json:
         text = without_thoughts(text.removeprefix("\ufeff"), is_text=step.returns == "text")
@@ -215,7 +215,8 @@ def _judge_files(envelope: FilesEnvelope, scope: ProposalScope, edits: EditedFil
 def _keep(outputs: tuple[str, ...], scope: ProposalScope) -> Judgement:
     """Return a proposal of no file, if every output is there: the files stay, and are verified."""
     there = {path for path, text in scope.base.items() if text is not None} | scope.kept
-    absent = next((one for one in outputs if not any(match_any((one,), path) for path in there)), "")
+    needed = [one for one in outputs if one not in scope.edits]
+    absent = next((one for one in needed if not any(match_any((one,), path) for path in there)), "")
     if outputs and not absent:
         return Proposal("", ())
     message = "the response proposes no file" + (f", and `{absent}` does not exist" if absent else "")

@@ -36,7 +36,7 @@ class ProposalScope(Struct, frozen=True, kw_only=True):
     existing files that the model was not shown. `protected` are patterns of files that are protected besides those
     with protected names: the pipeline and its prompts. `slices` are the lines that the model was shown of each file
     that it was not shown as a whole: from 0, and the number after the last one. `kept` are files of the last result
-    that are on disk.
+    that are on disk. `edits` are the patterns of files that the stage may change and need not make.
     """
 
     cwd: str
@@ -46,6 +46,7 @@ class ProposalScope(Struct, frozen=True, kw_only=True):
     protected: tuple[str, ...] = ()
     slices: Mapping[str, tuple[tuple[int, int], ...]] = {}
     kept: AbstractSet[str] = frozenset()
+    edits: tuple[str, ...] = ()
 
     def project_path(self, path: str) -> str:
         """Return a path of a response, relative to the root of the project."""
@@ -196,7 +197,9 @@ def base_errors(entry: ProposedFile, scope: ProposalScope) -> list[Diagnostic]:
     """Return an error for a file that was not shown, or that the response proposes for other bytes than those shown."""
     full = scope.project_path(entry.path)
     if full in scope.not_shown:
-        return [_error(codes.NOT_SHOWN, "exists, but was not shown", full, "do not replace a file that was not shown")]
+        way_in = "; only a file of `inputs` that the prompt shows can be changed" if match_any(scope.edits, full) else ""
+        hint = f"do not replace a file that was not shown{way_in}"
+        return [_error(codes.NOT_SHOWN, "exists, but was not shown", full, hint)]
     # The file was shown, so a response without its digest, or with null, was made for what was shown.
     if not entry.base:
         return []

@@ -137,7 +137,8 @@ def resolve_stage(
     named = (never_sent_error(never_send, path, entry) for path, entry in files.items())
     # A model that edits a large file is shown the slices of it that are inputs, and not the whole file besides.
     in_part = inputs.slices if is_llm(step) and step.returns == "edits" else {}
-    given = (*inputs.given, *_given_base(base, {*inputs.files, *in_part}, tree))
+    shown = {path: entry for path, entry in base.items() if not is_discovered(stage, f"base:{path}")}
+    given = (*inputs.given, *_given_base(shown, {*inputs.files, *in_part}, tree))
     parts, keys = _parts(inputs.slices if step.starts_processes else {}, inputs.files, prefix="")
     # A check gets only the whole files named in its `with`.
     on_files = bool(stage.ensures) or any(not isinstance(step, CheckStep) for step in stage.verify.steps)
@@ -160,7 +161,7 @@ def resolve_stage(
     aspects = _declared(stage, facts) | inputs.aspects | verify.aspects | keys | verify_keys | texts.aspects
     aspects |= _numbered(inputs, prefix="") if step.starts_processes else {}
     aspects |= _numbered(inputs, verify, prefix="verify.") if on_files else {}
-    aspects |= {f"base:{path}": str(entry) for path, entry in base.items()}
+    aspects |= {f"base:{path}": str(entry) for path, entry in shown.items()}
     aspects |= _program(stage, tree)
     aspects |= {f"requires:{c.kind}:{c.path}": _holds(c, tree) for c in stage.requires}
     # An aspect that is None is left out, so a new aspect does not change the key of a stage that does not use it.
@@ -190,6 +191,14 @@ def resolve_stage(
             *((("verify", "inputs", at), one) for at, one in verify.unmatched),
         ),
     )
+
+
+def is_discovered(stage: Stage, aspect: str) -> bool:
+    """Return whether a record names an aspect since its run found it: `resolve.discovered` adds it (ADR 87)."""
+    prefix, _, path = aspect.partition(":")
+    # A model is not shown the files that match a pattern: only those that it changed count. A program may read all.
+    is_edited = prefix == "base" and stage.discovers and path not in stage.edits
+    return is_edited and match_any(stage.edits, path)
 
 
 # ---- aspects of the pipeline and the machine --------------------------------------------------

@@ -1,7 +1,7 @@
 """Run an llm step: render the prompt, get a response from recordings or a model, validate it."""
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from functools import partial
 
 from msgspec import Struct, field
@@ -34,11 +34,12 @@ from orch23.model.paths import match_any
 from orch23.model.pipeline import SliceInput, WriteScope
 from orch23.model.text import LineSplitter
 from orch23.proposal.proposal import judge_response
-from orch23.proposal.proposal_codes import EMPTY, FORBIDDEN_DELETE, TOO_LARGE
+from orch23.proposal.proposal_codes import EMPTY, FORBIDDEN_DELETE, NOT_SHOWN, TOO_LARGE
 from orch23.proposal.proposal_files import MAX_FILE_BYTES, ProposalScope
 from orch23.providers.media import media_errors
 from orch23.providers.registry import media_limits_of
 from orch23.resolve.prompt_inputs import MAX_PREVIOUS_LENGTH, AttemptContext, AuthorTexts, Dialogue, PromptInput
+from orch23.resolve.resolution import is_discovered
 from orch23.resolve.text_slices import SliceError, TextPart, first_line, moved_end, text_part
 from orch23.steps.llm.spec import LLMStep
 
@@ -143,7 +144,12 @@ class _LLMRunner(StepRunner):
         request = conversation.next_sample(request)
         # A recorded response of an earlier version is still used.
         scope = attempts.resolved.stage.fence
-        hopeless = (*_unreadable(context, request), *_oversized_outputs(step, scope, start, context))
+        attempts.history.seen |= _read_files(context)
+        hopeless = (
+            *_unreadable(context, request),
+            *_oversized_outputs(step, scope, start, context),
+            *_unshown_edits(attempts),
+        )
         if hopeless and not conversation.is_recorded(request):
             return AttemptResult(start, exchanges, failure_of("preflight", hopeless, retryable=False))
         try:
@@ -188,6 +194,8 @@ def _tree(attempts: AttemptLoop, start: Files, judged: Proposal) -> tuple[Files,
     """Return the files after a proposal, those that it keeps of the last result, and the exchanges of that result."""
     (last, exchanges), scope = attempts.shown.kept, attempts.resolved.stage.fence.write
     kept = {p: e for p, e in last.items() if judged.keeps and match_any(scope, p) and p not in start}
+    # Files of `edits` are kept as the model was shown them: as in the base, and not as in the last result.
+    kept = {path: entry for path, entry in kept.items() if not match_any(attempts.resolved.stage.edits, path)}
     tree = kept | {path: entry for path, entry in start.items() if path not in judged.deletes}
     tree |= {one.path: _entry(attempts, start, one) for one in judged.writes}
     return tree, kept, exchanges if kept else ()
@@ -196,6 +204,9 @@ def _tree(attempts: AttemptLoop, start: Files, judged: Proposal) -> tuple[Files,
 def _entry(attempts: AttemptLoop, start: Files, write: ProposedWrite) -> FileEntry:
     """Store a file. A script is executable; so is a file that was executable before without being a script."""
     data = write.content.encode("utf-8")
+    base = attempts.resolved.base.get(write.path)
+    if base is not None and match_any(attempts.resolved.stage.edits, write.path):
+        return FileEntry(attempts.contents.put(data), executable=base.executable)  # the mode is the user's
     before = start.get(write.path, attempts.resolved.files.get(write.path))
     stays = before is not None and before.executable and not is_script(attempts.tree.read(write.path, before))
     return FileEntry(attempts.contents.put(data), executable=stays or is_script(data))
@@ -254,14 +265,16 @@ def _settle(conversation: RecordedConversation, fingerprint: str, failure: Failu
 def _judge(attempts: AttemptLoop, step: LLMStep, turn: AttemptInput, response: Response) -> Proposal | _Rejected:
     stage, start = attempts.resolved.stage, turn.start
     base = {path: _text_of(attempts, path, entry) for path, entry in {**attempts.resolved.files, **start}.items()}
+    slices = _shown_slices(attempts, step, start)
     scope = ProposalScope(
         cwd=stage.cwd,
         write_scope=stage.fence,
         base=base,
-        not_shown=attempts.shown.hidden,
+        not_shown=attempts.shown.hidden | _unseen(attempts, slices),
         protected=attempts.safeguards.protected,
-        slices=_shown_slices(attempts, step, start),
+        slices=slices,
         kept=frozenset(attempts.shown.kept[0]),
+        edits=stage.edits,
     )
     validate = (lambda value: _models(attempts).validate(step.schema or "", value)) if step.schema else None
     judged = judge_response(response.text, response.stop, scope, step=step, outputs=stage.outputs, validate=validate)
@@ -338,21 +351,37 @@ _BEGINNING = 8000
 
 def _given_inputs(attempts: AttemptLoop, step: LLMStep, start: Files) -> tuple[PromptInput, ...]:
     """Return the inputs of a prompt, with the stage's own files as this attempt finds them."""
-    sliced = _sliced(attempts, step)
-    declared = tuple(
-        _current(attempts, one, start) if one.path in sliced and one.slice else one
-        for one in attempts.resolved.given
-        if not one.base
-    )
+    sliced, resolved = _sliced(attempts, step), attempts.resolved
+    found = (_as_found(attempts, one, start, sliced) for one in resolved.given if not one.base)
+    declared = tuple(one for one in found if one is not None)
     # A file that is a whole input is shown once; one of which only a slice is an input is shown as a whole too, unless
     # the model responds with edits.
     inputs = {one.path for one in declared if not one.slice or one.path in sliced}
     own = tuple(
-        PromptInput(path, "", entry.digest.sha256, partial(_text_of, attempts, path, entry, "replace"), base=True)
+        _own_file(attempts, path, entry)
         for path, entry in sorted(start.items())
-        if path not in inputs
+        if path not in inputs and (not is_discovered(resolved.stage, f"base:{path}") or entry != resolved.base.get(path))
     )
     return (*declared, *own)
+
+
+def _as_found(
+    attempts: AttemptLoop, one: PromptInput, start: Files, sliced: frozenset[str]
+) -> PromptInput | None:
+    """Return an input as this attempt finds it: a file of `edits` may be changed; None if it is deleted."""
+    base = attempts.resolved.base.get(one.path)
+    if one.slice:
+        return _current(attempts, one, start) if one.path in sliced else one
+    if base is None or not match_any(attempts.resolved.stage.edits, one.path):
+        return one
+    entry = start.get(one.path)
+    if entry == base:
+        return replace(one, base=True)  # as in the attempts after a change: all of them share what is before it
+    return _own_file(attempts, one.path, entry) if entry is not None else None
+
+
+def _own_file(attempts: AttemptLoop, path: str, entry: FileEntry) -> PromptInput:
+    return PromptInput(path, "", entry.digest.sha256, partial(_text_of, attempts, path, entry, "replace"), base=True)
 
 
 def _shown_slices(attempts: AttemptLoop, step: LLMStep, start: Files) -> dict[str, tuple[tuple[int, int], ...]]:
@@ -380,6 +409,29 @@ def _binary_inputs(context: AttemptContext) -> tuple[Diagnostic, ...]:
     return tuple(found)
 
 
+def _read_files(context: AttemptContext) -> set[str]:
+    """Return the files that the prompt has read as a whole."""
+    given = (one for one in context.given if not one.slice)
+    return {one.path for one in given if isinstance(one.read, TrackedText) and one.read.text is not None}
+
+
+def _unseen(attempts: AttemptLoop, slices: Container[str] = ()) -> frozenset[str]:
+    """Return the files of `edits` that the model has seen in no attempt: it may not change them."""
+    edits, seen = attempts.resolved.stage.edits, attempts.history.seen
+    return frozenset(
+        path for path in attempts.resolved.base if path not in seen and path not in slices and match_any(edits, path)
+    )
+
+
+def _unshown_edits(attempts: AttemptLoop) -> tuple[Diagnostic, ...]:
+    """Return an error for each file that `edits` names and no prompt shows: each response that changes it is refused."""
+    message = "is named in `edits`, and the prompt does not show it; no model was called"
+    hint = "show it: `{{ inputs | blocks }}` in the prompt shows all files"
+    sliced = {one.path for one in attempts.resolved.stage.inputs if isinstance(one, SliceInput)}
+    named = sorted(_unseen(attempts, sliced).intersection(attempts.resolved.stage.edits))
+    return tuple(Diagnostic(NOT_SHOWN, message, hint=hint, subject=path) for path in named)
+
+
 def _oversized_outputs(
     step: LLMStep, scope: WriteScope, start: Files, context: AttemptContext
 ) -> tuple[Diagnostic, ...]:
@@ -390,7 +442,7 @@ def _oversized_outputs(
     can_delete = bool(scope.delete) and step.returns in ("files", "blocks")
     if step.returns in ("edits", "json") or can_delete or not scope.write:
         return ()
-    shown = {one.path for one in context.given if isinstance(one.read, TrackedText) and one.read.text is not None}
+    shown = _read_files(context)
     sizes = {path: start[path].digest.size_bytes if path in start and path in shown else 0 for path in scope.write}
     if any(size <= MAX_FILE_BYTES for size in sizes.values()):
         return ()

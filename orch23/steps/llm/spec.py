@@ -90,6 +90,11 @@ class LLMStep(Step, Struct, frozen=True, omit_defaults=True, tag="llm", kw_only=
         """Return the step with the plugins of its pipeline, which can bring the provider."""
         return replace(self, from_plugins=plugins) if plugins else self
 
+    def with_edits(self, stated: Json) -> "LLMStep":
+        """Return the step of a stage with `edits`, which returns edits unless it states another form."""
+        is_stated = isinstance(stated, Mapping) and "returns" in stated
+        return self if is_stated or self.only_json else replace(self, returns="edits")
+
     def of_attempt(self, retry: Retry, attempt: int) -> "LLMStep":
         """Return the step of an attempt (from 1): with the n-th entry of `retry.escalate`, whose last one repeats."""
         listed = retry.escalate
