@@ -162,10 +162,10 @@ class BaseSelection(Struct, frozen=True):
         return there if starts or self._has_users_bytes(path, there, start) else None
 
     def _older_versions(self, stage: Stage, path: str) -> list[FileEntry | None]:
-        """Return what earlier items of the chain started from at a path and made there, and the original."""
+        """Return what earlier items of the chain started from at a path and made there, and the original; None: no file."""
         state, earlier = self.state, self.state.plan.earlier_items(stage.name)
         results = [state.results[name] for name in earlier if name in state.results]
-        versions: list[FileEntry | None] = [record.outputs[path] for record in results if path in record.outputs]
+        versions = [record.outputs.get(path) for record in results if path in written_paths(record)]
         if not versions:
             return []
         return [state.original(path), *(state.start_version(name, path) for name in earlier), *versions]

@@ -310,7 +310,8 @@ def _check_shown(document: StageDocument, stage: Stage, at: Problems, open_nodes
 
 def _shown_patterns(stage: Stage) -> tuple[str, ...]:
     """Return the patterns of the files that a model may see."""
-    return tuple(one.pattern for one in stage.inputs if not isinstance(one, ListInput | OrderInput))
+    named = (one for one in stage.edits if not is_glob(one))
+    return (*named, *(one.pattern for one in stage.inputs if not isinstance(one, ListInput | OrderInput)))
 
 
 def _check_output(scope: WriteScope, path: str, at: Problems, *, may_write_more: bool) -> None:

@@ -25,7 +25,8 @@ FILES = {
             "src/a.txt": "'feature ' ~ (inputs | selectattr('path', 'equalto', 'FEATURE.md') | first).text ~ '  \\n'",
             "src/new.txt": "'new  \\n'",
         },
-    ),
+    )
+    + "{% set shown = inputs | map(attribute='text') | list %}",  # it may only change what its prompt has read
 }
 
 
