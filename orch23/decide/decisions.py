@@ -311,6 +311,9 @@ class StageDecider(Struct):
         if not edited or stage.chain is None:
             return edited
         mine, writes = written_paths(self.state.former.get(stage.name)), writes_of(stage)
+        if stage.edits:  # what it did not change is a source, or of another stage
+            writes = stage.required_outputs
+            edited = tuple(path for path in edited if not stage.takes_edits_of(path))
         return tuple(path for path in edited if path in mine or match_any(writes, path))
 
     def waiting_on(self, name: str) -> tuple[str, ...]:
@@ -376,7 +379,7 @@ class StageDecider(Struct):
         """Return the user's edits that results of today's key would overwrite."""
         state, edited = self.state, self._edits_of(stage)
         if stage.name not in state.former:  # without a record, only the wanted paths show which files are its own
-            others = (path for path in sorted(wanted) if path not in edited)
+            others = (path for path in sorted(wanted) if path not in edited and not stage.takes_edits_of(path))
             edited = (*edited, *(path for path in others if self._is_edited(path, stage.name)))
         if not current:
             return edited
@@ -495,7 +498,7 @@ class StageDecider(Struct):
 
     def _is_edited(self, path: str, name: str) -> bool:
         entry, link = self.state.store.workspace.entry(path), self.state.link(name)
-        if entry is None or self.state.stage(name).takes_edits_of(path):
+        if entry is None:
             return False
         owning = self.state.locked.owning(path) if link is not None else ()
         # In a chain, the original and the base, such as a released file, are what a run starts from, and not edits.

@@ -25,7 +25,8 @@ FILES = {
             "src/a.txt": "'feature ' ~ (inputs | selectattr('path', 'equalto', 'FEATURE.md') | first).text ~ '  \\n'",
             "src/new.txt": "'new  \\n'",
         },
-    ),
+    )
+    + "{% set shown = inputs | map(attribute='text') | list %}",  # it may only change what its prompt has read
 }
 
 
@@ -134,3 +135,60 @@ def test_two_editors_without_an_order_are_an_error_with_the_line_that_corrects_i
     outcome = project.run("plan")
     assert outcome.code == (0 if added else 65)
     assert ("write `needs: [one]` in `two`" in outcome.err) == (not added)
+
+
+LISTED = """\
+  list: {inputs: [{list: "src/**"}, want.json], outputs: [list.json], shell: "cp want.json list.json"}
+  mod:
+    foreach: {from: "list.json#/files", as: f}
+    inputs: [word]
+    edits: ["${{ f | under('src') }}"]
+    shell: [cp, word, "${{ f | under('src') }}"]
+  tidy: {needs: [mod], edits: ["src/**"], shell: "for f in src/*; do tr a-z A-Z < $f > t; cat t > $f; done; rm t"}
+  read: {inputs: ["src/**"], outputs: [all.txt], shell: "cat src/* > all.txt"}
+"""
+
+
+def test_items_of_a_list_that_a_stage_makes_edit_files_before_the_stage_that_edits_all(project: Project) -> None:
+    project.write(shell(LISTED, {"src/a": "a\n", "src/b": "b\n", "word": "w\n", "want.json": '{"files": ["a"]}'}))
+    assert project.plan() == {"list": "run", "mod": "expand", "tidy": "run", "read": "run"}
+    green(project.build())
+    assert project.read("all.txt") == "W\nB\n"
+    assert set(project.plan().values()) == {"fresh"}
+    project.edit("want.json", '{"files": ["a", "b"]}')
+    green(project.build())
+    assert project.read("all.txt") == "W\nW\n"
+    project.edit("want.json", '{"files": ["b"]}')
+    green(project.build())
+    assert project.read("all.txt") == "A\nW\n"
+    assert set(project.plan().values()) == {"fresh"}
+
+
+def test_items_that_edit_one_file_need_an_order(project: Project) -> None:
+    text = '  mod: {foreach: {in: [a, b]%s}, edits: [src/a], shell: "echo ${{ item }} >> src/a"}\n'
+    project.write(shell(text % "", {"src/a": "-\n"}))
+    outcome = project.run("plan")
+    assert (outcome.code, outcome.err.count("E821")) == (65, 1)
+    assert "write `order: sequential` in `foreach` of `mod`" in outcome.err
+    project.write(shell(text % ", order: sequential"))
+    green(project.build())
+    assert project.read("src/a") == "-\na\nb\n"
+
+
+def test_a_deletion_is_seen_by_readers_after_it_and_clean_gives_all_files_back(project: Project) -> None:
+    stages = """\
+  old: {edits: ["src/**"], shell: "rm src/a; echo new > src/b"}
+  read: {inputs: ["src/**"], outputs: [between.txt], shell: "cat src/* > between.txt"}
+  new: {needs: [read], edits: ["src/**"], shell: "cp src/b src/a; rm src/c"}
+  last: {inputs: ["src/**"], outputs: [after.txt], shell: "cat src/* > after.txt"}
+"""
+    files = {"src/a": "a\n", "src/b": "b\n", "src/c": "c\n"}
+    project.write(shell(stages, files))
+    green(project.build())
+    assert project.read("between.txt") == "new\nc\n"
+    assert project.read("after.txt") == "new\nnew\n"
+    assert set(project.plan().values()) == {"fresh"}
+    green(project.run("clean"))
+    assert project.files("src") == {path: text.encode() for path, text in files.items()}
+    assert project.build().code == 0
+    assert project.read("after.txt") == "new\nnew\n"

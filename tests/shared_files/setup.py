@@ -20,7 +20,7 @@ EDITED = ("work/near/a.py", "work/near/b.py", "work/far/c.py", "tidy/a.py", "tid
 """Files of the user that stages with `edits` may change."""
 ITEMS = ("x", "y", "z")
 SLOTS = ("feature", "gen", "site", "chain", "par", "copy", "page", "lit")
-EDIT_SLOTS = ("work", "tidy")
+EDIT_SLOTS = ("work", "tidy", "polish")
 REVISIONS = ("p", "q", "r", "bad")
 WORKS = ("a p", "a p|b q", "a q|n p", "n q", "a p|b delete it", "b delete it|n p", "a p|c2 p", "a bad|n p")
 SITES = ("a p|b p", "a p", "a q|b p", "b q", "a p|c p", "a bad|b p")
@@ -35,6 +35,7 @@ PATHS = {
     "lit": ("build/lit.txt",),
     "work": ("work/near/a.py", "work/near/b.py", "work/far/c.py", "work/far/n.py"),
     "tidy": ("tidy/a.py", "tidy/b.py", "tidy/n.py", "tidy/made.py"),
+    "polish": ("work/near/a.py", "work/near/b.py", "work/near/made.py"),
 }
 
 
@@ -52,11 +53,12 @@ def spec_text(slot: str, revision: str) -> str:
     return f"{PATHS[slot][0]}: {revision}\n"
 
 
-def tidy(revision: str) -> str:
+def tidy(slot: str, revision: str) -> str:
     """Return a command that adds a last line to each file, creates a file, and deletes those with a line `# drop`."""
+    folder = "tidy" if slot == "tidy" else "work/near"
     line = f"# tidy {revision}"
     return (
-        f'cd tidy; test -e made.py || echo "made {revision}" > made.py; '
+        f'cd {folder}; test -e made.py || echo "made {revision}" > made.py; '
         f"for one in *.py; do if grep -q '^# drop' $one; then rm $one; "
         f"else grep -q '^{line}$' $one || echo '{line}' >> $one; fi; done"
     )
@@ -98,7 +100,9 @@ def stage_text(slot: str, setup: "Setup") -> dict[str, Any]:
             edits = {"inputs": ["WORK.md", "work/near/*.py"], "edits": ["work/**"], **asked}
             return {**edits, "llm": {**asked["llm"], "returns": "files"}, "verify": [{"shell": "! grep -rq bad work"}]}
         case "tidy":
-            return {"edits": ["tidy/*.py"], "shell": tidy("p")}
+            return {"edits": ["tidy/*.py"], "shell": tidy(slot, "p")}
+        case "polish":  # its input orders it after `work`
+            return {"inputs": ["work/far/*.py"], "edits": ["work/near/*.py"], "shell": tidy(slot, "p")}
         case "copy":
             return {"inputs": ["COPY.md"], "outputs": ["build/copy.txt"], "shell": "cat COPY.md > build/copy.txt"}
         case "page":
@@ -221,7 +225,7 @@ def make_step(chance: random.Random, setup: Setup, kind: str) -> Step:  # noqa: 
     path = chance.choice(PATHS[slot])
     match kind:
         case "spec":
-            if slot == "tidy":
+            if slot in ("tidy", "polish"):
                 return (kind, slot, chance.choice(REVISIONS[:3]))
             if slot == "work":
                 return (kind, slot, chance.choice(WORKS))
@@ -236,7 +240,7 @@ def make_step(chance: random.Random, setup: Setup, kind: str) -> Step:  # noqa: 
                     SITES if slot == "site" else REVISIONS, [4, 4, 4, 1, 1, 1][: 6 if slot == "site" else 4]
                 )[0],
             )
-        case "edit" if slot == "tidy" and chance.random() < 0.1:
+        case "edit" if slot in ("tidy", "polish") and chance.random() < 0.1:
             return ("drop_line", path)
         case "edit" | "break" | "delete" | "revert":
             return (kind, path)
@@ -282,7 +286,8 @@ def edit_history(seed: int, length: int = LENGTH, without: Sequence[str] = ()) -
     """Return the history of a seed in which stages with `edits` take part."""
     chance = random.Random(f"edits {seed}")
     setup = make_setup(chance)
-    slots = chance.choice((("work",), ("tidy",), EDIT_SLOTS, ("work", setup.slots[0]), ("tidy", setup.slots[-1])))
+    others = (("work", setup.slots[0]), ("tidy", setup.slots[-1]))
+    slots = chance.choice((("work",), ("tidy",), ("work", "tidy"), ("work", "polish"), EDIT_SLOTS, *others))
     more = ("gen",) if "lit" in slots else ()
     setup = replace(setup, slots=tuple(slot for slot in (*slots, *more) if slot not in without))
     return setup, make_steps(chance, setup, length, (*without, "keep"))

@@ -163,8 +163,8 @@ class Steps:
         return done is not False
 
     def _spec(self, slot: str, revision: str) -> bool:
-        if slot == "tidy":
-            return self._change(slot, lambda body: body.update(shell=tidy(revision)))
+        if slot in ("tidy", "polish"):
+            return self._change(slot, lambda body: body.update(shell=tidy(slot, revision)))
         text = spec_text(slot, revision)
         if self.repository.read(SPECS[slot]) == text:
             return False
