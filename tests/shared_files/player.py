@@ -6,10 +6,10 @@ import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 
-from tests.repository import Repository
+from tests.repository import DELETED, Repository
 from tests.shared_files.merges import past_locks
 from tests.shared_files.rules import Rules
-from tests.shared_files.setup import EXISTED, PATHS
+from tests.shared_files.setup import EXISTED, PATHS, SPECS
 from tests.shared_files.steps import Seen, Steps, differing, internal, require
 from tests.shared_files.values import Forecast, Lock, Store, UnsureError, stages_of
 
@@ -237,7 +237,7 @@ class Player(Steps):
             seen = self.orch23(command, *([flag] if flag else []), f"{name}.yaml")
             after = self.disk()
             for path in differing(before, after):
-                if internal(path):
+                if internal(path) or path not in before:
                     continue
                 mine = self.written.get(path) == before.get(path)
                 require(not mine or flag == "--force", "I1", f"{command} discarded the user's {path}: {before[path]!r}")
@@ -301,6 +301,11 @@ class Player(Steps):
                 self.written.pop(path, None)
                 continue
             covering = [s for s in stages_of(before[f"{pipeline}.yaml"])[0] if s.covers(path)]
+            # A stage with `edits` may delete what it started from: a model that is told to, a program by a line.
+            deletes = [s for s in covering if s.edits and new is None and seen.ends.get(s.name) == "built"]
+            if any("# drop" in old if s.kind == "shell" else path in self._deleted_by_spec() for s in deletes):
+                self.written.pop(path, None)
+                continue
             restored = any(seen.ends.get(s.name) == "restored" for s in covering)
             newer = any(seen.ends.get(s.name) in ("built", "restored", "verified") for s in covering)
             if restored:
@@ -327,6 +332,10 @@ class Player(Steps):
                 "lineage",
                 f"the user's lines {sorted(marks - kept)} are gone, {reported}",
             )
+
+    def _deleted_by_spec(self) -> set[str]:
+        lines = self.repository.read(SPECS["work"]).splitlines()
+        return {line.partition(": ")[0] for line in lines if line.endswith(f": {DELETED}")}
 
     def _was_accepted(self, path: str, text: str) -> bool:
         return any(path in made.accepted and made.outputs[path] == text for made in self.store.records) or bool(
