@@ -137,6 +137,7 @@ def _check_together(
     at.found += filter(None, (on_failure_conflict(stage.promote, stage.on_failure, at.path),))
     _check_outputs(document, stage, step, at, open_nodes)
     _check_edits(document, stage, step, at)
+    _check_once(stage, step, at)
     _check_metrics(document, stage, at, open_nodes)
     _check_own_inputs(stage, at)
     _check_own_commands(stage, at)
@@ -292,6 +293,16 @@ def _check_edits(document: StageDocument, stage: Stage, step: Step | None, at: P
         if (pattern := next((one for one in stage.edits if may_overlap(one, path)), None)) is not None:
             message = f"the output `{path}` may be a file of `edits` (`{pattern}`)"
             at.add(f"outputs/{number}", "E856", message, "name each file in one of the two lists")
+
+
+def _check_once(stage: Stage, step: Step | None, at: Problems) -> None:
+    """Report `once` of a stage that starts from no files, or that an edit makes run."""
+    if stage.once and step is not None and not (step.asks_model or stage.edits):
+        message = f"a {step.kind} stage with `once` would replace your files when its task text changes"
+        at.add("once", "E856", message, "name the files in `edits`, or remove `once`")
+    if stage.once and stage.on_edit == "rerun":
+        hint = "remove `once`, or write `on_edit: keep`"
+        at.add("once", "E856", "`once` and `on_edit: rerun` contradict each other", hint)
 
 
 def _check_output(scope: WriteScope, path: str, at: Problems, *, may_write_more: bool) -> None:
