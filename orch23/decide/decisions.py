@@ -25,7 +25,7 @@ from orch23.model.errors import MissingBytesError
 from orch23.model.parsing import YamlReader
 from orch23.model.paths import match_any
 from orch23.model.pipeline import ForeachStage, Stage
-from orch23.model.plan import Decision, Edited, Resample, Restore, Run, VerifyOnly, resample_of
+from orch23.model.plan import Decision, Edited, Fresh, Resample, Restore, Run, VerifyOnly, resample_of
 from orch23.model.record import (
     Facts,
     Manifest,
@@ -162,6 +162,10 @@ class StageDecider(Struct):
 
     def _decide(self, name: str, *, need_intermediate: bool) -> DecidedStage:
         state, bases = self.state, BaseSelection(self.state)
+        if name in state.done:
+            from orch23.decide.once import decide_done  # noqa: PLC0415 - few stages have `once`
+
+            return decide_done(self, name)
         in_force = bases.in_force(name)
         state.moved_bases[name] = in_force
         resolved = self.resolve(name)
@@ -200,6 +204,10 @@ class StageDecider(Struct):
         # A result that the user accepted is work of the user: `reset` must not make a model overwrite it.
         if isinstance(decision, Run) and not known.forced and not known.pending_upstream:
             decision = self._accepted_before_reset(resolved) or decision
+        if resolved.stage.on_edit == "rerun" and (edits := _accepted_edits(decision)):
+            state.moved_bases[name] = {**in_force, **edits}
+            resolved = self.resolve(name)
+            decision = Run(tuple(Reason("base_changed", path, new=str(edits[path])) for path in edits))
         # A result of today's key whose bytes are lost is made again, and replaces the same files.
         is_again = isinstance(decision, Run) and known.current and not (known.ignores_records or known.pending_upstream)
         return self._owned(resolved, decision, known.current[0].record if is_again else None)
@@ -539,6 +547,18 @@ class _LossyTree(StageTree, frozen=True):
         except MissingBytesError:
             self.lost.add(path)
             return b""
+
+
+def _accepted_edits(decision: Decision) -> dict[str, FileEntry]:
+    """Return the outputs of a result that a user edited, and accepted or committed, since the stage ran."""
+    match decision:
+        case Fresh(record=record):
+            paths: Collection[str] = record.accepted
+        case VerifyOnly(record=record, adopted=paths):
+            pass
+        case _:
+            return {}
+    return {path: record.outputs[path] for path in paths}
 
 
 def _unrendered(manifest: Manifest) -> Manifest:

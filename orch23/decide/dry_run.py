@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from orch23.decide.decisions import DecidedStage, StageDecider
 from orch23.decide.open_pipeline import OpenPipeline
-from orch23.decide.ownership import check_left_out
+from orch23.decide.ownership import check_left_out, with_users_files
 from orch23.decide.plan_walk import (
     HeldBack,
     ItemsAdded,
@@ -241,11 +241,13 @@ def replan(opened: OpenPipeline, lock: LockFile, selection: Selection) -> Replan
     """
     before = opened.decider
     old = before.state
+    # An edit since the last stage ended is a difference to the snapshot, for the next build.
+    store, owned, done = with_users_files(opened.store.for_one_moment(continued=True), lock, old.plan, old.git)
     state = ProjectState(
         old.plan,
-        # An edit since the last stage ended is a difference to the snapshot, for the next build.
-        opened.store.for_one_moment(continued=True),
-        lock,
+        store,
+        owned,
+        done=done,
         git=old.git,
         other_pipelines=old.other_pipelines,
         trusts_lock=old.trusts_lock,

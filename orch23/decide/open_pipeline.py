@@ -18,7 +18,14 @@ from orch23.decide.list_expansion import (
     unknown_check_error,
     unknown_executor_errors,
 )
-from orch23.decide.ownership import GitFiles, NoGitFiles, OtherPipelines, with_lost_records, without_impossible_records
+from orch23.decide.ownership import (
+    GitFiles,
+    NoGitFiles,
+    OtherPipelines,
+    with_lost_records,
+    with_users_files,
+    without_impossible_records,
+)
 from orch23.decide.project_state import ProjectState
 from orch23.decide.stage_view import ObsoleteFiles
 from orch23.model.diagnostic import Diagnostic, Location
@@ -231,10 +238,12 @@ def open_pipeline(
         lock = with_lost_records(lock, plan, store, options.git)
     # A lock file comes with a clone: a forged record must not make a stage remove files that it may not write.
     lock = without_impossible_records(_with_interrupted(lock, history, store), plan, store.records)
+    users, owned, done = with_users_files(store, lock, plan, options.git)
     state = ProjectState(
         plan,
-        store,
-        lock,
+        users,
+        owned,
+        done=done,
         expected=dict(store.promoter.pending()),
         git=options.git,
         other_pipelines=options.claims,

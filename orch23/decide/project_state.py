@@ -38,7 +38,8 @@ class ProjectState(Struct, dict=True):
     build. `reads` is what the decision on a stage or the expansion of a foreach depends on: files by path, listed
     directories by their whole path (see `tracked`). With `trusts_lock`, results that only the lock file has count as
     proven. `owners` names by path the settled stages that write or delete it; `known_originals` is version 0 by path.
-    `shared` are the results in a shared cache, if the build uses one.
+    `shared` are the results in a shared cache, if the build uses one. `done` are the committed results of stages with
+    `once`, whose files are the user's: in `store` and `lock` they own none.
     """
 
     plan: Plan
@@ -56,6 +57,7 @@ class ProjectState(Struct, dict=True):
     other_pipelines: OtherPipelines | None = None
     trusts_lock: bool = False
     shared: "SharedResults | None" = None
+    done: Mapping[str, Record] = field(default_factory=dict)
     owners: MutableMapping[str, list[str]] = field(default_factory=dict)
     known_originals: MutableMapping[str, FileEntry | None] = field(default_factory=dict)
     _declared: PlanIndex | None = None

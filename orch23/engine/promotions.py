@@ -248,6 +248,11 @@ class Promotions(Struct, kw_only=True, dict=True):
         end = StageOutcome(status=StageStatus.FRESH, text="fresh", key=resolved.key, metrics=metrics)
         self._apply(self._taking(PassedStage(resolved=resolved, record=record, outcome=end, how="fresh")))
 
+    def done(self, name: str) -> None:
+        """End a stage with `once` whose files are the user's. The lock file keeps its record as it was."""
+        record = self.writer.keep_done(name)
+        self._apply(self._ending(name, StageOutcome(status=StageStatus.DONE, text="done", key=record.key)))
+
     def restore(self, resolved: ResolvedStage, record: Record) -> None:
         """Restore the files of a record.
 
@@ -359,8 +364,8 @@ class Promotions(Struct, kw_only=True, dict=True):
 
     def _ending(self, name: str, end: StageOutcome) -> Iterator[Outcomes]:
         yield {name: end}
-        # An edited stage with nothing else to do does not withhold its group (ADR 13).
-        if end.in_place:
+        # An edited stage with nothing else to do does not withhold its group (ADR 13), nor does one that is done.
+        if end.in_place or end.status is StageStatus.DONE:
             yield from self._completing()
 
     def _taking(self, success: PassedStage) -> Iterator[Outcomes]:

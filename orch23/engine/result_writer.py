@@ -96,6 +96,8 @@ class ResultWriter(Struct, dict=True):
         starts = {path: base.start for path, base in record.bases.items()}
         if bases != record.bases and starts == state.moved_bases[resolved.stage.name]:
             todays = replace(todays, bases=bases)  # an item before it has gone: it replaces another version
+        if (task := self._task_of(resolved)) != todays.task:
+            todays = replace(todays, task=task)  # `once` was added or removed since the stage ran
         if todays is not record:
             records.put(replace(todays, pipeline=own))
         return todays
@@ -108,6 +110,11 @@ class ResultWriter(Struct, dict=True):
                 contents.put(rebuilt[entry.digest.sha256])
         self.opened.store.records.use(record)
         self.opened.state.settle(resolved.stage.name, record)
+
+    def keep_done(self, name: str) -> Record:
+        """Keep the record of a stage that is done in the lock file; return it."""
+        self._locked[name] = record = self.opened.state.done[name]
+        return record
 
     def withhold(self, name: str, record: Record) -> None:
         """Store the bytes of a result that waits for its promotion, and expect its files on disk from now on.
@@ -275,9 +282,17 @@ class ResultWriter(Struct, dict=True):
             texts=resolved.texts,
             failed=failed,
             pipeline=self.opened.pipeline.file,
+            task="" if failed else self._task_of(resolved),
         )
         self._keep_starts(resolved, record)
         return replace(record, git=self._blob_ids((*record.outputs.items(), *record.starts)))
+
+    def _task_of(self, resolved: ResolvedStage) -> str:
+        if not resolved.stage.once:
+            return ""
+        from orch23.decide.once import task_of  # noqa: PLC0415 - few stages have `once`
+
+        return task_of(resolved, self.opened.decider.sources, self.opened.pipeline.vars)
 
     def _keep_starts(self, resolved: ResolvedStage, record: Record) -> None:
         """Keep a copy of all bytes that a stage started from."""

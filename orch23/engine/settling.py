@@ -39,7 +39,7 @@ from orch23.model.errors import (
 from orch23.model.event import StagesAdded
 from orch23.model.event_data import StageStatus
 from orch23.model.pipeline import ForeachStage, Stage
-from orch23.model.plan import Edited, Fresh, Restore, Run, Skipped, VerifyOnly
+from orch23.model.plan import Done, Edited, Fresh, Restore, Run, Skipped, VerifyOnly
 from orch23.model.plugins import plugin_error_of
 from orch23.model.record import Reason, Record
 from orch23.plan.planner import Selection
@@ -123,6 +123,8 @@ class Settling(Struct, kw_only=True, dict=True):
             decision = Run((Reason("previous_failed"),))
         self.events.decided(name, decision, resolved.key)
         match decision:
+            case Done():
+                self.results.done(name)
             case Fresh(record=record):
                 self.results.fresh(resolved, record)
             case Restore(record=record):

@@ -42,6 +42,12 @@ class GitRepository:
         self._end: Callable[[], object] | None = None
         self._lock = threading.Lock()
 
+    @property
+    def is_repository(self) -> bool:
+        """Whether the project is in a git repository, and git can be run."""
+        with self._lock:
+            return self._command() is not None
+
     def committed(self, paths: Collection[str]) -> Mapping[str, str]:
         """Return the blob ids of these paths in HEAD, without paths that are not in its tree."""
         found: dict[str, str] = {}

@@ -288,6 +288,9 @@ class CommonDocument(Document):
     on_failure: Literal["rollback", "keep"] = Key("keep", default="rollback").doc("""
         rollback: nothing reaches the workspace. keep: the files that the last attempt wrote within its write scope
         reach it, marked as failed, even if its command failed or timed out.""")
+    on_edit: Literal["keep", "rerun"] = Key("rerun", default="keep", in_key=False).doc("""
+        What follows if you edit an output of an llm stage and accept or commit it. keep: the edit is its result until
+        the stage has to run. rerun: the stage runs, and starts from the edit.""")
     promote: GroupName = Key("release", default="each", in_key=False, read=None).doc("""
         The name of a promotion group: all results of its stages reach the workspace in one transaction, once all of
         them are up to date. Stages of the group see each other's new results. `each`: each stage by itself.""")
@@ -366,5 +369,9 @@ class StageDocument(CommonDocument, OneOf):
     explore: SomePatterns | ExploreDocument | UnsetType = Key("['src/**']", read=read_explore).doc("""
         Files that the model of an llm stage may look at: it gets a map of them, and names the parts to see. A list is
         short for `{files: [...]}`. The key has the patterns, and the parts that were shown.""")
+    once: bool = Key("true", default=False, in_key=False).doc("""
+        Whether the stage is done when its result is committed. Its files are yours then: they are not verified,
+        restored or removed. It runs again, from the files as they are then, only if its task text changes: prompts,
+        item, command, and inputs that `edits` and `outputs` do not match.""")
     metrics: tuple[Path, ...] = Key("[build/scores.json]", default=(), in_key=False, read=read_files).doc("""
         Outputs with values that `orch23 diff` and `orch23 report` compare: `.json`, `.yaml` or `.yml` files.""")

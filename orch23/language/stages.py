@@ -140,6 +140,7 @@ def _check_together(
     _check_edits(document, stage, step, at)
     _check_explore(stage, step, at)
     _check_shown(document, stage, at, open_nodes)
+    _check_once(stage, step, at)
     _check_metrics(document, stage, at, open_nodes)
     _check_own_inputs(stage, at)
     _check_own_commands(stage, at)
@@ -312,13 +313,24 @@ def _check_shown(document: StageDocument, stage: Stage, at: Problems, open_nodes
         if is_glob(path) and UNKNOWN_MARK not in path and not any(may_overlap(path, one) for one in shown):
             message = f"the prompt shows no file of `{path}`, so the model cannot change one"
             hint = f"add `'{path}'` to `inputs`" if document.inputs else f"write `inputs: ['{path}']`"
+            hint += f"; or write `explore: ['{path}']`: then the model finds the files" if stage.explore is None else ""
             at.add(f"edits/{number}", "E856", message, hint)
 
 
 def _shown_patterns(stage: Stage) -> tuple[str, ...]:
     """Return the patterns of the files that a model may see."""
-    named = (one for one in stage.edits if not is_glob(one))
+    named = (*(one for one in stage.edits if not is_glob(one)), *(stage.explore.files if stage.explore else ()))
     return (*named, *(one.pattern for one in stage.inputs if not isinstance(one, ListInput | OrderInput)))
+
+
+def _check_once(stage: Stage, step: Step | None, at: Problems) -> None:
+    """Report `once` of a stage that starts from no files, or that an edit makes run."""
+    if stage.once and step is not None and not (step.asks_model or stage.edits):
+        message = f"a {step.kind} stage with `once` would replace your files when its task text changes"
+        at.add("once", "E856", message, "name the files in `edits`, or remove `once`")
+    if stage.once and stage.on_edit == "rerun":
+        hint = "remove `once`, or write `on_edit: keep`"
+        at.add("once", "E856", "`once` and `on_edit: rerun` contradict each other", hint)
 
 
 def _check_output(scope: WriteScope, path: str, at: Problems, *, may_write_more: bool) -> None:

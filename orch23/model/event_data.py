@@ -12,7 +12,7 @@ from orch23.model.pipeline import FailureKind
 
 EventLevel: TypeAlias = Literal["debug", "info", "warning", "error"]
 RunStatus: TypeAlias = Literal["ok", "failed", "interrupted", "limit", "decision", "waiting"]
-DecisionName: TypeAlias = Literal["fresh", "run", "restore", "verify", "edited"]
+DecisionName: TypeAlias = Literal["fresh", "done", "run", "restore", "verify", "edited"]
 RecordingMode: TypeAlias = Literal["cached", "record", "replay"]
 """Which recorded responses are used: all, only those of this run, or (`replay`) nothing else."""
 StopReason: TypeAlias = Literal["end", "max_tokens", "stop_sequence", "refusal", "unknown"]
@@ -34,6 +34,7 @@ class StageStatus(StrEnum):
     RESTORED = "restored"
     VERIFIED = "verified"
     FRESH = "fresh"
+    DONE = "done"
     SKIPPED = "skipped"
     WITHHELD = "held"
     NOT_SELECTED = "passed_over"
@@ -52,7 +53,7 @@ class StageStatus(StrEnum):
 
     @property
     def has_result(self) -> bool:
-        """Return whether the stage has a result of its current key."""
+        """Return whether the stage has a result of its current key, or is done."""
         return self in _WITH_RESULT
 
     @property
@@ -78,13 +79,13 @@ class StageStatus(StrEnum):
     @property
     def is_idle(self) -> bool:
         """Return whether nothing was done for the stage."""
-        return self in (StageStatus.FRESH, StageStatus.SKIPPED)
+        return self in (StageStatus.FRESH, StageStatus.DONE, StageStatus.SKIPPED)
 
 
 _S: Final = StageStatus
 _STOPPED: Final = frozenset({_S.EDITED, _S.FAILED, _S.BLOCKED, _S.CANCELLED, _S.AWAITING})
 _DONE: Final = frozenset({_S.BUILT, _S.VERIFIED, *_STOPPED})
-_WITH_RESULT: Final = frozenset({_S.DEFERRED, _S.BUILT, _S.RESTORED, _S.VERIFIED, _S.FRESH})
+_WITH_RESULT: Final = frozenset({_S.DEFERRED, _S.BUILT, _S.RESTORED, _S.VERIFIED, _S.FRESH, _S.DONE})
 _GREEN: Final = _WITH_RESULT | {_S.SKIPPED}
 NEW_RESULTS: Final = frozenset({_S.BUILT, _S.VERIFIED, _S.RESTORED})
 _AWAITED: Final = frozenset({_S.WAITING, _S.READY, _S.RUNNING, _S.DEFERRED, _S.WITHHELD, *_STOPPED})
@@ -92,7 +93,7 @@ _NEVER_REPORTED: Final = frozenset({_S.WAITING, _S.READY, _S.RUNNING, _S.DEFERRE
 
 TRANSITIONS: Final[Mapping[StageStatus, frozenset[StageStatus]]] = {
     _S.WAITING: frozenset(
-        {_S.READY, _S.WITHHELD, _S.FRESH, _S.RESTORED, _S.SKIPPED, _S.NOT_SELECTED, _S.NOT_BUILT, *_STOPPED}
+        {_S.READY, _S.WITHHELD, _S.FRESH, _S.DONE, _S.RESTORED, _S.SKIPPED, _S.NOT_SELECTED, _S.NOT_BUILT, *_STOPPED}
     ),
     _S.READY: frozenset({_S.RUNNING, _S.BLOCKED, _S.CANCELLED}),
     _S.RUNNING: frozenset({_S.WAITING, _S.DEFERRED, _S.WITHHELD, *_DONE}),

@@ -284,6 +284,7 @@ class Stage(Struct, frozen=True, omit_defaults=True, tag=True, kw_only=True):
     `own_inputs` are the positions of the inputs that some other item of its foreach does not have. `metrics` are the
     outputs whose values are compared; they change no result, so they are not part of the key. `moved` maps the paths of
     its values in the document to those at which they are written, if exclusions, lists of vars or an `if` move them.
+    With `once` it is done when its result is committed (ADR 90). `on_edit` is what follows from an accepted edit.
     """
 
     name: str
@@ -322,6 +323,8 @@ class Stage(Struct, frozen=True, omit_defaults=True, tag=True, kw_only=True):
     own_inputs: tuple[int, ...] = ()
     metrics: tuple[str, ...] = ()
     moved: Mapping[str, str] = field(default_factory=dict)
+    once: bool = False
+    on_edit: Literal["keep", "rerun"] = "keep"
 
     @property
     def runs_pytest(self) -> bool:

@@ -154,7 +154,16 @@ class Fresh(Struct, frozen=True):
     """The files on disk equal a record of the current key: there is nothing to do."""
 
     record: Record
-    label: ClassVar[Literal["fresh"]] = "fresh"
+    label: ClassVar[Literal["fresh", "done"]] = "fresh"
+
+
+class Done(Fresh, frozen=True):
+    """The stage has `once`, its result is committed, and its task text has not changed: its files are the user's.
+
+    The record owns no files.
+    """
+
+    label: ClassVar[Literal["fresh", "done"]] = "done"
 
 
 class Restore(Struct, frozen=True):

@@ -160,6 +160,7 @@ class Record(Struct, frozen=True, kw_only=True):
     `failed` marks a kept failure, or a record that `reset` retained: no stage is fresh by it, and it is not restored.
     It only says that orch23 wrote these bytes.
     `pipeline` is the file of the pipeline; empty in a lock file and in records of earlier versions.
+    `task` is the digest of the task text, only of a stage with `once`: it runs again only if that changes (ADR 90).
     """
 
     stage: str
@@ -177,6 +178,7 @@ class Record(Struct, frozen=True, kw_only=True):
     texts: str = ""
     failed: bool = False
     pipeline: str = ""
+    task: str = ""
 
     @property
     def starts(self) -> Sequence[tuple[str, FileEntry | None]]:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import Decimal
 
 from orch23.model.event import waiting_text
-from orch23.model.plan import CallRange, Decision, Edited, Estimate, Expand, Maybe, Restore, Run, Skipped, VerifyOnly
+from orch23.model.plan import CallRange, Decision, Done, Edited, Estimate, Expand, Maybe, Restore, Run, Skipped, VerifyOnly
 from orch23.model.text import format_duration, format_money, one_line
 from orch23.report.diagnostics import visible
 from orch23.report.marks import MAX_IDLE_LINES, Marks, Style, Tone
@@ -16,6 +16,7 @@ _MIN_ACTION_WIDTH = 8
 # The field of Marks and the tone of each label of a decision.
 _SIGNS: Mapping[str, tuple[str, Tone]] = {
     "fresh": ("fresh", "quiet"),
+    "done": ("fresh", "quiet"),
     "run": ("run", "notice"),
     "restore": ("run", "notice"),
     "verify": ("run", "notice"),
@@ -178,7 +179,8 @@ def _up_to_date(view: PlanView) -> str:
 
 
 def _skip_count(view: PlanView) -> str:
-    return f", {view.skip_count} skipped" if view.skip_count else ""
+    done = view.counts().get(Done.label, 0)
+    return "".join(f", {number} {what}" for number, what in ((done, Done.label), (view.skip_count, "skipped")) if number)
 
 
 def _head(view: PlanView, style: Style) -> str:

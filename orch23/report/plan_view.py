@@ -23,6 +23,7 @@ from orch23.model.plan import (
     Blocked,
     CallRange,
     Decision,
+    Done,
     Edited,
     Estimate,
     Expand,
@@ -354,6 +355,8 @@ def _values(reason: Reason) -> str:
 def reason_texts(decision: Decision) -> tuple[str, ...]:
     """Return every reason of a decision as a clause, the most important first."""
     match decision:
+        case Done():
+            return ("its result is committed, and its files are yours: it runs again only if its task text changes",)
         case Fresh():
             return ()
         case VerifyOnly(adopted=edits) if edits:

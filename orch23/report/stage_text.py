@@ -101,7 +101,7 @@ def command_line(ended: StageFinished) -> str:
 def status_sign(status: StageStatus, marks: Marks) -> tuple[str, Tone]:
     """Return the symbol and the tone of a status."""
     match status:
-        case StageStatus.FRESH:
+        case StageStatus.FRESH | StageStatus.DONE:
             return marks.fresh, "quiet"
         case StageStatus.FAILED:
             return marks.failed, "bad"

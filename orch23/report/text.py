@@ -51,7 +51,7 @@ from orch23.report.stage_text import failure_text, first_cause, has_unknown_pric
 from orch23.report.values import format_counts, money_text, pluralize
 
 # The labels of these decisions equal the statuses.
-_IDLE_DECISIONS = (StageStatus.FRESH, StageStatus.SKIPPED)
+_IDLE_DECISIONS = (StageStatus.FRESH, StageStatus.DONE, StageStatus.SKIPPED)
 # Texts for statuses of runs that are not clear on a screen.
 _STATUS_TEXTS = {"decision": "your decision is needed"}
 _HOW_TO_GO_ON = (
@@ -352,7 +352,8 @@ class TextScreen(Struct, Sink, kw_only=True):
         statuses = self._idle + self._sums.statuses
         if not self._is_open and run.exit_code == 0:
             skips = statuses[StageStatus.SKIPPED]
-            skipped = f", {skips} skipped" if skips else ""
+            listed = ((statuses[one], one) for one in (StageStatus.DONE, StageStatus.SKIPPED))
+            skipped = "".join(f", {number} {one}" for number, one in listed if number)
             stages = pluralize(statuses.total() - skips, "stage")
             self._line(f"{visible(self.view.pipeline.name)}: up to date ({stages}{skipped})")
             for ended in self._empty:

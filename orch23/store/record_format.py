@@ -40,6 +40,7 @@ class _Form(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True)
     git: dict[str, _BlobId] = {}
     texts: str = ""
     pipeline: str = ""
+    task: str = ""
 
 
 def entry_to_json(entry: FileEntry) -> EntryText:

@@ -61,7 +61,8 @@ _END_BYTES = len(b',"sum":"') + _SUM_DIGITS + len(b'"}\n')
 _DURABLE = (CallSubmitted, StageFinished, RunFinished)
 # A finished stage is not synced if the next run finds the outcome by itself, or by the record.
 _FOUND_AGAIN = frozenset(
-    {StageStatus.FRESH, StageStatus.SKIPPED, StageStatus.BLOCKED, StageStatus.BUILT, StageStatus.RESTORED}
+    {StageStatus.FRESH, StageStatus.DONE, StageStatus.SKIPPED}
+    | {StageStatus.BLOCKED, StageStatus.BUILT, StageStatus.RESTORED}
 )
 
 

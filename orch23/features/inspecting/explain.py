@@ -21,7 +21,7 @@ from orch23.model.errors import MissingBytesError, NotFoundError
 from orch23.model.llm import Request
 from orch23.model.parsing import from_struct
 from orch23.model.paths import match_any
-from orch23.model.plan import Blocked, Edited, Expand, Fresh, Maybe, Restore, Run, VerifyOnly
+from orch23.model.plan import Blocked, Done, Edited, Expand, Fresh, Maybe, Restore, Run, VerifyOnly
 from orch23.model.record import Manifest, Reason, Record
 from orch23.plan.nodes import writes_of
 from orch23.plan.planner import Selection
@@ -134,7 +134,7 @@ def explain_text(explanation: Explanation, style: Style) -> str:
     where = f"  {visible(str(line.place))}" if line.place else ""
     out = [f"{style.paint(mark, tone)} {style.paint(visible(line.stage), 'strong')}: {line.decision.label}{where}"]
     out += [] if explanation.causes else [f"  {clause}" for clause in reason_texts(line.decision)]
-    if isinstance(line.decision, Fresh):
+    if isinstance(line.decision, Fresh) and not isinstance(line.decision, Done):
         out.append("  its outputs match the record of its current key")
     if isinstance(line.decision, Restore):
         of_run = f" of run {explanation.result_run}" if explanation.result_run else ""

@@ -59,7 +59,7 @@ def plan_removal(opened: OpenPipeline, stages: Collection[str]) -> OutputRemoval
         NotFoundError: a name is not a stage, and no record has it.
     """
     owning = {
-        name: record for name, record in opened.lock.owner_records().items() if opened.state.may_remove_by(record)
+        name: record for name, record in opened.state.lock.owner_records().items() if opened.state.may_remove_by(record)
     }
     names = {node.name for node in opened.pipeline.stages}
     kept = [one for one in kept_failures(opened.store, opened.pipeline.file) if family_of(one.stage) in names]

@@ -251,8 +251,8 @@ def test_bodies_that_are_tried_have_every_key_of_a_stage() -> None:
     of_the_file = (PipelineDocument, SettingsDocument, PoolDocument, PriceDocument, RatesDocument, SharedCacheDocument)
     owners = [kind for kind in kinds(Document) if not (kind in of_the_file or issubclass(kind, PipelineDocument))]
     declared_keys = {key for kind in owners if kind is not ForeachDocument for key in keys_of(kind)}
-    # `edits` and `allowed_paths.write` are not in one stage.
-    assert declared_keys - tried == {"foreach", "if", "shell", "max_failed_stages", "edits"}
+    # `edits` and `allowed_paths.write` are not in one stage, nor are `once` and `on_edit`.
+    assert declared_keys - tried == {"foreach", "if", "shell", "max_failed_stages", "edits", "once"}
 
 
 def test_no_key_of_this_version_is_of_a_later_one() -> None:

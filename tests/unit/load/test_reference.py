@@ -73,6 +73,7 @@ BESIDE: dict[tuple[str, str], dict[str, Any]] = {
     ("`llm`", "only_json"): {"returns": "files"},
     ("A stage", "metrics"): {"outputs": ["build/scores.json"]},
     ("A stage", "edits"): {"outputs": []},
+    ("A stage", "once"): {"outputs": [], "edits": ["src/**"]},
     ("`llm`", "answers"): {"provider": "scripted", "model": "scripted"},
     **{("`llm`", key): {"provider": "command", "command": ["x"]} for key in ("command", "read", "pass_env", "network")},
     **{

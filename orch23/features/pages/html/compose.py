@@ -47,7 +47,7 @@ _MAX_TESTS = 10
 _MAX_NOTES = 20
 _MAX_REASON = 160
 _MAX_PATHS = 12
-_IDLE = frozenset({"fresh", "skipped", "waiting"})
+_IDLE = frozenset({"fresh", "done", "skipped", "waiting"})
 _FAILED = frozenset({"failed", "edited"})
 _DIGITS = 16
 

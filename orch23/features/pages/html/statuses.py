@@ -11,6 +11,7 @@ _BADGES: Final[Mapping[str, Badge]] = {
     "verified": Badge("verified", "✔", "good"),
     "restored": Badge("restored", "↺", "kept"),
     "fresh": Badge("fresh", "=", "kept"),
+    "done": Badge("done", "=", "kept"),
     "skipped": Badge("skipped", "-", "idle"),
     "edited": Badge("edited", "!", "bad"),
     "failed": Badge("failed", "✘", "bad"),

@@ -1,0 +1,199 @@
+"""Decide stages with `once`: one is done when its result is committed, and its files are the user's (ADR 90)."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from orch23.decide.base_selection import BaseSelection
+from orch23.decide.decisions import DecidedStage, StageDecider
+from orch23.decide.freshness import change_reasons, decide
+from orch23.decide.ownership import GitFiles
+from orch23.model.digest import FileEntry, digest_json
+from orch23.model.errors import CorruptStateError
+from orch23.model.media import accepting
+from orch23.model.paths import match_any, may_overlap
+from orch23.model.pipeline import ListInput, Stage, family_of
+from orch23.model.plan import Done, Maybe, Plan, Run
+from orch23.model.ports import ResultIndex
+from orch23.model.record import LockFile, Manifest, Reason, Record, same_result
+from orch23.plan.nodes import writes_of
+from orch23.resolve.prompt_files import prompt_names, render_file, schema_text
+from orch23.resolve.prompt_inputs import PromptInput, PromptInputs
+from orch23.resolve.resolution import ResolvedStage
+from orch23.steps.registry import is_llm
+from orch23.store.lock_file import decode_lock, lock_path
+from orch23.store.project_store import ProjectStore
+
+if TYPE_CHECKING:
+    from orch23.model.digest import Json
+    from orch23.resolve.prompt_inputs import AuthorTexts
+
+_OF_TASK = frozenset({"kind", "command", "item", "schema"})
+_OF_INPUTS = frozenset({"input", "slice", "list", "keys"})
+# What a template gets for a file that the stage may change, if it looks one up.
+_OTHER_FILE = PromptInput("?", "", "?", lambda: "?")
+
+
+def users_files(
+    store: ProjectStore, lock: LockFile, plan: Plan, git: GitFiles
+) -> tuple[ProjectStore, LockFile, Mapping[str, Record]]:
+    """Return a store and a lock file in which stages that are done own no files, and the whole records of these.
+
+    A result is done if the lock file of HEAD has it; without git, if the lock file has it. Also if its stage is gone.
+    """
+    once = {name: one for name, one in lock.owner_records().items() if one.task and _is_once(plan, name)}
+    head = _of_head(lock, plan, git)
+    committed = head.owner_records()
+    given = {name for name, one in once.items() if name in committed and same_result(one, committed[name])}
+
+    def view(records: Mapping[str, Record]) -> dict[str, Record]:
+        return {name: _without_files(one) if name in given else one for name, one in records.items()}
+
+    others = tuple(_without_files(one) if one.task and one.stage in given else one for one in lock.others)
+    own = frozenset(one.key for name, one in once.items() if name not in given)
+    return (
+        replace(store, records=_Results(store.records, own)),
+        replace(lock, records=view(lock.records), retained=view(lock.retained), others=others),
+        {name: head.records[name] for name in given if name in head.records},
+    )
+
+
+def _is_once(plan: Plan, name: str) -> bool:
+    node = plan.nodes.get(name) or plan.nodes.get(family_of(name))
+    return node is None or (node.once if isinstance(node, Stage) else bool(node.body.get("once")))
+
+
+def _of_head(lock: LockFile, plan: Plan, git: GitFiles) -> LockFile:
+    if not git.is_repository:
+        return lock
+    path = lock_path(Path(), plan.pipeline.file).as_posix()
+    blob = git.committed([path]).get(path)
+    data = git.bytes_of(blob) if blob is not None else None
+    with suppress(CorruptStateError):  # it was committed with conflict markers, or by a later version
+        return LockFile() if data is None else decode_lock(data, path)
+    return LockFile()
+
+
+def _without_files(record: Record) -> Record:
+    return replace(record, outputs={}, deleted=(), originals={}, bases={}, accepted=(), git={})
+
+
+class _Results(Struct, frozen=True):
+    """The records of a store, in which results of `once` stages have made no file, except those with keys in `own`.
+
+    By its key, each result is found: a promotion group may withhold it.
+    """
+
+    records: ResultIndex
+    own: frozenset[str]
+
+    def _visible(self, found: Iterable[Record]) -> tuple[Record, ...]:
+        return tuple(one for one in found if not one.task or one.key in self.own)
+
+    def by_key(self, key: str) -> Sequence[Record]:
+        return self.records.by_key(key)
+
+    def proven(self, key: str) -> Sequence[Record]:
+        return self.records.proven(key)
+
+    def by_core(self, core: str) -> Sequence[Record]:
+        return self.records.by_core(core)
+
+    def by_identity(self, identity: str) -> Sequence[Record]:
+        return self._visible(self.records.by_identity(identity))
+
+    def labelled(self, stage: str) -> Sequence[Record]:
+        return self._visible(self.records.labelled(stage))
+
+    def owners(self, path: str) -> Sequence[Record]:
+        return self._visible(self.records.owners(path))
+
+    def having(self, path: str, entry: FileEntry) -> Sequence[Record]:
+        return self._visible(self.records.having(path, entry))
+
+    def everything(self) -> Sequence[Record]:
+        return self._visible(self.records.everything())
+
+    def put(self, record: Record, *, durable: bool = True) -> None:
+        self.records.put(record, durable=durable)
+
+    def use(self, record: Record) -> None:
+        self.records.use(record)
+
+
+def decide_done(decider: StageDecider, name: str) -> DecidedStage:
+    """Decide a stage whose last result is done: it runs, from the files on disk, only if its task text has changed."""
+    state = decider.state
+    state.moved_bases[name] = BaseSelection(state).on_disk(name)
+    resolved = decider.resolve(name)
+    # A part of the class, in a module that only such stages load.
+    known = replace(decider._known(resolved, need_intermediate=False), edited=())  # noqa: SLF001
+    changed: tuple[Reason, ...] = ()
+    if not known.forced:
+        changed = _task_changes(state.done[name], resolved, decider.sources, state.plan.pipeline.vars)
+        if not changed and (waiting := _waiting_on(state.plan, resolved.stage, known.pending_upstream)):
+            return DecidedStage(resolved, Maybe(waiting, tuple(Reason("upstream_maybe", up) for up in waiting)))
+        if not changed:
+            return DecidedStage(resolved, Done(state.former[name]))
+    decision = decide(known)
+    decision = replace(decision, reasons=changed) if isinstance(decision, Run) and changed else decision
+    return decider._owned(resolved, decision, None)  # noqa: SLF001
+
+
+def _waiting_on(plan: Plan, stage: Stage, pending: Sequence[str]) -> tuple[str, ...]:
+    """Return those of the stages before it that may change its task text."""
+    reads = [one.pattern for one in stage.inputs if not _is_edited(stage, one.pattern, is_list=False)]
+    return tuple(up for up in pending if any(may_overlap(a, b) for a in writes_of(plan.nodes[up]) for b in reads))
+
+
+def _is_edited(stage: Stage, path: str, *, is_list: bool) -> bool:
+    """Return whether an input is a file that the stage may change, or a listing that may have such files."""
+    return any(may_overlap(one, path) for one in stage.outputs) if is_list else match_any(stage.outputs, path)
+
+
+def _task_aspects(stage: Stage, manifest: Manifest) -> Manifest:
+    def belongs(aspect: str) -> bool:
+        prefix, _, subject = aspect.partition(":")
+        path = subject.partition("#")[0] if prefix in ("slice", "keys") else subject
+        is_input = prefix in _OF_INPUTS and not _is_edited(stage, path, is_list=prefix == "list")
+        return is_input or aspect in _OF_TASK
+
+    return {aspect: value for aspect, value in manifest.items() if belongs(aspect)}
+
+
+def task_of(resolved: ResolvedStage, sources: "AuthorTexts", variables: "Mapping[str, Json]") -> str:
+    """Return the digest of a task text: prompts, item, command, and inputs without files that the stage may change."""
+    stage, step = resolved.stage, resolved.stage.step
+    aspects = _task_aspects(stage, resolved.manifest)
+    if not is_llm(step):
+        return digest_json(dict(aspects))
+    lists = {one.pattern for one in stage.inputs if isinstance(one, ListInput)}
+    given = tuple(
+        one
+        for one in resolved.given
+        if not one.base and not _is_edited(stage, one.path, is_list=one.slice == "list" and one.path in lists)
+    )
+    names = prompt_names(stage, given, variables, schema=schema_text(step, sources))
+    names["inputs"] = PromptInputs(given, _OTHER_FILE)
+    with accepting():
+        rendered = [render_file(path, names, sources)[0] for path in (step.prompt, step.system)]
+    # A template that needs these files, such as by position, counts as it is written.
+    texts = [
+        sources.text(path)[0] if text is None and path else text
+        for path, text in zip((step.prompt, step.system), rendered, strict=True)
+    ]
+    return digest_json([dict(aspects), *texts])
+
+
+def _task_changes(
+    record: Record, resolved: ResolvedStage, sources: "AuthorTexts", variables: "Mapping[str, Json]"
+) -> tuple[Reason, ...]:
+    if task_of(resolved, sources, variables) == record.task:
+        return ()
+    stage = resolved.stage
+    then, now = (_task_aspects(stage, manifest) for manifest in (record.manifest, resolved.manifest))
+    return change_reasons(then, now) or (Reason("prompt_changed", "prompt"),)

@@ -1,0 +1,391 @@
+"""Stages with `once`: done when their result is committed. Their files are the user's from then on."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orch23.store.lock_file import read_lock
+from tests.project import Outcome, Project, scripted
+from tests.repository import Repository
+
+A = "def a():\n    return 1\n"
+TASK = "Return two.\n"
+
+
+def edit(old: int, new: int, path: str = "src/a.py") -> str:
+    return f"{path}\n<<<<<<< SEARCH\n    return {old}\n=======\n    return {new}\n>>>>>>> REPLACE\n"
+
+
+def story(project: Project, *answers: str, **stage: Any) -> None:
+    """Write a stage `mod` that changes `src/a.py`, and one after it that reads the file."""
+    mod = {"inputs": ["task.md", "src/a.py"], "edits": ["src/**"], "once": True, "llm": {}, **stage}
+    read = {"inputs": ["src/a.py"], "outputs": ["seen.txt"], "shell": "cp src/a.py seen.txt"}
+    llm = {"transcripts": "t"} | mod["llm"]
+    project.write(scripted({"mod": {**mod, "llm": llm}, "read": read}, {"mod": answers}))
+    project.write({"task.md": TASK, "src/a.py": A, "src/b.py": "b = 1\n"})
+
+
+def green(outcome: Outcome) -> Outcome:
+    assert outcome.code == 0, outcome.err
+    return outcome
+
+
+def lock(project: Project) -> bytes:
+    return (project.root / "pipeline.lock").read_bytes()
+
+
+@pytest.fixture
+def repo(tmp_path: Path) -> Repository:
+    """Give a project in git."""
+    found = Repository(tmp_path / "project")
+    found.init()
+    return found
+
+
+@pytest.fixture
+def done(repo: Repository) -> Repository:
+    """Give a project whose stage is built and committed."""
+    story(repo, edit(1, 2))
+    repo.commit()
+    green(repo.build())
+    repo.commit()
+    return repo
+
+
+def test_before_the_commit_the_files_are_those_of_the_stage(repo: Repository) -> None:
+    story(repo, edit(1, 2))
+    repo.commit()
+    green(repo.build())
+    assert repo.plan()["mod"] == "fresh"
+    repo.edit("src/a.py", "mine\n")
+    assert repo.build().code == 6
+
+
+def test_a_committed_result_is_done_and_its_files_are_the_users(done: Repository) -> None:
+    before = read_lock(done.root / "pipeline.lock").records["mod"]
+    assert done.plan() == {"mod": "done", "read": "fresh"}
+    done.edit("src/a.py", "mine = 1\n")
+    done.write({"src/new.py": "n = 1\n"})
+    assert done.plan() == {"mod": "done", "read": "run"}
+    outcome = green(done.build())
+    assert "1 done" in outcome.err
+    assert done.ran() == ["read"]
+    assert done.read("src/a.py") == "mine = 1\n"
+    assert done.read("seen.txt") == "mine = 1\n", "a stage after it sees the file on disk"
+    assert read_lock(done.root / "pipeline.lock").records["mod"] == before
+    done.delete("src/b.py")
+    done.write({"src/a.py": A})
+    green(done.build())
+    assert (done.plan()["mod"], done.read("src/a.py")) == ("done", A)
+    assert not done.exists("src/b.py")
+
+
+def test_the_lock_file_stays_as_it_was(done: Repository) -> None:
+    before = lock(done)
+    green(done.build())
+    done.write({"src/b.py": "b = 2\n"})
+    green(done.build())
+    assert lock(done) == before
+
+
+def test_plan_status_and_explain_say_done(done: Repository) -> None:
+    assert "1 done" in green(done.run("plan")).out
+    assert "1 done" in green(done.run("status")).out
+    explained = green(done.run("explain", "mod")).out
+    assert "mod: done" in explained
+    assert "its result is committed, and its files are yours" in explained
+    assert "match the record" not in explained
+
+
+def test_in_a_clone_it_is_done_and_nothing_is_verified(done: Repository, tmp_path: Path) -> None:
+    done.edit("src/a.py", "broken(\n")
+    done.commit()
+    clone = done.clone(tmp_path / "clone")
+    green(clone.build(env={"ORCH23_TRUST": ""}))
+    assert "mod" not in clone.ran()
+    assert clone.plan()["mod"] == "done"
+    assert clone.read("src/a.py") == "broken(\n"
+
+
+def again(project: Project, *answers: str) -> None:
+    project.write({"pipeline.answers.yaml": json.dumps({"mod": list(answers)})})
+
+
+def test_a_new_task_runs_from_the_files_as_they_are_and_clean_gives_these_back(done: Repository) -> None:
+    mine = A.replace("1", "7") + "# mine\n"
+    done.edit("src/a.py", mine)
+    done.edit("task.md", "Return eight.\n")
+    again(done, edit(7, 8))
+    plan = green(done.run("plan")).out
+    assert "task.md" in plan
+    green(done.build())
+    assert done.read("src/a.py") == mine.replace("7", "8")
+    assert done.plan() == {"mod": "fresh", "read": "fresh"}
+    assert done.run("clean", "mod").code == 0
+    assert done.read("src/a.py") == mine
+    green(done.build())
+    assert done.read("src/a.py") == mine.replace("7", "8")
+    done.commit()
+    assert done.plan()["mod"] == "done"
+
+
+def test_the_template_and_the_vars_that_it_uses_are_task_text_and_other_vars_are_not(repo: Repository) -> None:
+    story(repo, edit(1, 2))
+    document = json.loads(repo.read("pipeline.yaml"))
+
+    def write(prompt: str, **variables: str) -> None:
+        document["vars"] = variables
+        repo.write({"pipeline.yaml": json.dumps(document), "pipeline.md.j2": prompt})
+
+    write("{{ vars.what }} {{ inputs | blocks }}", what="change", other="a")
+    repo.commit()
+    green(repo.build())
+    repo.commit()
+    write("{{ vars.what }} {{ inputs | blocks }}", what="change", other="b")
+    assert repo.plan()["mod"] == "done"
+    write("{{ vars.what }} {{ inputs | blocks }}", what="fix", other="b")
+    assert repo.plan()["mod"] == "run"
+    write("Now {{ vars.what }} {{ inputs | blocks }}", what="change", other="b")
+    assert repo.plan()["mod"] == "run"
+    assert "prompt" in repo.run("plan").out
+
+
+def test_a_template_that_needs_a_file_by_its_position_counts_as_it_is_written(repo: Repository) -> None:
+    story(repo, edit(1, 2))
+    repo.write({"pipeline.md.j2": "{{ inputs[1].text }} {{ inputs[0].text }}"})
+    repo.commit()
+    green(repo.build())
+    repo.commit()
+    repo.edit("src/a.py", "mine = 1\n")
+    assert repo.plan()["mod"] == "done"
+    repo.write({"pipeline.md.j2": "Now {{ inputs[1].text }} {{ inputs[0].text }}"})
+    assert repo.plan()["mod"] == "run"
+
+
+def test_it_is_not_verified_again(repo: Repository) -> None:
+    story(repo, edit(1, 2), verify=[{"shell": "grep -q 'return 2' src/a.py"}])
+    repo.commit()
+    green(repo.build())
+    repo.commit()
+    repo.edit("src/a.py", A)
+    repo.replace("pipeline.yaml", "return 2", "return 5")
+    assert repo.plan()["mod"] == "done"
+    green(repo.build())
+    assert repo.ran() == ["read"]
+
+
+def test_without_git_it_is_done_when_it_was_promoted(project: Project) -> None:
+    story(project, edit(1, 2))
+    green(project.build())
+    assert project.plan() == {"mod": "done", "read": "fresh"}
+    assert "1 done" in green(project.build()).err
+    project.edit("src/a.py", "mine = 1\n")
+    green(project.build())
+    assert project.read("src/a.py") == project.read("seen.txt") == "mine = 1\n"
+
+
+@pytest.mark.parametrize("how", ["removed", "renamed"])
+def test_the_files_of_a_stage_that_is_gone_stay(done: Repository, how: str) -> None:
+    changed = done.read("src/a.py")
+    document = json.loads(done.read("pipeline.yaml"))
+    stage = document["stages"].pop("mod")
+    if how == "renamed":
+        document["stages"]["other"] = {**stage, "inputs": ["task.md"], "if": False}
+    done.write({"pipeline.yaml": json.dumps(document)})
+    outcome = green(done.build())
+    assert done.read("src/a.py") == changed
+    assert "src/a.py" not in outcome.err, "nothing is removed or released"
+    assert "mod" not in read_lock(done.root / "pipeline.lock").records
+
+
+def test_clean_leaves_the_files_of_a_stage_that_is_done(done: Repository) -> None:
+    changed = done.read("src/a.py")
+    assert done.run("clean").code == 0
+    assert done.read("src/a.py") == changed
+    assert not done.exists("seen.txt")
+
+
+def test_a_stage_that_edits_the_file_later_starts_from_it_and_clean_gives_it_back(done: Repository) -> None:
+    changed = done.read("src/a.py")
+    document = json.loads(done.read("pipeline.yaml"))
+    document["stages"]["fmt"] = {"edits": ["src/**"], "needs": ["mod"], "shell": "echo '# end' >> src/a.py"}
+    document["stages"]["read"]["needs"] = ["fmt"]
+    done.write({"pipeline.yaml": json.dumps(document)})
+    green(done.build())
+    assert done.read("src/a.py") == done.read("seen.txt") == changed + "# end\n"
+    assert done.plan()["mod"] == "done"
+    assert done.run("clean", "fmt").code == 0
+    assert done.read("src/a.py") == changed
+
+
+def test_a_forced_run_starts_from_the_files_as_they_are(done: Repository) -> None:
+    done.edit("src/a.py", A.replace("1", "7"))
+    again(done, edit(7, 9))
+    green(done.build("-f", "mod"))
+    assert done.read("src/a.py") == A.replace("1", "9")
+
+
+def test_a_stage_that_gets_the_key_later_is_done_after_the_next_build_and_commit(repo: Repository) -> None:
+    story(repo, edit(1, 2), once=False)
+    repo.commit()
+    green(repo.build())
+    repo.commit()
+    assert repo.plan()["mod"] == "fresh"
+    repo.replace("pipeline.yaml", '"once": false', '"once": true')
+    green(repo.build())
+    repo.commit()
+    assert repo.plan()["mod"] == "done"
+    repo.replace("pipeline.yaml", '"once": true', '"once": false')
+    repo.edit("src/a.py", "mine = 1\n")
+    assert repo.build().code == 6, "without `once` the file is that of the stage again"
+
+
+def test_an_item_is_done_by_itself(repo: Repository) -> None:
+    files = {name: f"src/{name}.py" for name in "abc"}
+    stage = {
+        "foreach": {"from": "list.json", "key": "id", "as": "f"},
+        "inputs": ["${{ f.path }}"],
+        "edits": ["${{ f.path }}"],
+        "once": True,
+        "llm": {"transcripts": "t"},
+    }
+    answers = {f"mod@{name}": [edit(1, 2, path)] for name, path in files.items()}
+    repo.write(scripted({"mod": stage}, answers))
+    repo.write({path: A for path in files.values()})
+    repo.write({"list.json": json.dumps([{"id": name, "path": files[name]} for name in "ab"])})
+    repo.commit()
+    green(repo.build())
+    repo.commit()
+    repo.edit("src/a.py", "mine = 1\n")
+    repo.write({"list.json": json.dumps([{"id": name, "path": files[name]} for name in "bc"])})
+    assert repo.plan() == {"mod@b": "done", "mod@c": "run"}
+    green(repo.build())
+    assert repo.ran() == ["mod@c"]
+    assert repo.read("src/a.py") == "mine = 1\n"
+    assert repo.read("src/b.py") == repo.read("src/c.py") == A.replace("1", "2")
+
+
+def test_a_command_runs_again_only_if_it_or_another_input_changes(repo: Repository) -> None:
+    def write(command: str) -> None:
+        stage = {"inputs": ["rules.txt"], "edits": ["src/**"], "once": True, "shell": command}
+        repo.write({"pipeline.yaml": json.dumps({"version": 1, "name": "p", "stages": {"fix": stage}})})
+
+    write("sed -i 's/$/;/' src/a.py")
+    repo.write({"src/a.py": "a\n", "rules.txt": "r\n"})
+    repo.commit()
+    green(repo.build())
+    repo.commit()
+    repo.edit("src/a.py", "b\n")
+    assert repo.plan() == {"fix": "done"}
+    write("sed -i 's/$/!/' src/a.py")
+    assert repo.plan() == {"fix": "run"}
+    green(repo.build())
+    assert repo.read("src/a.py") == "b!\n"
+    repo.commit()
+    repo.edit("rules.txt", "other\n")
+    assert repo.plan() == {"fix": "run"}
+
+
+def test_a_group_is_promoted_without_a_member_that_is_done(repo: Repository) -> None:
+    story(repo, edit(1, 2), promote="g")
+    repo.replace("pipeline.yaml", '"outputs": [', '"promote": "g", "outputs": [')
+    repo.commit()
+    green(repo.build())
+    repo.commit()
+    repo.edit("src/a.py", "mine = 1\n")
+    green(repo.build())
+    assert repo.read("seen.txt") == "mine = 1\n"
+
+
+def test_after_reset_it_is_still_done_as_long_as_head_has_the_result(done: Repository) -> None:
+    done.edit("src/a.py", "mine = 1\n")
+    assert done.run("reset").code == 0
+    assert done.plan()["mod"] == "done"
+    green(done.build())
+    assert done.read("src/a.py") == "mine = 1\n"
+    assert "mod" in read_lock(done.root / "pipeline.lock").records
+
+
+@pytest.mark.parametrize(
+    ("stage", "said"),
+    [
+        ({"shell": "date > o", "outputs": ["o"], "once": True}, "would replace your files"),
+        ({"shell": "true", "edits": ["src/**"], "once": True, "on_edit": "rerun"}, "contradict each other"),
+    ],
+)
+def test_keys_that_contradict_it_are_errors(project: Project, stage: dict[str, Any], said: str) -> None:
+    project.write({"pipeline.yaml": json.dumps({"version": 1, "name": "p", "stages": {"s": stage}}), "src/a": "a"})
+    outcome = project.run("plan")
+    assert outcome.code == 65
+    assert "E856" in outcome.err
+    assert said in outcome.err
+
+
+@pytest.mark.parametrize("key", ["once", "edits"])
+def test_defaults_do_not_take_it(project: Project, key: str) -> None:
+    document = {"version": 1, "name": "p", "defaults": {key: True}, "stages": {"s": {"shell": "true"}}}
+    project.write({"pipeline.yaml": json.dumps(document)})
+    outcome = project.run("plan")
+    assert outcome.code == 65
+    assert f"`{key}`" in outcome.err
+
+
+# ---- on_edit ---------------------------------------------------------------------------------------
+
+
+def rerun(repo: Repository, *answers: str, **stage: Any) -> None:
+    story(repo, *answers, once=False, on_edit="rerun", **stage)
+    repo.commit()
+    green(repo.build())
+    assert repo.plan()["mod"] == "fresh"
+    repo.commit()
+    assert repo.plan()["mod"] == "fresh", "its own result is not an edit"
+
+
+def test_a_committed_edit_is_a_reason_to_run_from_it(repo: Repository) -> None:
+    rerun(repo, edit(1, 2))
+    mine = A.replace("1", "7") + "# mine\n"
+    repo.edit("src/a.py", mine)
+    assert repo.build().code == 6, "an edit that is neither accepted nor committed"
+    repo.commit()
+    assert repo.plan()["mod"] == "run"
+    assert "src/a.py" in repo.run("plan").out
+    again(repo, edit(7, 8))
+    green(repo.build())
+    assert repo.read("src/a.py") == mine.replace("7", "8")
+    assert repo.plan()["mod"] == "fresh"
+    repo.commit()
+    assert repo.plan()["mod"] == "fresh"
+    green(repo.build())
+    assert repo.ran() == []
+
+
+def test_an_accepted_edit_is_a_reason_to_run_from_it(repo: Repository) -> None:
+    rerun(repo, edit(1, 2))
+    mine = A.replace("1", "7")
+    repo.edit("src/a.py", mine)
+    green(repo.run("accept", "mod"))
+    assert repo.plan()["mod"] == "run"
+    again(repo, edit(7, 8))
+    green(repo.build())
+    assert repo.read("src/a.py") == mine.replace("7", "8")
+    assert repo.plan()["mod"] == "fresh"
+
+
+def test_it_holds_for_outputs_too_and_keep_is_the_default(repo: Repository) -> None:
+    whole = "```python\nx = 1\n```\n"
+    stage = {"inputs": ["task.md"], "outputs": ["o.py"], "llm": {"returns": "code", "transcripts": "t"}}
+    repo.write(scripted({"mod": stage}, {"mod": [whole]}))
+    repo.write({"task.md": TASK})
+    repo.commit()
+    green(repo.build())
+    repo.edit("o.py", "x = 7\n")
+    repo.commit()
+    assert repo.plan()["mod"] == "verify"
+    repo.write(scripted({"mod": {**stage, "on_edit": "rerun"}}, {"mod": [whole.replace("1", "8")]}))
+    assert repo.plan()["mod"] == "run"
+    green(repo.build())
+    assert repo.read("o.py") == "x = 8\n"
+    assert repo.plan()["mod"] == "fresh"
