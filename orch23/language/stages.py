@@ -305,7 +305,7 @@ def _check_edits(document: StageDocument, stage: Stage, step: Step | None, at: P
 
 
 def _check_shown(document: StageDocument, stage: Stage, at: Problems, open_nodes: NodeSet) -> None:
-    """Report patterns of `edits` of which the model would see no file: it cannot change a file that it was not shown."""
+    """Report patterns of `edits` of which the model would see no file: it cannot change what it was not shown."""
     if not stage.step.asks_model or any(open_nodes.touches(f"{at.path}/{key}") for key in ("inputs", "explore")):
         return
     shown = _shown_patterns(stage)
