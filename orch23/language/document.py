@@ -255,12 +255,11 @@ class ExploreDocument(Document):
     """Files that the model may look at."""
 
     files: SomePatterns = Key("['src/**']", default=NODEFAULT).doc("Patterns of these files.")
-    turns: Annotated[int, Meta(ge=1, le=MAX_EXPLORE_TURNS)] = Key("2", default=1).doc(f"""
-        Requests in which the model names what it needs to see, for all attempts together, 1 to {MAX_EXPLORE_TURNS}.
-        Not part of the key.""")
-    tokens: Count = Key("20k", default=15_000).doc("""
+    turns: Annotated[int, Meta(ge=1, le=MAX_EXPLORE_TURNS)] = Key("2", default=1, in_key=False).doc(f"""
+        Requests in which the model names what it needs to see, for all attempts together, 1 to {MAX_EXPLORE_TURNS}.""")
+    tokens: Count = Key("20k", default=15_000, in_key=False).doc("""
         The size of the first of these requests with its map, and of all parts that are shown, in tokens of three
-        characters. Not part of the key.""")
+        characters.""")
 
 
 class CommonDocument(Document):

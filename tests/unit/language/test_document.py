@@ -215,8 +215,9 @@ RETRY = {
     "style": "conversation",
 }
 VERIFY = {"inputs": ["t"], "all": True, "steps": CHECKS}
+EXPLORE = {"files": ["src/**"], "turns": 2, "tokens": "20k"}
 BODIES: list[dict[str, Any]] = [
-    {**STAGE, "promote": "each", "llm": LLM, "retry": RETRY},
+    {**STAGE, "promote": "each", "llm": LLM, "retry": RETRY, "explore": EXPLORE},
     {
         **STAGE,
         "on_failure": "rollback",
