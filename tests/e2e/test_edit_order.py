@@ -68,7 +68,12 @@ def test_edits_are_shown_as_such_and_not_as_outputs(edited: Project) -> None:
     assert " would write build/count.txt build/all.txt\n would edit src/**\n" in shown.out
     assert "may remove" not in shown.out
     stages = {one["stage"]: one for one in edited.run("plan", "--json").json()["stages"]}
-    assert [stages["tidy"][key] for key in ("edits", "would_edit", "outputs", "would_write")] == [["src/**"], ["src/**"], [], []]
+    assert [stages["tidy"][key] for key in ("edits", "would_edit", "outputs", "would_write")] == [
+        ["src/**"],
+        ["src/**"],
+        [],
+        [],
+    ]
     nodes = {one["stage"]: one for one in edited.run("graph", "--json").json()["nodes"]}
     assert (nodes["feature"]["edits"], nodes["feature"]["outputs"]) == (["src/**"], [])
 
