@@ -86,6 +86,10 @@ class Facts:
     def edited(self, stage: Stage) -> list[str]:
         """Return the outputs whose bytes a user wrote and no one has decided on yet."""
         former = self.lock.of(stage.name)
+        if stage.edits:  # what its result does not have is a source, and a program starts from what is there
+            made = former or next(iter(self.made_from(stage, dict(self.in_force(stage)))), None)
+            mine = made.outputs if made is not None and stage.kind == "llm" else {}
+            return [path for path in sorted(mine) if self._is_edited(path)]
         paths = {*stage.literal_outputs, *(former.outputs if former else ())}
         paths |= {path for path, text in self.store.released if stage.covers(path) and self.disk.get(path) == text}
         paths |= {path for made in self.lock.all() for path in made.outputs if stage.covers(path)}
@@ -142,6 +146,8 @@ class Facts:
         instead = dict(made.instead) if made is not None else {}
         base: dict[str, str | None] = {}
         there = {path for path in self.disk if stage.covers(path) and self.original(path) is not None}
+        if stage.edits:
+            there |= {path for known in self.lock.all() for path in known.originals if stage.covers(path)}
         for path in {*stage.literal_outputs, *there, *start}:
             comes = self.comes(stage, path)
             base[path] = start[path] if path in start and instead.get(path) == comes else comes
@@ -156,6 +162,8 @@ class Facts:
 
     def _matching(self, stage: Stage, core: tuple[Any, ...]) -> Made | None:
         """Return the record that wins: of the base in force, else of the base of an earlier record, newest first."""
+        if stage.edits:
+            return self.matching_edits(stage)
         bases = [self.in_force(stage)]
         locked = sorted(self.lock.results.items(), key=lambda one: one[0] != stage.name)
         every = [*(made for _, made in locked), *self.lock.others, *reversed(self.store.records)]
