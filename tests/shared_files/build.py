@@ -403,7 +403,8 @@ class Building(Editing):
                     message = "a file that another branch made of an edit, which the kept result lacks"
                     raise UnsureError(message)
                 if (self.overwrite and one is former) or (self.is_own(path) and not self.is_accepted(path)):
-                    gone.setdefault(path, {**dict(one.start), **dict(made.start)}.get(path))
+                    starts = self.begun[stage.name] if stage.edits else {**dict(one.start), **dict(made.start)}
+                    gone.setdefault(path, starts.get(path))
         return gone
 
     def _settle(self, stage: Stage, made: Made, end: str) -> None:

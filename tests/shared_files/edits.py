@@ -45,6 +45,7 @@ class Editing(Facts):
                 bases.append({**dict(self._base_of(stage, made)), **kept})
         for base in bases:
             if found := self.made_from(stage, base):
+                self.begun[stage.name] = base
                 at_rest = [one for one in found if self.is_at_rest(one)]
                 return (at_rest or found)[0]
         return None
@@ -70,6 +71,7 @@ class Editing(Facts):
 
     def edit_by_model(self, stage: Stage, base: Mapping[str, str | None]) -> Made:
         """Call the model, unless its response is recorded."""
+        self.begun[stage.name] = base
         inputs = self.inputs_of(stage, base)
         if any(text is not None and not self._is_there(text) for text in base.values()):
             message = "bytes of a base are lost"

@@ -43,6 +43,7 @@ class Facts:
         self.core_of: dict[str, tuple[Any, ...]] = {}
         self.versions: list[str | None] = []
         self.follows = True
+        self.begun: dict[str, Mapping[str, str | None]] = {}
 
     # ---- small questions ----
 
@@ -88,8 +89,10 @@ class Facts:
         former = self.lock.of(stage.name)
         if stage.edits:  # what its result does not have is a source, and a program starts from what is there
             made = former or next(iter(self.made_from(stage, dict(self.in_force(stage)))), None)
-            mine = made.outputs if made is not None and stage.kind == "llm" else {}
-            return [path for path in sorted(mine) if self._is_edited(path)]
+            if made is None or stage.kind != "llm":
+                return []
+            again = made.deleted if former is not None and self.matching_edits(stage) is None else ()
+            return [path for path in sorted({*made.outputs, *again}) if self._is_edited(path)]
         paths = {*stage.literal_outputs, *(former.outputs if former else ())}
         paths |= {path for path, text in self.store.released if stage.covers(path) and self.disk.get(path) == text}
         paths |= {path for made in self.lock.all() for path in made.outputs if stage.covers(path)}
@@ -203,7 +206,11 @@ class Facts:
         again = known is not None and stage.name not in self.lock.results and known.core == self.core_of[stage.name]
         if again and known is not None and known.accepted:
             again = False  # a user's bytes are in it
-        if again and known is not None and same(known.start, force) and (self.overwrite or not self.edited(stage)):
+        as_then = known is not None and same(known.start, force)
+        if stage.edits:
+            again = as_then = known is not None and not known.accepted and self.is_made_from(stage, known, base)
+            again = again and stage.name not in self.lock.results
+        if again and as_then and (self.overwrite or not self.edited(stage)):
             return base  # after a reset: the same request again
         if not self.follows:
             return base

@@ -49,7 +49,7 @@ class Rules(Building):
                 raise UnsureError(message)
             return Forecast(64, self.disk, self.lock)
         for stage in found:
-            made_today = self._matching(stage, self.core(stage, {p: self.disk[p] for p in stage.inputs}))
+            made_today = self._matching(stage, self.core(stage, self.inputs_of(stage, dict(self.in_force(stage)))))
             if (made_today is None or not stage.literal_outputs) and self._is_new(stage) and edited[stage]:
                 message = "accept of a new stage"
                 raise UnsureError(message)
@@ -64,7 +64,7 @@ class Rules(Building):
                 return Forecast(64, self.disk, self.lock)  # a model would have to make the others
         for stage, paths in edited.items():
             if paths and not all(self.is_head(path) and stage.kind == "llm" for path in paths):
-                made = self.accepted(stage, self.core(stage, {p: self.disk[p] for p in stage.inputs}), paths)
+                made = self.accepted(stage, self.core(stage, self.inputs_of(stage, dict(self.in_force(stage)))), paths)
                 if made is None:
                     code = 1
                 else:
