@@ -110,7 +110,12 @@ class BaseSelection(Struct, frozen=True):
             return
         records = (*self.state.locked.of_identity(identity), *self.state.store.records.by_identity(identity))
         seen = [in_force]
-        for start in ({}, *(self._of_record(name, record) for record in records)):
+        edits = bool(self.state.stage(name).edits)
+        for record in (None, *records):
+            start: Mapping[str, FileEntry] = {} if record is None else self._of_record(name, record)
+            # A result of a stage with `edits` does not say what a file was that it did not change.
+            kept = {path: entry for path, entry in in_force.items() if edits and path not in written_paths(record)}
+            start = {**kept, **start}
             if start not in seen:
                 seen.append(start)
                 yield start
