@@ -390,7 +390,10 @@ class StageDecider(Struct):
             others = (path for path in sorted(wanted) if path not in edited and not stage.takes_edits_of(path))
             edited = (*edited, *(path for path in others if self._is_edited(path, stage.name)))
         if not current:
-            return edited
+            # Where its last result deleted a file, a new one might do so again.
+            deleted = state.former[stage.name].deleted if stage.edits and stage.name in state.former else ()
+            again = (path for path in deleted if not stage.takes_edits_of(path) and self._is_edited(path, stage.name))
+            return (*edited, *(path for path in again if path not in edited))
         there = {
             path: state.store.workspace.entry(path)
             for path in edited

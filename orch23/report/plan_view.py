@@ -308,7 +308,7 @@ def declared_files(node: Stage | ForeachStage) -> dict[str, Json]:
     for one in (*node.inputs, *node.verify.inputs):
         found.append({"list": one.text} if isinstance(one, ListInput) else one.text)
         found += [f"!{pattern}" for pattern in getattr(one, "exclude", ())]
-    return {"inputs": found, "outputs": [path for path in node.outputs if path not in node.edits], **_edits(node)}
+    return {"inputs": found, "outputs": list(node.required_outputs), **_edits(node)}
 
 
 def _edits(node: Stage | ForeachStage) -> dict[str, Json]:
@@ -320,7 +320,7 @@ def _would_write(node: Stage | ForeachStage, decision: Decision) -> tuple[str, .
         case Restore(record=record):
             return tuple(sorted(record.outputs))
         case Run() | Maybe() | VerifyOnly() if isinstance(node, Stage):
-            return tuple(path for path in node.outputs if path not in node.edits)
+            return node.required_outputs
         case Expand() if isinstance(node, ForeachStage):
             return tuple(path for path in node.writes if not is_glob(path) and path not in node.edits)
         case _:

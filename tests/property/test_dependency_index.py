@@ -184,7 +184,23 @@ def remove_index(chance: random.Random) -> None:
 
 STAGES = (
     *("parts@a", "parts", "listed@x", "lister", "worded@w", "chain@one", "chain@two", "reader", "folder", "all"),
-    *("left", "gen", "names", "heap", "heaped", "before", "earlier", "shared@one", "p1", "p3", "off", "none", "first", "last", "between"),
+    *(
+        "left",
+        "gen",
+        "names",
+        "heap",
+        "heaped",
+        "before",
+        "earlier",
+        "shared@one",
+        "p1",
+        "p3",
+        "off",
+        "none",
+        "first",
+        "last",
+        "between",
+    ),
 )
 
 CHANGES: tuple[Callable[[random.Random], None], ...] = (edit, edit, edit, edit, remove, by_hand, spoil, remove_index)
