@@ -97,9 +97,9 @@ class Shown(Struct, frozen=True):
 class AttemptHistory(Struct):
     """The attempts of a stage so far: its model calls, whether a result failed its verification, and how each ended.
 
-    `last` is the result of the last one, `proposals` are the responses whose files failed, `seen` the files that prompts
-    have shown as a whole. Another loop can go on from
-    here, if a check of several stages together refuses the result.
+    `last` is the result of the last one, `proposals` are the responses whose files failed, `seen` the files that
+    prompts have shown as a whole. Another loop can go on from here, if a check of several stages together refuses the
+    result.
     """
 
     used: set[str] = field(default_factory=set)
@@ -287,8 +287,8 @@ class AttemptLoop(Struct, frozen=True, kw_only=True):
     def _owned(self, last: AttemptResult, tree: Files | None = None) -> dict[str, FileEntry]:
         """Return the stage's own files of a tree: those that differ from the base, and those it wrote again unchanged.
 
-        Literal outputs always belong to the stage: a program that writes the same bytes again leaves no trace. A file of
-        `edits` belongs to it only if it differs.
+        Literal outputs always belong to the stage: a program that writes the same bytes again leaves no trace. A file
+        of `edits` belongs to it only if it differs.
         """
         base, stage = self.resolved.base, self.resolved.stage
         certain = stage.literal_outputs | {path for path in last.written if not match_any(stage.edits, path)}

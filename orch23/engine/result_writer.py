@@ -334,7 +334,9 @@ class ResultWriter(Struct, dict=True):
             targets=targets,
             new=new,
             old={path: old[path] for path in new},
-            foreign=tuple(path for path, wanted in differing.items() if path not in new and (wanted or path in deleted)),
+            foreign=tuple(
+                path for path, wanted in differing.items() if path not in new and (wanted or path in deleted)
+            ),
             refused=refused,
         )
 

@@ -360,14 +360,13 @@ def _given_inputs(attempts: AttemptLoop, step: LLMStep, start: Files) -> tuple[P
     own = tuple(
         _own_file(attempts, path, entry)
         for path, entry in sorted(start.items())
-        if path not in inputs and (not is_discovered(resolved.stage, f"base:{path}") or entry != resolved.base.get(path))
+        if path not in inputs
+        and (not is_discovered(resolved.stage, f"base:{path}") or entry != resolved.base.get(path))
     )
     return (*declared, *own)
 
 
-def _as_found(
-    attempts: AttemptLoop, one: PromptInput, start: Files, sliced: frozenset[str]
-) -> PromptInput | None:
+def _as_found(attempts: AttemptLoop, one: PromptInput, start: Files, sliced: frozenset[str]) -> PromptInput | None:
     """Return an input as this attempt finds it: a file of `edits` may be changed; None if it is deleted."""
     base = attempts.resolved.base.get(one.path)
     if one.slice:
@@ -424,7 +423,7 @@ def _unseen(attempts: AttemptLoop, slices: Container[str] = ()) -> frozenset[str
 
 
 def _unshown_edits(attempts: AttemptLoop) -> tuple[Diagnostic, ...]:
-    """Return an error for each file that `edits` names and no prompt shows: each response that changes it is refused."""
+    """Return an error for each file that `edits` names and no prompt shows: no response could change it."""
     message = "is named in `edits`, and the prompt does not show it; no model was called"
     hint = "show it: `{{ inputs | blocks }}` in the prompt shows all files"
     sliced = {one.path for one in attempts.resolved.stage.inputs if isinstance(one, SliceInput)}

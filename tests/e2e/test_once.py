@@ -253,7 +253,7 @@ def test_an_item_is_done_by_itself(repo: Repository) -> None:
     }
     answers = {f"mod@{name}": [edit(1, 2, path)] for name, path in files.items()}
     repo.write(scripted({"mod": stage}, answers))
-    repo.write({path: A for path in files.values()})
+    repo.write(dict.fromkeys(files.values(), A))
     repo.write({"list.json": json.dumps([{"id": name, "path": files[name]} for name in "ab"])})
     repo.commit()
     green(repo.build())
