@@ -264,8 +264,8 @@ class Worker(Struct, frozen=True, kw_only=True):
             if not store.contents.has(entry.digest):
                 store.contents.put(state.read(path, entry))
 
-    def verify(self, resolved: ResolvedStage, outputs: Files) -> Failure | None:
-        """Verify some outputs of a stage as they are; return the failure, or None.
+    def verify(self, resolved: ResolvedStage, outputs: Files, deleted: tuple[str, ...] = ()) -> Failure | None:
+        """Verify some outputs of a stage as they are, and without the deleted files; return the failure, or None.
 
         Raises:
             InputsChangedError: a source input changed since it was resolved; nothing was started.
@@ -273,7 +273,7 @@ class Worker(Struct, frozen=True, kw_only=True):
         """
         self._store_inputs(resolved, outputs)
         self._store_outputs(outputs)
-        return self._attempts(resolved).verify_recorded(outputs, ())
+        return self._attempts(resolved).verify_recorded(outputs, deleted)
 
     def _attempts(self, resolved: ResolvedStage, history: AttemptHistory | None = None) -> AttemptLoop:
         stage, opened = resolved.stage, self.opened

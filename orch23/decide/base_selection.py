@@ -15,7 +15,7 @@ from orch23.decide.stage_view import ObsoleteFiles, StageTree
 from orch23.model.digest import FileEntry, digest_bytes
 from orch23.model.errors import MissingBytesError
 from orch23.model.pipeline import Stage
-from orch23.model.record import Record, same_result
+from orch23.model.record import Record, same_result, written_paths
 from orch23.plan.nodes import reads_of
 from orch23.resolve.resolution import ResolvedStage
 from orch23.steps.registry import is_llm
@@ -35,12 +35,53 @@ class BaseSelection(Struct, frozen=True):
     state: ProjectState
 
     def in_force(self, name: str) -> Mapping[str, FileEntry]:
-        """Return the moved bases of a stage: of its record, or of the kept failure that is on disk."""
+        """Return the moved bases of a stage: of its record, or of the kept failure that is on disk.
+
+        A program with `edits` also starts from the files of the user that are on disk.
+        """
         state = self.state
         if not self._has_base(name):
             return {}
         record = self._kept_failure(name) or state.former.get(name)
-        return self._of_record(name, record) if record is not None else {}
+        bases = self._of_record(name, record) if record is not None else {}
+        return self._on_disk(state.stage(name), bases) if self._takes_edits(name) else bases
+
+    def _takes_edits(self, name: str) -> bool:
+        stage = self.state.stage(name)
+        return bool(stage.edits) and not stage.step.asks_model
+
+    def _on_disk(self, stage: Stage, bases: Mapping[str, FileEntry]) -> Mapping[str, FileEntry]:
+        """Return the bases of a program with `edits`: where the disk has a file of the user, that one.
+
+        That is one which no run made, or made of other files of the user, such as an older result that a checkout
+        brought back. A file of the user that is deleted is none either. What a model wrote later is its result.
+        """
+        state, former = self.state, self.state.former.get(stage.name)
+        last: Mapping[str, FileEntry] = former.outputs if former is not None else {}
+        starts: dict[str, FileEntry | None] = dict(bases)
+        workspace = state.store.workspace
+        there = {path for pattern in stage.edits for path in workspace.writable_files(pattern, ignored=False)}
+        for path in sorted(there.union(filter(stage.takes_edits_of, last))):
+            entry, incoming = workspace.entry(path), state.incoming_version(stage.name, path)
+            start = bases.get(path, incoming)
+            if entry is None:
+                if start is not None and incoming == state.original(path):
+                    starts[path] = state.known_originals[path] = None
+            elif entry not in (start, last.get(path), *self._older_versions(stage, path)) and not (
+                self._is_of_later_model(stage, path)
+            ):
+                is_own = state.ownership.is_known(path, entry) and not state.ownership.is_accepted(path, entry)
+                if not is_own or self._has_users_bytes(path, entry, start):
+                    starts[path] = entry
+        return self._moved(stage.name, starts)
+
+    def _is_of_later_model(self, stage: Stage, path: str) -> bool:
+        """Return whether a model wrote a file after a stage of its chain: an edit of it is one of that result."""
+        chain = self.state.plan.chains[stage.chain.chain] if stage.chain else ()
+        later = (
+            self.state.former.get(n) for n in chain[chain.index(stage.name) + 1 :] if self.state.stage(n).discovers
+        )
+        return any(path in written_paths(record) for record in later)
 
     def _of_record(self, name: str, record: Record) -> dict[str, FileEntry]:
         """Return the moved bases of a record that still apply: the version that each one replaced is the same."""
@@ -65,7 +106,7 @@ class BaseSelection(Struct, frozen=True):
         self, name: str, identity: str, in_force: Mapping[str, FileEntry]
     ) -> Iterator[Mapping[str, FileEntry]]:
         """Yield the other bases that the stage's records, under any name, started from, the original among them."""
-        if not self._has_base(name):
+        if not self._has_base(name) or self._takes_edits(name):
             return
         records = (*self.state.locked.of_identity(identity), *self.state.store.records.by_identity(identity))
         seen = [in_force]
@@ -82,7 +123,7 @@ class BaseSelection(Struct, frozen=True):
         With `repeats`, its result is up to date and it is forced to run: it does not start from that result.
         """
         state, stage = self.state, self.state.stage(name)
-        if not self._has_base(name) or not self._follows_the_disk(stage):
+        if not self._has_base(name) or self._takes_edits(name) or not self._follows_the_disk(stage):
             return in_force
         # Neither the stage nor another item of its chain has a result in the lock file.
         items = state.plan.chains.get(state.chain_of(name) or "", (name,))
@@ -127,10 +168,10 @@ class BaseSelection(Struct, frozen=True):
         return there if starts or self._has_users_bytes(path, there, start) else None
 
     def _older_versions(self, stage: Stage, path: str) -> list[FileEntry | None]:
-        """Return what earlier items of the chain started from at a path and made there, and the original."""
+        """Return what earlier items of the chain started from at a path and made there, and the original; None: no file."""
         state, earlier = self.state, self.state.plan.earlier_items(stage.name)
         results = [state.results[name] for name in earlier if name in state.results]
-        versions: list[FileEntry | None] = [record.outputs[path] for record in results if path in record.outputs]
+        versions = [record.outputs.get(path) for record in results if path in written_paths(record)]
         if not versions:
             return []
         return [state.original(path), *(state.start_version(name, path) for name in earlier), *versions]

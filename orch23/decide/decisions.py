@@ -310,6 +310,9 @@ class StageDecider(Struct):
         if not edited or stage.chain is None:
             return edited
         mine, writes = written_paths(self.state.former.get(stage.name)), writes_of(stage)
+        if stage.edits:  # what it did not change is a source, or of another stage
+            writes = stage.required_outputs
+            edited = tuple(path for path in edited if not stage.takes_edits_of(path))
         return tuple(path for path in edited if path in mine or match_any(writes, path))
 
     def waiting_on(self, name: str) -> tuple[str, ...]:
@@ -351,7 +354,7 @@ class StageDecider(Struct):
             same_core=core,
             previous=previous,
             disk=disk,
-            foreign=frozenset(p for p, e in disk.items() if e is not None and not state.ownership.is_known(p, e)),
+            foreign=frozenset(p for p, e in disk.items() if e is not None and self._is_foreign(stage, p, e)),
             edited=edited,
             existed=frozenset(p for p in edited if not (state.locked.owning(p) or state.store.records.owners(p))),
             is_committed=stage.chain is not None and self._are_decided(edited),
@@ -365,11 +368,17 @@ class StageDecider(Struct):
             possible=others,
         )
 
+    def _is_foreign(self, stage: Stage, path: str, entry: FileEntry) -> bool:
+        """Return whether a file may be where the result of a stage has none."""
+        # A file that the stage deletes, and that is as before: `clean` or a checkout gave it back.
+        is_base = bool(stage.edits) and entry == self.state.start_version(stage.name, path)
+        return not is_base and not self.state.ownership.is_known(path, entry)
+
     def _edits_to_keep(self, stage: Stage, wanted: Collection[str], current: Collection[Record]) -> tuple[str, ...]:
         """Return the user's edits that results of today's key would overwrite."""
         state, edited = self.state, self._edits_of(stage)
         if stage.name not in state.former:  # without a record, only the wanted paths show which files are its own
-            others = (path for path in sorted(wanted) if path not in edited)
+            others = (path for path in sorted(wanted) if path not in edited and not stage.takes_edits_of(path))
             edited = (*edited, *(path for path in others if self._is_edited(path, stage.name)))
         if not current:
             return edited

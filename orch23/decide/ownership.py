@@ -434,7 +434,7 @@ def release_files(store: ProjectStore, lock: LockFile, failures: Iterable[Record
     found: dict[str, Record] = {}
     for record in (*kept, *known):
         there = {path: entry for path in record.outputs if (entry := store.workspace.entry(path)) is not None}
-        if there:
+        if there or record.deleted:
             there |= found[record.stage].outputs if record.stage in found else {}
             key = digest_json({"released": {path: str(entry) for path, entry in there.items()}})
             given = replace(record, outputs=there, deleted=(), accepted=tuple(there), failed=True)

@@ -281,11 +281,16 @@ class ProjectState(Struct, dict=True):
         return moved[path] if path in moved else self.incoming_version(name, path)
 
     def incoming_version(self, name: str, path: str) -> FileEntry | None:
-        """Return the newest version of a path by an earlier item of the stage's chain, else the original."""
+        """Return the newest version of a path by an earlier item of the stage's chain, else the original.
+
+        A program that left a file of the user as it was has that version, too.
+        """
         for earlier in self._earlier_writers(name, path):
             record = self.results.get(earlier)
             if record is not None and (path in record.outputs or path in record.deleted):
                 return record.outputs.get(path)
+            if record is not None and path in record.bases and self.stage(earlier).takes_edits_of(path):
+                return record.bases[path].start
         return self.original(path)
 
     def _earlier_writers(self, name: str, path: str) -> Iterable[str]:
@@ -295,13 +300,21 @@ class ProjectState(Struct, dict=True):
             return ()
         chain, owners = self.plan.chains[link.chain], self.owners.get(path, ())
         # In a chain of thousands, an item usually has few predecessors that write a path: walk through these alone.
-        if len(owners) >= link.index:
+        if len(owners) >= link.index or self.stage(name).edits:
             return reversed(chain[: link.index])
         places = sorted((self.position(o) for o in owners if self.chain_of(o) == link.chain), reverse=True)
         return (chain[place] for place in places if place < link.index)
 
     def has_later_version(self, name: str, path: str) -> bool:
-        """Return whether a later item of the stage's chain makes a version of a path: the disk has that one."""
+        """Return whether a later item of the stage's chain makes a version of a path: the disk has that one.
+
+        A program with `edits` does, also if it leaves the file as it was.
+        """
+        link = self.link(name)
+        is_edited = link is not None and self.declared.last_program(link.chain, path) > link.index
+        return is_edited or self._has_later_result(name, path)
+
+    def _has_later_result(self, name: str, path: str) -> bool:
         link = self.link(name)
         if link is None:
             return False
@@ -365,20 +378,30 @@ class ProjectState(Struct, dict=True):
         """
         written = written_paths(record)
         wanted = {path: record.outputs.get(path) for path in written if not self.has_later_version(name, path)}
-        for path in written_paths(self.former.get(name)):
+        last = self.former.get(name)
+        for path in written_paths(last):
             if path not in written and self._may_revert(name, path):
-                wanted[path] = self.version_without(name, path)
+                # An earlier result of a stage with `edits` does not say what a file was that it did not change.
+                start = last.bases.get(path) if last is not None and self.stage(name).edits else None
+                wanted[path] = self.version_without(name, path) if start is None else start.start
         # An earlier item left a file to a later one that declares it but may not have written it.
         chain = self.plan.chains.get(self.chain_of(name) or "", ())
         if chain and chain[-1] == name:
             records = (self.results[item] for item in chain[:-1] if item in self.results)
             finals = {path: record.outputs.get(path) for record in records for path in written_paths(record)}
+            if self.stage(name).edits:  # a program may have started from a file of the user, and left it as it was
+                takes = self.stage(name).takes_edits_of
+                finals = {p: (self.start_version if takes(p) else self.incoming_version)(name, p) for p in finals}
             wanted |= {p: e for p, e in finals.items() if p not in wanted and p not in self.edited}
         return wanted
 
     def _may_revert(self, name: str, path: str) -> bool:
         """Return whether a path that the stage no longer writes belongs neither to the user nor to another stage."""
-        if self.has_later_version(name, path):
+        last = self.former.get(name)
+        if self._has_later_result(name, path):
+            return False
+        # A program edits what is there: only the stage's own bytes are taken back.
+        if self.has_later_version(name, path) and (last is None or self.on_disk(path) != last.outputs.get(path)):
             return False
         there, chain = self.store.workspace.entry(path), self.chain_of(name)
         if there is not None and self.ownership.is_accepted(path, there):

@@ -233,8 +233,10 @@ class StageTree(Struct, frozen=True):
         """Return the base of the stage in its chain: path -> the version that its outputs start from."""
         stage = self.state.plan.nodes[self.name]
         patterns = stage.outputs if isinstance(stage, Stage) else ()
+        edits = stage.edits if isinstance(stage, Stage) else ()
         files = self.state.store.workspace.writable_files
-        found = {path: self.version(path) for one in patterns for path in self._candidates(one, files(one))}
+        there = ((one, files(one, ignored=one not in edits)) for one in patterns)
+        found = {path: self.version(path) for one, paths in there for path in self._candidates(one, paths)}
         return {path: entry for path, entry in found.items() if entry is not None}
 
     def links(self, pattern: str) -> tuple[str, ...]:

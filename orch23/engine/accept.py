@@ -103,7 +103,7 @@ def _accept_one(build: Build, name: str, paths: tuple[str, ...], recorded: Recor
     try:
         made = _rest(build, resolved, paths, recorded)
         outputs = _outputs(build, paths, made.outputs)
-        failure = made.failure or build.worker.verify(resolved, outputs)
+        failure = made.failure or build.worker.verify(resolved, outputs, made.deleted)
     except (MissingBytesError, InputsChangedError) as error:
         if isinstance(error, MissingBytesError):
             problem = missing_bytes_error(name, error)
@@ -172,7 +172,8 @@ def _rest(build: Build, resolved: ResolvedStage, paths: tuple[str, ...], recorde
     decider, stage = build.opened.decider, resolved.stage
     record = recorded or next(iter(decider.todays(resolved)), None) or build.opened.state.former.get(stage.name)
     known = record.outputs if record is not None else {}
-    done = StageResult(outputs=known, deleted=(), exchanges=(), attempts=0)
+    deleted = tuple(path for path in (record.deleted if record is not None else ()) if path not in paths)
+    done = StageResult(outputs=known, deleted=deleted, exchanges=(), attempts=0)
     is_todays = record is not None and record.key in (resolved.key, resolved.earlier_key)
     if record is None or is_todays or (known.keys() | set(stage.outputs)) <= set(paths):
         return done

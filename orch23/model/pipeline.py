@@ -12,7 +12,7 @@ from orch23.model.action import DEFAULT_LIMITS, LANDLOCK_TIER, SandboxTier, Step
 from orch23.model.diagnostic import Location
 from orch23.model.digest import Json
 from orch23.model.parsing import json_at
-from orch23.model.paths import is_glob
+from orch23.model.paths import is_glob, match_any
 from orch23.model.step import ProcessStep, Step, VerifyStep
 
 DEFAULT_PIPELINE = "pipeline.yaml"
@@ -342,6 +342,10 @@ class Stage(Struct, frozen=True, omit_defaults=True, tag=True, kw_only=True):
         """Return the required outputs that are files, not patterns or folders."""
         return frozenset(path for path in self.required_outputs if not is_glob(path))
 
+    def takes_edits_of(self, path: str) -> bool:
+        """Return whether a file of the user at a path is the base of the next run: a program edits what is there."""
+        return bool(self.edits) and not self.step.asks_model and match_any(self.edits, path)
+
     @property
     def discovers(self) -> bool:
         """Whether runs of the stage find aspects of its key."""
@@ -405,6 +409,12 @@ class ForeachStage(Struct, frozen=True, omit_defaults=True, tag=True, kw_only=Tr
     def desc(self) -> str:
         """Return its description, with the expressions of an item."""
         return str(self.body.get("desc", ""))
+
+    @property
+    def edits(self) -> tuple[str, ...]:
+        """Return the patterns of files that its items edit, with the expressions of an item."""
+        edits = self.body.get("edits")
+        return tuple(one for one in edits if isinstance(one, str)) if isinstance(edits, list | tuple) else ()
 
 
 class SkippedStage(Struct, frozen=True, omit_defaults=True, kw_only=True):

@@ -19,7 +19,7 @@ from typing import TypeAlias
 import networkx as nx
 
 from orch23.model.diagnostic import Diagnostic, Related, Suggestions, quoted_names
-from orch23.model.paths import is_glob
+from orch23.model.paths import is_glob, may_overlap
 from orch23.model.pipeline import ForeachStage, Pipeline, Stage, family_of
 from orch23.model.plan import Edge
 from orch23.model.text import join_first
@@ -35,7 +35,6 @@ from orch23.plan.nodes import (
     chains_of,
     exclusions_of,
     groups_of,
-    has_edits,
     may_overlap_unexcluded,
     program_files_of,
     reads_of,
@@ -187,6 +186,7 @@ class EdgeFirmness(IntEnum):
     FIRM = 0
     CHAIN_FILE = 1
     CHAIN_PATTERN = 2
+    EDITORS = 3
 
 
 _Candidate: TypeAlias = tuple[EdgeFirmness, Edge]
@@ -213,7 +213,7 @@ def compile_plan(facts: PlanNodes) -> tuple[CompiledGraph | None, tuple[Diagnost
         problems += group_cycles
     else:
         _order_after_groups(graph, groups, named)
-        if any(map(has_edits, nodes.values())) and (order := topological_order(graph)):
+        if any(node.edits for node in nodes.values()) and (order := topological_order(graph)):
             joined, unordered = _join_edits(facts, graph, groups, order)
             problems += unordered
         _order_before_chains(graph, chains | joined)
@@ -345,9 +345,12 @@ def _may_reach(producer: Node, pattern: str, exclusions: tuple[tuple[str, ...], 
 
 
 def _firmness(reader: Node, producer: Node, pattern: str) -> EdgeFirmness:
-    if isinstance(reader, ForeachStage):
-        return EdgeFirmness.FIRM if pattern == reader.foreach.source else EdgeFirmness.CHAIN_PATTERN
-    if isinstance(producer, ForeachStage):
+    if isinstance(reader, ForeachStage) and pattern == reader.foreach.source:
+        return EdgeFirmness.FIRM
+    edited = writes_of(producer) if isinstance(producer, ForeachStage) else producer.edits
+    if share_edits(reader, producer) and any(may_overlap(pattern, one) for one in edited):
+        return EdgeFirmness.EDITORS
+    if isinstance(reader, ForeachStage) or isinstance(producer, ForeachStage):
         return EdgeFirmness.CHAIN_PATTERN
     if producer.chain is None:
         return EdgeFirmness.FIRM
@@ -356,7 +359,8 @@ def _firmness(reader: Node, producer: Node, pattern: str) -> EdgeFirmness:
 
 
 # A planner often reads files that the stages of its plan write. With edges of one rank, that would be a cycle; with
-# three ranks, it reads the files as they were before these stages (ADR 5).
+# ranks, it reads the files as they were before these stages (ADR 5). Stages that edit the same files often read them all,
+# so this is the weakest reason for an order.
 def _build_graph(nodes: Mapping[str, Node], candidates: list[_Candidate]) -> tuple[StageGraph, list[Edge]]:
     """Return the graph with its edges, added rank by rank, and the edges that are dropped."""
     graph = new_graph(nodes)
@@ -369,11 +373,11 @@ def _build_graph(nodes: Mapping[str, Node], candidates: list[_Candidate]) -> tup
             reachable = reachable_goals(graph, goals)
             dropped += (edge for edge in edges if reachable[edge.reader] & goals[edge.producer])
             edges = [edge for edge in edges if not reachable[edge.reader] & goals[edge.producer]]
-            # Two stages that edit what the other one reads, such as `src/**`: `needs` gives them their order.
-            pairs = {(edge.producer, edge.reader) for edge in edges}
-            mutual = {pair for pair in pairs if pair[::-1] in pairs and share_edits(*(nodes[name] for name in pair))}
-            dropped += (edge for edge in edges if (edge.producer, edge.reader) in mutual)
-            edges = [edge for edge in edges if (edge.producer, edge.reader) not in mutual]
+            if rank is EdgeFirmness.EDITORS:
+                # Each reads what the other one edits: only `needs` can give them an order.
+                pairs = {(edge.producer, edge.reader) for edge in edges}
+                dropped += (edge for edge in edges if (edge.reader, edge.producer) in pairs)
+                edges = [edge for edge in edges if (edge.reader, edge.producer) not in pairs]
         for edge in edges:
             add_edge(graph, edge.producer, edge.reader, edge.why)
     return graph, dropped
@@ -446,6 +450,6 @@ def _ways_out(pipeline: Pipeline, one: Node, other: Node, path: str) -> str:
 
 def _may_share(one: Node, other: Node) -> bool:
     """Return whether two nodes may write the same path: of one chain, with `edits`, or unknown before an expansion."""
-    if isinstance(one, ForeachStage) or isinstance(other, ForeachStage) or has_edits(one) or has_edits(other):
+    if isinstance(one, ForeachStage) or isinstance(other, ForeachStage) or one.edits or other.edits:
         return True
     return chain_of(one) is not None and chain_of(one) == chain_of(other)

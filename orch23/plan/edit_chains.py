@@ -7,13 +7,13 @@ from orch23.model.diagnostic import Diagnostic, Related
 from orch23.model.paths import may_overlap
 from orch23.model.pipeline import ForeachStage, Pipeline, Stage, family_of
 from orch23.plan.edge_reasons import place_of_output
-from orch23.plan.nodes import Node, WriterIndex, chain_of, chains_of, has_edits, writes_of
+from orch23.plan.nodes import Node, WriterIndex, chain_of, chains_of, writes_of
 
 
 def share_edits(one: Node, other: Node) -> bool:
     """Return whether two nodes, of which at least one has `edits`, may write the same file."""
     pairs = itertools.product(writes_of(one), writes_of(other))
-    return (has_edits(one) or has_edits(other)) and any(itertools.starmap(may_overlap, pairs))
+    return bool(one.edits or other.edits) and any(itertools.starmap(may_overlap, pairs))
 
 
 def edit_pairs(nodes: Mapping[str, Node], order: Iterable[str]) -> list[tuple[str, str, str]]:
@@ -26,7 +26,7 @@ def edit_pairs(nodes: Mapping[str, Node], order: Iterable[str]) -> list[tuple[st
     return [
         (*sorted((one, other), key=place.__getitem__), path)
         for one, other, path in found
-        if (has_edits(nodes[one]) or has_edits(nodes[other]))
+        if (nodes[one].edits or nodes[other].edits)
         and (chain_of(nodes[one]) is None or chain_of(nodes[one]) != chain_of(nodes[other]))
         and all(_surely_writes(nodes[name], path) for name in (one, other))
     ]  # type: ignore[return-value]  # `sorted` returns two names
@@ -36,12 +36,9 @@ def _surely_writes(node: Node, path: str) -> bool:
     """Return whether a path is not only one that an item of a list may have."""
     if isinstance(node, Stage):
         return True
-    written = (text for key in ("outputs", "edits") for text in _texts(node.body.get(key)))
-    return any("${{" not in text and may_overlap(text, path) for text in written)
-
-
-def _texts(value: object) -> list[str]:
-    return [one for one in value if isinstance(one, str)] if isinstance(value, list | tuple) else []
+    outputs = node.body.get("outputs")
+    written = (*node.edits, *(outputs if isinstance(outputs, list | tuple) else ()))
+    return any("${{" not in str(one) and may_overlap(str(one), path) for one in written)
 
 
 def edit_chains(

@@ -111,11 +111,6 @@ def writes_of(node: Node) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*node.outputs, *node.fence.write)))
 
 
-def has_edits(node: Node) -> bool:
-    """Return whether a node has `edits`."""
-    return "edits" in node.body if isinstance(node, ForeachStage) else bool(node.edits)
-
-
 class WriterIndex:
     """An index over the write patterns of nodes: literal paths by name, patterns by their fixed folder."""
 
@@ -218,7 +213,7 @@ class OutputIndex(PatternSet):
     """The paths that nodes declare as outputs. Globs of other nodes match these even if git ignores them."""
 
     def __init__(self, nodes: Mapping[str, Node]) -> None:
-        """Index the outputs, without `edits`; of a foreach that is not expanded, everything that its items may write."""
+        """Index the outputs without `edits`; of a foreach that is not expanded, all that its items may write."""
         super().__init__(
             pattern
             for node in nodes.values()
@@ -290,10 +285,14 @@ _MAX_CACHED = 100
 
 
 class _Chain(Struct, frozen=True):
-    """What the items of a chain may write. `last` maps a literal output to the index of the last item with it."""
+    """What the items of a chain may write. `last` maps a literal output to the index of the last item with it.
+
+    `programs` are those with `edits` that call no model, the last one first.
+    """
 
     written: PatternSet
     last: dict[str, int]
+    programs: tuple[Stage, ...]
 
 
 class PlanIndex(Struct, dict=True):
@@ -350,11 +349,18 @@ class PlanIndex(Struct, dict=True):
         """Return the position in a chain of the last item that declares a literal output, or -1."""
         return self._chain(chain).last.get(path, -1)
 
+    def last_program(self, chain: str, path: str) -> int:
+        """Return the position in a chain of the last program that edits what is at a path, or -1."""
+        found = (item.chain.index for item in self._chain(chain).programs if item.chain and item.takes_edits_of(path))
+        return next(found, -1)
+
     def _chain(self, chain: str) -> _Chain:
         if chain not in self._chains:
             # A foreach that is not expanded yet has no items: it is a node itself.
             names = self.plan.chains.get(chain, (chain,))
             items = [self.plan.nodes[name] for name in names if name in self.plan.nodes]
             last = {one: at for at, item in enumerate(items) if isinstance(item, Stage) for one in item.literal_outputs}
-            self._chains[chain] = _Chain(PatternSet(one for item in items for one in writes_of(item)), last)
+            programs = (one for one in reversed(items) if isinstance(one, Stage) and one.edits and not one.discovers)
+            written = PatternSet(one for item in items for one in writes_of(item))
+            self._chains[chain] = _Chain(written, last, tuple(programs))
         return self._chains[chain]

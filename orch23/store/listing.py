@@ -115,8 +115,8 @@ class _Folder(NamedTuple):
 class Listing:
     """Lists the files that match one pattern.
 
-    Files that git ignores are skipped, unless they are in `outputs`. With `everything` they are listed, and no link is
-    followed: `links` has those that match, or that lead to files which may.
+    Files that git ignores are skipped, unless they are in `outputs` or with `ignored`. Without `links` no link is
+    followed: the attribute has those that match, or that lead to files which may.
     """
 
     def __init__(
@@ -126,10 +126,12 @@ class Listing:
         outputs: DeclaredOutputs | None = None,
         exclude: tuple[str, ...] = (),
         *,
-        everything: bool = False,
+        links: bool = True,
+        ignored: bool = False,
     ) -> None:
         """Compile a normal pattern. Links that match `exclude` are not followed."""
-        self._disk, self._outputs, self._exclude, self._everything = disk, outputs, exclude, everything
+        self._disk, self._outputs, self._exclude = disk, outputs, exclude
+        self._follows_links, self._ignored = links, ignored
         self._means = compile_pattern(pattern)
         self._segments = pattern.split("/")
         self._deep = self._segments.index("**") if "**" in self._segments else len(self._segments)
@@ -190,9 +192,9 @@ class Listing:
 
     def _is_file(self, folder: _Folder, path: str, name: str) -> bool:
         """Return whether a link leads to a file that the pattern matches; queue the folder that it leads to."""
-        if self._everything:
+        if not self._follows_links:
             self.links.append(path)
-        if self._everything or match_any(self._exclude, path) or self._is_skipped(folder, name):
+        if not self._follows_links or match_any(self._exclude, path) or self._is_skipped(folder, name):
             return False
         real = self._disk.resolved_path(folder.real + name)
         if real is None or not self._disk.is_folder(real):
@@ -218,7 +220,7 @@ class Listing:
 
     def _with_file(self, rules: GitignoreRules, folder: str) -> GitignoreRules:
         # The user's own excludes do not count: they differ between clones (ADR 27).
-        data = None if self._everything else self._disk.ignore_file(folder)
+        data = None if self._ignored else self._disk.ignore_file(folder)
         return rules if data is None else rules.with_file(folder, data)
 
 

@@ -252,10 +252,10 @@ class Workspace:
         """
         return list_files(self, pattern, outputs, exclude)
 
-    def writable_files(self, pattern: str) -> tuple[str, ...]:
+    def writable_files(self, pattern: str, *, ignored: bool = True) -> tuple[str, ...]:
         """Return the sorted paths of the regular files that match a pattern and that a stage may overwrite.
 
-        They include files that git ignores, and no links or files behind links.
+        They include no links or files behind links; with `ignored`, also files that git ignores.
         """
         wanted = normalize_pattern(pattern)
         prefix = static_prefix(wanted)
@@ -264,7 +264,8 @@ class Workspace:
                 return (wanted,) if self._stamp(wanted) is not None else ()
             if not OWN_FOLDERS.isdisjoint(prefix.split("/")) or (prefix and self.resolved_path(prefix) != prefix[:-1]):
                 return ()
-            return tuple(sorted(Listing(self, wanted, everything=True).matches(prefix, prefix)))
+            found = Listing(self, wanted, links=False, ignored=ignored)
+            return tuple(sorted(found.matches(prefix, prefix)))
         except SafetyError:
             return ()
 
@@ -273,7 +274,7 @@ class Workspace:
         wanted, prefix = normalize_pattern(pattern), static_prefix(pattern)
         if not is_glob(wanted):
             return (wanted,) if self._link(wanted) else ()
-        set((listing := Listing(self, wanted, everything=True)).matches(prefix, prefix))
+        set((listing := Listing(self, wanted, links=False, ignored=True)).matches(prefix, prefix))
         return tuple(sorted(listing.links))
 
     def neighbours(self, path: str) -> list[str]:

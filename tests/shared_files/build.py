@@ -42,6 +42,9 @@ class Building(Facts):
 
     def _build(self) -> Forecast:
         """Go through all stages, those that read by a pattern last."""
+        if any(stage.edits for stage in (*self.declared, *self.skipped)):
+            message = "stages with edits"
+            raise UnsureError(message)
         if self._missing_input():
             return Forecast(65, self.disk, self.lock)
         literal = [(path, stage.family) for stage in self.declared for path in stage.outputs]

@@ -23,6 +23,7 @@ from tests.shared_files.setup import (
     LENGTH,
     Setup,
     Step,
+    edit_history,
     history,
 )
 from tests.shared_files.steps import BrokenError
@@ -110,7 +111,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--without", default="", help="slots and kinds of steps to leave out, such as release,chain")
     parser.add_argument("--long", action="store_true", help="do not shorten what goes wrong")
     parser.add_argument("--show", action="store_true", help="show all that is played")
+    parser.add_argument("--edits", action="store_true", help="play stages with edits")
     asked = parser.parse_args(argv)
+    draw = edit_history if asked.edits else history
     first, _, last = asked.seeds.partition("-")
     counts: Counter[str] = Counter()
     kinds: Counter[str] = Counter()
@@ -118,7 +121,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     began = time.monotonic()
     number = 0
     for seed in range(int(first), int(last or first) + 1):
-        setup, steps = history(seed, asked.length, asked.without.split(","))
+        setup, steps = draw(seed, asked.length, asked.without.split(","))
         played = play(setup, steps, print if asked.show else lambda _text: None)
         counts += played.counts
         number += 1

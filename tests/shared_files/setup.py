@@ -14,11 +14,15 @@ LENGTH = 16
 
 PAGE = "page.txt.j2"
 PAGE_TEXT = "{% for one in inputs %}<{{ one.path }}>{{ one.text }}{% endfor %}"
-SPECS = {"feature": "FEATURE.md", "gen": "GEN.md", "site": "SITE.md", "copy": "COPY.md"}
+SPECS = {"feature": "FEATURE.md", "gen": "GEN.md", "site": "SITE.md", "copy": "COPY.md", "work": "WORK.md"}
 EXISTED = {"src/m.py": "# base of m\n", "src/app.py": "# base of app\n"}
+EDITED = ("work/near/a.py", "work/near/b.py", "work/far/c.py", "tidy/a.py", "tidy/b.py")
+"""Files of the user that stages with `edits` may change."""
 ITEMS = ("x", "y", "z")
 SLOTS = ("feature", "gen", "site", "chain", "par", "copy", "page", "lit")
+EDIT_SLOTS = ("work", "tidy", "polish")
 REVISIONS = ("p", "q", "r", "bad")
+WORKS = ("a p", "a p|b q", "a q|n p", "n q", "a p|b delete it", "b delete it|n p", "a p|c2 p", "a bad|n p")
 SITES = ("a p|b p", "a p", "a q|b p", "b q", "a p|c p", "a bad|b p")
 PATHS = {
     "feature": ("src/m.py",),
@@ -29,6 +33,9 @@ PATHS = {
     "copy": ("build/copy.txt",),
     "page": ("build/page.txt",),
     "lit": ("build/lit.txt",),
+    "work": ("work/near/a.py", "work/near/b.py", "work/far/c.py", "work/far/n.py"),
+    "tidy": ("tidy/a.py", "tidy/b.py", "tidy/n.py", "tidy/made.py"),
+    "polish": ("work/near/a.py", "work/near/b.py", "work/near/made.py"),
 }
 
 
@@ -40,7 +47,21 @@ def spec_text(slot: str, revision: str) -> str:
     if slot == "site":
         words = [part.split() for part in revision.split("|")]
         return "".join(f"site/{name}.py: {text}\n" for name, text in words)
+    if slot == "work":
+        parts = [part.partition(" ") for part in revision.split("|")]
+        return "".join(f"work/{'near' if name in 'ab' else 'far'}/{name}.py: {text}\n" for name, _, text in parts)
     return f"{PATHS[slot][0]}: {revision}\n"
+
+
+def tidy(slot: str, revision: str) -> str:
+    """Return a command that adds a last line to each file, creates a file, and deletes those with a line `# drop`."""
+    folder = "tidy" if slot == "tidy" else "work/near"
+    line = f"# tidy {revision}"
+    return (
+        f'cd {folder}; test -e made.py || echo "made {revision}" > made.py; '
+        f"for one in *.py; do if grep -q '^# drop' $one; then rm $one; "
+        f"else grep -q '^{line}$' $one || echo '{line}' >> $one; fi; done"
+    )
 
 
 def item(slot: str, name: str, revision: str) -> dict[str, Any]:
@@ -75,6 +96,13 @@ def stage_text(slot: str, setup: "Setup") -> dict[str, Any]:
                 "outputs": ["src/app.py" if slot == "chain" else "tests/test_${{ one.id }}.py"],
                 **asked,
             }
+        case "work":
+            edits = {"inputs": ["WORK.md", "work/near/*.py"], "edits": ["work/**"], **asked}
+            return {**edits, "llm": {**asked["llm"], "returns": "files"}, "verify": [{"shell": "! grep -rq bad work"}]}
+        case "tidy":
+            return {"edits": ["tidy/*.py"], "shell": tidy(slot, "p")}
+        case "polish":  # its input orders it after `work`
+            return {"inputs": ["work/far/*.py"], "edits": ["work/near/*.py"], "shell": tidy(slot, "p")}
         case "copy":
             return {"inputs": ["COPY.md"], "outputs": ["build/copy.txt"], "shell": "cat COPY.md > build/copy.txt"}
         case "page":
@@ -103,7 +131,10 @@ class Setup:
     def files(self) -> dict[str, str]:
         """Return the files of the project before its first build."""
         found = {**EXISTED, PROMPT: PROMPT_TEXT, PAGE: PAGE_TEXT, "README.md": "hello\n"}
-        found |= {path: spec_text(slot, SITES[0] if slot == "site" else "p") for slot, path in SPECS.items()}
+        first = {"site": SITES[0], "work": WORKS[0]}
+        found |= {path: spec_text(slot, first.get(slot, "p")) for slot, path in SPECS.items()}
+        if not set(EDIT_SLOTS).isdisjoint(self.slots):
+            found |= {path: f"# base of {path}\n" for path in EDITED}
         found["a.yaml"] = pipeline_text("a", {slot: stage_text(slot, self) for slot in self.slots})
         if self.two:
             found["b.yaml"] = pipeline_text("b", {})
@@ -194,7 +225,11 @@ def make_step(chance: random.Random, setup: Setup, kind: str) -> Step:  # noqa: 
     path = chance.choice(PATHS[slot])
     match kind:
         case "spec":
-            written = [one for one in setup.slots if one in SPECS]
+            if slot in ("tidy", "polish"):
+                return (kind, slot, chance.choice(REVISIONS[:3]))
+            if slot == "work":
+                return (kind, slot, chance.choice(WORKS))
+            written = [one for one in setup.slots if one in SPECS and one != "work"]
             if not written:
                 return make_step(chance, setup, "items")
             slot = chance.choice(written)
@@ -205,6 +240,8 @@ def make_step(chance: random.Random, setup: Setup, kind: str) -> Step:  # noqa: 
                     SITES if slot == "site" else REVISIONS, [4, 4, 4, 1, 1, 1][: 6 if slot == "site" else 4]
                 )[0],
             )
+        case "edit" if slot in ("tidy", "polish") and chance.random() < 0.1:
+            return ("drop_line", path)
         case "edit" | "break" | "delete" | "revert":
             return (kind, path)
         case "accept" | "rename" | "drop" | "add" | "switch" | "keep" | "release" | "format":
@@ -243,6 +280,17 @@ def make_step(chance: random.Random, setup: Setup, kind: str) -> Step:  # noqa: 
         case _:
             pipeline = "b" if setup.two and chance.random() < 0.4 else "a"
             return ("build", pipeline, *(["--overwrite-edited"] if chance.random() < 0.05 else []))
+
+
+def edit_history(seed: int, length: int = LENGTH, without: Sequence[str] = ()) -> tuple[Setup, list[Step]]:
+    """Return the history of a seed in which stages with `edits` take part."""
+    chance = random.Random(f"edits {seed}")
+    setup = make_setup(chance)
+    others = (("work", setup.slots[0]), ("tidy", setup.slots[-1]))
+    slots = chance.choice((("work",), ("tidy",), ("work", "tidy"), ("work", "polish"), EDIT_SLOTS, *others))
+    more = ("gen",) if "lit" in slots else ()
+    setup = replace(setup, slots=tuple(slot for slot in (*slots, *more) if slot not in without))
+    return setup, make_steps(chance, setup, length, (*without, "keep"))
 
 
 def history(seed: int, length: int = LENGTH, without: Sequence[str] = ()) -> tuple[Setup, list[Step]]:

@@ -12,7 +12,7 @@ from typing import Any
 from tests.project import Outcome
 from tests.repository import EchoModel, Repository
 from tests.shared_files.merges import Part, merge
-from tests.shared_files.setup import PATHS, SPECS, Setup, Step, item, pipeline_text, slot_of, spec_text, stage_text
+from tests.shared_files.setup import PATHS, SPECS, Setup, Step, item, pipeline_text, slot_of, spec_text, stage_text, tidy
 from tests.shared_files.values import Lock, Store
 
 # ---- what went wrong -------------------------------------------------------------------------------
@@ -163,6 +163,8 @@ class Steps:
         return done is not False
 
     def _spec(self, slot: str, revision: str) -> bool:
+        if slot in ("tidy", "polish"):
+            return self._change(slot, lambda body: body.update(shell=tidy(slot, revision)))
         text = spec_text(slot, revision)
         if self.repository.read(SPECS[slot]) == text:
             return False
@@ -179,6 +181,12 @@ class Steps:
         self.written[path] = text
         self.by_hand.add(text)
         return True
+
+    def _drop_line(self, path: str) -> bool:
+        """Write a line for which a program deletes the file."""
+        done = self._edit(path, "# drop u{}\n")
+        self.written.pop(path)
+        return done
 
     def _break(self, path: str) -> bool:
         return self._edit(path, "# bad u{}\n") if self.repository.exists(path) else False

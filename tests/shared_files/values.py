@@ -40,6 +40,7 @@ class Stage:
     together: bool = False
     chain: bool = False
     command: str = ""
+    edits: bool = False
 
     def covers(self, path: str) -> bool:
         """Return whether a path is one of the stage's outputs, or in one of its folders."""
@@ -57,12 +58,13 @@ def stages_of(text: str) -> tuple[list[Stage], list[Stage]]:
     skipped: list[Stage] = []
     for name, body in json.loads(text)["stages"].items():
         kind = next(kind for kind in ("llm", "shell", "render") if kind in body)
-        foreach = body.get("foreach")
+        foreach, edits = body.get("foreach"), body.get("edits", ())
         stage = Stage(
             name=name,
             family=name,
             kind=kind,
-            outputs=tuple(body["outputs"]),
+            outputs=(*body.get("outputs", ()), *(pattern.partition("*")[0] for pattern in edits)),
+            edits=bool(edits),
             inputs=tuple(body.get("inputs", ())),
             keep=body.get("on_failure") == "keep",
             command=str(body.get("shell") or body.get("render") or "") + str(body.get("salt", "")),

@@ -71,23 +71,32 @@ def plan_removal(opened: OpenPipeline, stages: Collection[str]) -> OutputRemoval
     removal = OutputRemoval(refusal=DeclaredByPlan(opened).refusal)
     pairs = (pair for record in reversed(records) for pair in record.originals.items())
     originals = {path: entry for path, entry in pairs if entry is not None}  # of the first record that has one
-    # A released file that a chain started from is the user's, too.
-    starts = ((path, base.start) for record in reversed(records) for path, base in record.bases.items())
+    # A released file that a chain started from is the user's, too, as is any file that a stage with `edits` did.
+    starts = ((record, path, base.start) for record in reversed(records) for path, base in record.bases.items())
     is_released = opened.state.ownership.is_released
-    originals |= {path: one for path, one in starts if is_released(path, one)}
+    originals |= {path: one for record, path, one in starts if "edits" in record.manifest or is_released(path, one)}
+    # What a user saved over the result of a program with `edits` is a source: its next run starts from it.
+    programs = [one for one in records if "edits" in one.manifest and one.manifest.get("kind") != "llm"]
+    based = {path for record in programs for path in record.outputs}
     for path in sorted({path for record in records for path in record.outputs}):
-        _classify(opened, removal, path, originals.get(path))
+        _classify(opened, removal, path, originals.get(path), is_source=path in based)
+    for path in sorted({path for record in records for path in record.deleted if path in originals}):
+        if removal.refusal(path) is None and opened.store.workspace.entry(path) is None:
+            removal.target[path] = originals[path]
     return removal
 
 
-def _classify(opened: OpenPipeline, removal: OutputRemoval, path: str, original: FileEntry | None) -> None:
+def _classify(
+    opened: OpenPipeline, removal: OutputRemoval, path: str, original: FileEntry | None, *, is_source: bool
+) -> None:
     current = opened.store.workspace.entry(path)
     if current is None or current == original:
         return
     if removal.refusal(path) is not None:
         removal.refused.append(path)
     elif not opened.state.ownership.is_known(path, current):
-        removal.modified[path] = original
+        if not is_source:
+            removal.modified[path] = original
     elif opened.state.ownership.is_accepted(path, current):
         removal.accepted[path] = original
     else:
@@ -166,6 +175,7 @@ def release_outputs(console: Console, *, args: PipelineArguments) -> None:
     with project.store.build_lock():
         project.store.promoter.recover(project.refusal)
         lock, _ = project.memory.read()
+        owners = lock.owner_records()
         failures = tuple(kept_failures(project.store, project.pipeline.file))
         found = {stage: release_files(project.store, lock, failures, stage) for stage in stages}
         unknown = [stage for stage, records in found.items() if not records]
@@ -182,6 +192,9 @@ def release_outputs(console: Console, *, args: PipelineArguments) -> None:
     for stage, records in found.items():
         paths = sorted({path for record in records.values() for path in record.outputs})
         console.write_out("".join(f"released {visible(path)}\n" for path in paths))
+        gone = {p for name, one in owners.items() if _is_selected(name, (stage,)) for p in one.deleted}
+        left = sorted(path for path in gone if project.store.workspace.entry(path) is None)
+        console.write_out("".join(f"left {visible(path)} deleted; the store has its bytes\n" for path in left))
         if any(node.name == stage.partition("@")[0] for node in project.pipeline.stages):
             note = f"`{visible(stage)}` is still declared: remove it, or the next build owns these files again"
             console.write_err(f"note: {note}\n")
@@ -285,16 +298,16 @@ def _ownership_record(record: Record) -> Record:
     """Return a record that keeps the owner of files, but no result: its key is not the key of any stage."""
     # These aspects find the record of a renamed stage or item; all others would make a stage fresh.
     # A kept failure is still one.
-    names = ("kind", "outputs", "item", *(("action_format",) if record.failed else ()))
+    names = ("kind", "outputs", "edits", "item", *(("action_format",) if record.failed else ()))
     identity = {name: record.manifest[name] for name in names if name in record.manifest}
     key = record.key if record.failed else retained_key(record.key)
     return replace(record, key=key, manifest=identity, exchanges=(), failed=True)
 
 
 def _on_disk(store: ProjectStore, record: Record) -> Record | None:
-    """Return the record of the outputs that are unchanged on disk; None if none is."""
+    """Return the record of the outputs that are unchanged on disk; None if none is, and no file was deleted."""
     outputs = {path: entry for path, entry in record.outputs.items() if store.workspace.has(path, entry)}
-    return replace(_ownership_record(record), outputs=outputs) if outputs else None
+    return replace(_ownership_record(record), outputs=outputs) if outputs or record.deleted else None
 
 
 def rename_damaged_journals(root: Path) -> list[str]:
