@@ -352,13 +352,14 @@ def _values(reason: Reason) -> str:
     return f": {then} -> {now}" if then != now else ""  # two long values can be equal as far as they are shown
 
 
+_DONE_TEXT = "its result is committed, and its files are yours: it runs again only if its task text changes"
+
+
 def reason_texts(decision: Decision) -> tuple[str, ...]:
     """Return every reason of a decision as a clause, the most important first."""
     match decision:
-        case Done():
-            return ("its result is committed, and its files are yours: it runs again only if its task text changes",)
         case Fresh():
-            return ()
+            return (_DONE_TEXT,) if isinstance(decision, Done) else ()
         case VerifyOnly(adopted=edits) if edits:
             return (f"{_list(edits)} was edited by a user, who committed or accepted the edit",)
         case Restore(reasons=reasons) | VerifyOnly(reasons=reasons) | Run(reasons=reasons):

@@ -91,13 +91,17 @@ def test_a_named_file_that_no_prompt_shows_is_an_error_before_the_call(project: 
     assert "`{{ inputs | blocks }}`" in outcome.err
     assert not project.events_of("llm_request")
     project.write({"blind.j2": "Change {{ inputs | blocks }}"})
-    project.write({"pipeline.answers.yaml": json.dumps({"mod": [edit("src/a.py", "    return 1\n", "    return 2\n")]})})
+    project.write(
+        {"pipeline.answers.yaml": json.dumps({"mod": [edit("src/a.py", "    return 1\n", "    return 2\n")]})}
+    )
     assert project.build().code == 0
     assert project.read("src/a.py") == A.replace("1", "2")
 
 
 def test_names_in_edits_are_shown_and_patterns_are_not(project: Project) -> None:
-    story(project, edit("src/a.py", "    return 1\n", "    return 2\n"), inputs=["task.md"], edits=["src/a.py", "src/**"])
+    story(
+        project, edit("src/a.py", "    return 1\n", "    return 2\n"), inputs=["task.md"], edits=["src/a.py", "src/**"]
+    )
     assert project.build().code == 0
     (request,) = project.events_of("llm_request")
     assert [one["path"] for one in request["data"]["files"] if one["path"].startswith("src/")] == ["src/a.py"]
@@ -166,9 +170,15 @@ def test_a_later_attempt_is_shown_the_files_as_the_one_before_left_them(project:
 
 def test_the_best_attempt_is_the_start_of_the_next_one(project: Project) -> None:
     """The third attempt repairs the first one, which failed fewer tests than the second."""
-    tests = "from a import a\nfrom b import b\n\ndef test_a():\n    assert a() == 2\n\ndef test_b():\n    assert b() == 2\n"
+    tests = (
+        "from a import a\nfrom b import b\n\ndef test_a():\n    assert a() == 2\n\ndef test_b():\n    assert b() == 2\n"
+    )
     both = [edit("src/a.py", "    return 1\n", "    return 9\n"), edit("src/b.py", "    return 1\n", "    return 2\n")]
-    answers = "".join(both), edit("src/b.py", "    return 2\n", "    return 7\n"), edit("src/a.py", "    return 9\n", "    return 2\n")
+    answers = (
+        "".join(both),
+        edit("src/b.py", "    return 2\n", "    return 7\n"),
+        edit("src/a.py", "    return 9\n", "    return 2\n"),
+    )
     story(
         project,
         *answers,
@@ -306,7 +316,7 @@ def codemod(project: Project, answers: dict[str, list[str]]) -> None:
         "verify": [{"check": "python_syntax"}],
     }
     project.write(scripted({"mod": stage}, answers))
-    project.write({path: A for path in FILES})
+    project.write(dict.fromkeys(FILES, A))
 
 
 def of_item(path: str) -> str:

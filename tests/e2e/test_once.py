@@ -186,18 +186,25 @@ def test_without_git_it_is_done_when_it_was_promoted(project: Project) -> None:
     assert project.read("src/a.py") == project.read("seen.txt") == "mine = 1\n"
 
 
-@pytest.mark.parametrize("how", ["removed", "renamed"])
-def test_the_files_of_a_stage_that_is_gone_stay(done: Repository, how: str) -> None:
+def test_the_files_of_a_stage_that_is_gone_stay(done: Repository) -> None:
     changed = done.read("src/a.py")
     document = json.loads(done.read("pipeline.yaml"))
-    stage = document["stages"].pop("mod")
-    if how == "renamed":
-        document["stages"]["other"] = {**stage, "inputs": ["task.md"], "if": False}
+    del document["stages"]["mod"]
     done.write({"pipeline.yaml": json.dumps(document)})
     outcome = green(done.build())
     assert done.read("src/a.py") == changed
     assert "src/a.py" not in outcome.err, "nothing is removed or released"
     assert "mod" not in read_lock(done.root / "pipeline.lock").records
+
+
+def test_a_stage_that_is_switched_off_and_on_again_is_still_done(done: Repository) -> None:
+    changed, text = done.read("src/a.py"), done.read("pipeline.yaml")
+    done.replace("pipeline.yaml", '"once": true', '"once": true, "if": false')
+    green(done.build())
+    assert done.read("src/a.py") == changed
+    done.commit()
+    done.edit("pipeline.yaml", text)
+    assert done.plan()["mod"] == "done"
 
 
 def test_clean_leaves_the_files_of_a_stage_that_is_done(done: Repository) -> None:
@@ -253,7 +260,7 @@ def test_an_item_is_done_by_itself(repo: Repository) -> None:
     }
     answers = {f"mod@{name}": [edit(1, 2, path)] for name, path in files.items()}
     repo.write(scripted({"mod": stage}, answers))
-    repo.write({path: A for path in files.values()})
+    repo.write(dict.fromkeys(files.values(), A))
     repo.write({"list.json": json.dumps([{"id": name, "path": files[name]} for name in "ab"])})
     repo.commit()
     green(repo.build())

@@ -329,6 +329,7 @@ class MemoryGit:
     """What HEAD has, by path."""
 
     was_used = False
+    is_repository = True
     left_out: Mapping[str, str] = {}
 
     def __init__(self) -> None:
