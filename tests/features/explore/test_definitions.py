@@ -148,6 +148,7 @@ def test_what_is_too_large_or_not_text_has_no_definitions(text: str) -> None:
     assert outline.gap
 
 
+@pytest.mark.slow
 def test_a_file_of_420_kb_has_all_its_definitions() -> None:
     text = "".join(f"def f{number}(x):\n    return g{number}(x, 'a text of {number}')\n" for number in range(9_500))
     outline = definitions("a.py", text)
@@ -156,6 +157,7 @@ def test_a_file_of_420_kb_has_all_its_definitions() -> None:
     assert outline.definitions[-1].names["g9499"] == 1
 
 
+@pytest.mark.slow
 def test_a_text_that_is_not_of_its_language_is_given_up_after_a_number_of_steps() -> None:
     outline = definitions("a.c", "\n".join(["a*b(c)" * 10] * 1_000))
     assert outline.gap == "too many syntax errors"
