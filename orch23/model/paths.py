@@ -36,6 +36,11 @@ def is_run_file(folder: str, name: str) -> bool:
     return folder.rpartition("/")[2] == LOGS_FOLDER and _OF_A_RUN.fullmatch(name) is not None
 
 
+def may_be_own(name: str) -> bool:
+    """Return whether a file with this name may be one of `is_own_file`."""
+    return len(name) >= _DIGITS or name.endswith(".lock")
+
+
 def is_own_file(path: str, read: Callable[[], bytes]) -> bool:
     """Return whether a file is a lock file of orch23, a transcript, or an original beside transcripts.
 
@@ -147,6 +152,10 @@ class PatternSet:
     def contains(self, path: str) -> bool:
         """Return whether one of the patterns matches a path."""
         return path in self.literal or match_any(self.globs, path)
+
+    def matches_of(self, paths: Iterable[str]) -> Iterator[str]:
+        """Return those of many paths that one of the patterns matches."""
+        return filter(self.contains if self.globs else self.literal.__contains__, paths)
 
     def may_overlap(self, pattern: str) -> bool:
         """Return whether one of the patterns can match a path that another pattern matches, which may be literal."""
