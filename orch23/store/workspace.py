@@ -65,13 +65,13 @@ def left_out_error(message: str, commands: Iterable[str], place: Location | None
 class _Looks(Struct):
     """What a view for one moment found: files as by `_lstat`, paths that are not links, and files that it hashed.
 
-    `unchanged` are the files that are as they were hashed.
+    `unchanged` are files that are as they were hashed.
     """
 
     files: dict[str, tuple[FileStamp | None, str]] = field(default_factory=dict)
     unlinked: set[str] = field(default_factory=set)
     hashed: set[str] = field(default_factory=set)
-    unchanged: dict[str, FileEntry] = field(default_factory=dict)
+    unchanged: dict[str, HashedFile] = field(default_factory=dict)
 
     def forget(self, path: str) -> None:
         """Forget a path and the folders above it."""
@@ -102,6 +102,8 @@ class Workspace:
         self._now_ns = now_ns
         self._meter = meter
         self._seen: dict[str, HashedFile | None] = {}
+        # Folders whose files were all unchanged: paths, stamps, files.
+        self._folders: dict[str, tuple[list[str], list[tuple[int, ...]], dict[str, HashedFile]]] = {}
         self._lock = threading.Lock()
         self._changed: set[str] = set()
         self._observed = Observations(self._base)
@@ -164,29 +166,32 @@ class Workspace:
         The others are left out: `entry` finds them, or what is wrong.
         """
         looks, wanted = self._looks or _Looks(), [*paths]
-        new = [path for path in wanted if path not in looks.unchanged]
-        for _, group in groupby(zip([path.rpartition("/")[0] for path in new], new, strict=True), itemgetter(0)):
+        new = [path for path in wanted if path not in looks.unchanged and path not in looks.files]
+        folders = [path.rpartition("/")[0] for path in new]
+        for folder, group in groupby(zip(folders, new, strict=True), itemgetter(0)):
             with contextlib.suppress(OSError, SafetyError):
-                self._look_at_all([path for _, path in group], looks)
-        found = {path: looks.unchanged[path] for path in wanted if path in looks.unchanged}
+                looks.unchanged |= self._unchanged_in(folder, [path for _, path in group], looks.unlinked)
+        found = {path: looks.unchanged[path].entry for path in wanted if path in looks.unchanged}
         if self._reads is not None:
             self._reads.update(found)
         return found
 
-    def _look_at_all(self, paths: Sequence[str], looks: _Looks) -> None:
-        """Look at files of one folder; note those that have the stamp with which they were hashed."""
-        now_ns = self._now_ns()
-        if looks.files.keys().isdisjoint(paths):
-            self._lstat(paths[0], looks.unlinked)  # also shows whether a folder above them is a link
-            for path, now in zip(paths, map(os.lstat, map(self._base.__add__, paths)), strict=True):
-                seen = self._seen.get(path) or self.earlier.get(path, now)
-                if seen is not None and seen.stamp == (*FILE_STAMP(now)[:-1], now.st_mode ^ stat.S_IFREG):
-                    looks.files[path], self._seen[path] = (seen.stamp, ""), seen
-        for path in paths:
-            look, seen = looks.files.get(path), self._seen.get(path)
-            if look and seen and seen.stamp == look[0] and not _is_racy(seen, now_ns):
-                looks.unchanged[path] = seen.entry
+    def _unchanged_in(self, folder: str, paths: list[str], unlinked: set[str]) -> dict[str, HashedFile]:
+        """Return those of some files of one folder that are as they were hashed."""
+        self._lstat(paths[0], unlinked)  # also shows whether a folder above them is a link
+        stamps = [*map(FILE_STAMP, map(os.lstat, map(self._base.__add__, paths)))]
+        before = self._folders.get(folder)
+        if before is not None and before[:2] == (paths, stamps):
+            return before[2]
+        found, now_ns = dict[str, HashedFile](), self._now_ns()
+        for path, stamp in zip(paths, stamps, strict=True):
+            seen = self._seen.get(path) or self.earlier.get(path, stamp)
+            if seen and seen.stamp == (*stamp[:-1], stamp[-1] ^ stat.S_IFREG) and not _is_racy(seen, now_ns):
+                found[path] = self._seen[path] = seen
                 self._observed.note_unchanged(path, seen.entry)
+        if len(found) == len(paths):
+            self._folders[folder] = paths, stamps, found
+        return found
 
     def has(self, path: str, entry: FileEntry) -> bool:
         """Return whether the file at a path is this one; False if a link replaced one of its folders."""
@@ -311,6 +316,7 @@ class Workspace:
     def invalidate(self, paths: Iterable[str]) -> None:
         """Forget what is known of these paths: they are looked at and hashed again when they are next needed."""
         for path in paths:
+            self._folders.pop(path.rpartition("/")[0], None)
             for looks in (self._looks, self._last_looks):
                 if looks is not None:
                     looks.forget(path)
@@ -442,6 +448,8 @@ class Workspace:
             stamp, missing_folder = self._lstat(path, set())
         elif path in looks.files:
             stamp, missing_folder = looks.files[path]
+        elif path in looks.unchanged:
+            stamp, missing_folder = looks.unchanged[path].stamp, ""
         else:
             stamp, missing_folder = looks.files[path] = self._lstat(path, looks.unlinked)
         if missing_folder:
