@@ -1,6 +1,5 @@
 """Rows and tables of the index: file hashes by path, compiled pipelines and plans."""
 
-import os
 import stat
 import struct
 from _blake2 import blake2b
@@ -13,7 +12,7 @@ from orch23.model.digest import Digest, FileEntry
 from orch23.snapshot.signatures import RACY_NS, sha256
 from orch23.snapshot.stat_snapshot import StatSnapshot
 from orch23.store.index import IndexFaultError, StoreIndex
-from orch23.store.safe_files import FileStamp, stamp_of, walk_tree
+from orch23.store.safe_files import FileStamp, walk_tree
 
 FILES_TABLE = "files"
 """The table of the index with the hashed files, by a digest of their path."""
