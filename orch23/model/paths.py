@@ -193,6 +193,14 @@ def with_above(path: str) -> Iterator[str]:
         path = path.rpartition("/")[0]
 
 
+def with_folders(root: str, paths: Iterable[str]) -> frozenset[str]:
+    """Return paths below the root with the whole paths of all directories above them, which may be listed."""
+    found = set(paths)
+    for folder in {path.rpartition("/")[0] for path in found if not path.startswith("/")}:
+        found.update((root, *(f"{root}/{above}" for above in with_above(folder))))
+    return frozenset(found)
+
+
 def patterns_between(head: str, tail: str) -> tuple[str, ...]:
     """Return the patterns of the paths that begin with `head` and end with `tail`, with any text between them."""
     head, tail = head.partition("[")[0], tail.rpartition("]")[2]  # the text may be a part of a set
