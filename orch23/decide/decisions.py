@@ -45,9 +45,13 @@ from orch23.steps.registry import is_llm
 
 if TYPE_CHECKING:
     from orch23.decide.earlier_build import EarlierBuild
+    from orch23.decide.kept_stages import KeptStages
     from orch23.decide.shared_results import SharedResults
     from orch23.resolve.prompt_inputs import AuthorTexts
 
+MANY_INPUTS = 1_000
+_MOST_LARGE = 8
+"""To resolve a stage with so many inputs takes longer than to compare what it reads; each takes some MB."""
 FactsOf: TypeAlias = Callable[[Stage], Facts]
 
 
@@ -61,7 +65,8 @@ class DecidedStage(Struct, frozen=True):
 class StageDecider(Struct):
     """Resolves and decides the stages of one state, in the order of the plan.
 
-    `earlier` is the last build with nothing to do: stages that nothing has affected since need no decision.
+    `earlier` is the last build with nothing to do: stages that nothing has affected since need no decision. `large` are
+    some decided stages with many inputs, `kept` those of the build before this decision.
     """
 
     state: ProjectState
@@ -75,6 +80,8 @@ class StageDecider(Struct):
     earlier: "EarlierBuild | None" = None
     stale_chains: dict[str, bool] = field(default_factory=dict)
     walked_chains: dict[str, dict[str, Record]] = field(default_factory=dict)
+    large: dict[str, ResolvedStage] = field(default_factory=dict)
+    kept: "KeptStages | None" = None
     _edited_chains: dict[str, tuple[str, ...]] = field(default_factory=dict)
     _items: dict[str, Mapping[str, Stage]] = field(default_factory=dict)
 
@@ -92,12 +99,15 @@ class StageDecider(Struct):
     def resolve(self, name: str) -> ResolvedStage:
         """Return a stage with its manifest, by the current state."""
         stage = self.state.stage(name)
+        facts = self.facts_of(stage)
+        if self.kept is not None and (kept := self.kept.take(self.state, name, facts)) is not None:
+            return kept
         # Lost bytes are an error of the stages that need them. Others can still be decided and built.
         tree = _LossyTree(self.state, name)
         resolved = resolve_stage(
             stage,
             tree,
-            self.facts_of(stage),
+            facts,
             self.sources,
             pipeline=self.state.plan.pipeline,
             read_yaml=self.read_yaml,
@@ -158,7 +168,10 @@ class StageDecider(Struct):
         """
         state = self.state.tracked(name)
         own = replace(self, state=state, sources=_NotedSources(state, self.sources))
-        return own._decide(name, need_intermediate=need_intermediate)  # noqa: SLF001 - of the same class
+        decided = own._decide(name, need_intermediate=need_intermediate)  # noqa: SLF001 - of the same class
+        if len(decided.resolved.files) >= MANY_INPUTS and len(self.large) < _MOST_LARGE:
+            self.large[name] = decided.resolved
+        return decided
 
     def _decide(self, name: str, *, need_intermediate: bool) -> DecidedStage:
         state, bases = self.state, BaseSelection(self.state)

@@ -24,7 +24,7 @@ from orch23.decide.project_state import ProjectState
 from orch23.decide.protected_files import DeclaredByPlan
 from orch23.decide.stage_view import ObsoleteFiles, files_at_stake
 from orch23.model.errors import InvalidInputError
-from orch23.model.paths import PatternSet, is_glob, match_any
+from orch23.model.paths import PatternSet, is_glob, match_any, with_folders
 from orch23.model.pipeline import ForeachStage, Stage, family_of
 from orch23.model.plan import Blocked, Decision, Edited, Expand, Fresh, Maybe, Plan, Restore, Run, VerifyOnly
 from orch23.model.record import LockFile, Record, written_paths
@@ -253,13 +253,20 @@ def replan(opened: OpenPipeline, lock: LockFile, selection: Selection) -> Replan
         trusts_lock=old.trusts_lock,
     )
     state.reads.update((node, reads) for node, reads in old.reads.items() if node in old.plan.expansions)
+    written, kept = opened.store.workspace.written_paths, None
+    if before.large:
+        from orch23.decide.kept_stages import KeptStages  # noqa: PLC0415 - few stages have many inputs
+
+        changed = with_folders(str(opened.store.root), written) | old.locked.paths()
+        kept = KeptStages({**before.large}, {name: old.reads[name] for name in before.large}, changed)
     old.reads.clear()  # every stage is decided again, which notes the same paths
     decider = StageDecider(
         state,
         before.facts_of,
         before.sources,
         before.read_yaml,
-        earlier=before.earlier and before.earlier.after(opened.store.workspace.written_paths),
+        earlier=before.earlier and before.earlier.after(written),
+        kept=kept,
     )
     dry_run = DryRun(decider, selection)
     return Replan(dry_run.run(), state, dry_run.unaffected)

@@ -7,7 +7,6 @@ is for a whole plan, after an edit of the graph or of a list.
 import os
 from collections.abc import Collection, Iterable, Mapping
 from functools import cache, cached_property
-from itertools import accumulate
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -16,6 +15,7 @@ from orch23.decide.dependency_index import DependencyIndex, OutdatedIndexError, 
 from orch23.decide.partial_plan import Since, index_of, readers_of
 from orch23.decide.project_state import ProjectState
 from orch23.model.digest import Json, is_identical
+from orch23.model.paths import with_folders
 from orch23.model.pipeline import ForeachStage, Pipeline, Stage, family_of
 from orch23.model.plan import Plan
 from orch23.model.record import Record
@@ -73,7 +73,7 @@ class EarlierBuild(Struct, frozen=True, dict=True):
 
     def after(self, written: Iterable[str]) -> "EarlierBuild":
         """Return this build with the changes of the current build, which wrote these paths and is over."""
-        return replace(self, changed=self.changed.union(self._with_folders(written)), is_over=True)
+        return replace(self, changed=self.changed.union(with_folders(self.root, written)), is_over=True)
 
     def unaffected(self, state: ProjectState) -> frozenset[str]:
         """Return the stages of a plan whose results are still those in the lock file, whatever other stages will do."""
@@ -108,7 +108,7 @@ class EarlierBuild(Struct, frozen=True, dict=True):
         if written is None or any(is_open(row.node) for row in gone):
             return frozenset()
         written.update(path for row in gone for path in row.makes)
-        changed = self.changed.union(self._with_folders(written))
+        changed = self.changed.union(with_folders(self.root, written))
         found = set(others)
 
         @cache
@@ -116,7 +116,7 @@ class EarlierBuild(Struct, frozen=True, dict=True):
             """Return the paths of which the new result of a stage has other files; None if it has no result yet."""
             if name not in state.results or name in state.unsettled:
                 return None
-            return self._with_folders(_differences(records.get(name), state.results[name]))
+            return with_folders(self.root, _differences(records.get(name), state.results[name]))
 
         def is_affected_by(name: str, row: StageRow) -> bool:
             news = news_of(name)
@@ -149,13 +149,6 @@ class EarlierBuild(Struct, frozen=True, dict=True):
                     return same, None
                 written.update(writes_of(node), row.makes if row is not None else ())
         return same, written
-
-    def _with_folders(self, paths: Iterable[str]) -> frozenset[str]:
-        """Return paths below the root with the whole paths of all directories above them, which may be listed."""
-        found = set(paths)
-        for folder in {path.rpartition("/")[0] for path in found if not path.startswith("/")}:
-            found.update(accumulate(folder.split("/") if folder else (), lambda a, b: f"{a}/{b}", initial=self.root))
-        return frozenset(found)
 
 
 def _is_same_foreach(before: ForeachStage, now: ForeachStage) -> bool:

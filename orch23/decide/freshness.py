@@ -200,7 +200,7 @@ def mismatched_paths(
 
 def change_reasons(then: Manifest, now: Manifest) -> tuple[Reason, ...]:
     """Return why two manifests differ: one reason for each aspect, inputs first, then the provider and the model."""
-    aspects = [aspect for aspect in sorted({*then, *now}) if then.get(aspect) != now.get(aspect)]
+    aspects = sorted(aspect for aspect in {*then, *now} if then.get(aspect) != now.get(aspect))
     reasons = [_reason(aspect, then.get(aspect), now.get(aspect)) for aspect in aspects]
     return tuple(sorted(reasons, key=_rank))
 

@@ -50,6 +50,10 @@ class LockIndex:
         """Return the records that have an output at a path."""
         return self._owning.get(path, ())
 
+    def owned(self, paths: Iterable[str]) -> Iterator[str]:
+        """Return those of many paths at which records have outputs."""
+        return filter(self._owning.get, paths)
+
     def having(self, path: str, entry: FileEntry | None) -> Iterable[Record]:
         """Return the records whose output at a path is exactly this file."""
         return (record for record in self._owning.get(path, ()) if record.outputs[path] == entry)

@@ -148,10 +148,10 @@ class StageTree(Struct, frozen=True):
         state = self.state
         makers = frozenset[str]().union(*(state.declared.makers(pattern, exclude) for pattern, exclude in reads))
         written = PatternSet(one for name in makers for one in writes_of(state.plan.nodes[name]))
-        # Of these paths, all stages see the file on disk.
-        sources = (p for p in paths if not (state.owners.get(p) or state.locked.owning(p) or written.contains(p)))
-        known = state.store.workspace.unchanged(sources)
-        return {path: known.get(path) or self.input_of(path) for path in paths}
+        # Of all other paths, each stage sees the file on disk.
+        made = {*filter(state.owners.get, paths), *state.locked.owned(paths), *written.matches_of(paths)}
+        known = state.store.workspace.unchanged(path for path in paths if path not in made)
+        return known if len(known) == len(paths) else {p: known.get(p) or self.input_of(p) for p in paths}
 
     def _refuse_later_output(self, path: str, real: str) -> None:
         """Refuse a link to an output that the stage does not wait for: the plan cannot see this dependency."""
@@ -224,7 +224,8 @@ class StageTree(Struct, frozen=True):
     def matching(self, pattern: str, exclude: tuple[str, ...] = ()) -> dict[str, FileEntry]:
         """Return the files that a glob matches for the stage, by path, also those that are not on disk yet."""
         listing = self.state.store.workspace.listing(pattern, self.state.declared.outputs, exclude)
-        wanted = [path for path in self._candidates(pattern, listing) if not match_any(exclude, path)]
+        candidates = self._candidates(pattern, listing)
+        wanted = [path for path in candidates if not match_any(exclude, path)] if exclude else candidates
         self.state.note(*wanted)
         found = self.inputs_of(wanted, [(pattern, exclude)])
         return {path: entry for path, entry in found.items() if entry is not None}
@@ -243,16 +244,17 @@ class StageTree(Struct, frozen=True):
         """Return the links on disk, also broken ones, that a pattern matches."""
         return self.state.store.workspace.links(pattern)
 
-    def _candidates(self, pattern: str, on_disk: Iterable[str]) -> Iterable[str]:
-        state, found = self.state, set(on_disk)
+    def _candidates(self, pattern: str, on_disk: Sequence[str]) -> Sequence[str]:
+        """Return the sorted paths that a pattern may match for the stage; those on disk are sorted."""
+        state = self.state
         bases: Mapping[str, FileEntry] = state.moved_bases.get(self.name, {})
         if not is_glob(pattern):
             path = normalize_pattern(pattern)
             is_known = path in bases or path in state.owners or state.known_originals.get(path) is not None
-            return [path] if is_known or path in found else []
+            return [path] if is_known or path in on_disk else []
         originals = (path for path, entry in state.known_originals.items() if entry is not None)
-        found.update(path for paths in (bases, state.owners, originals) for path in paths if match(pattern, path))
-        return sorted(found)
+        others = [path for paths in (bases, state.owners, originals) for path in paths if match(pattern, path)]
+        return sorted({*on_disk, *others}) if others else on_disk
 
     def listed(self, pattern: str, exclude: tuple[str, ...] = ()) -> tuple[str, ...]:
         """Return the sorted paths of a listing: without files that the pipeline made, with originals that it edits."""

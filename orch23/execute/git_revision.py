@@ -5,7 +5,7 @@ import hashlib
 import os
 import shutil
 import subprocess
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Self, TypeAlias
 
@@ -119,9 +119,9 @@ class GitRevision(Struct, kw_only=True):
         """
         return list_files(self, pattern, exclude=exclude)
 
-    def scan(self, folder: str) -> Iterator[tuple[str, str]]:
-        """Yield the names of files, links and folders in a folder with their kinds."""
-        return iter(self._tree.get(folder, {}).items())
+    def scan(self, folder: str) -> Collection[tuple[str, str]]:
+        """Return the names of files, links and folders in a folder with their kinds."""
+        return self._tree.get(folder, {}).items()
 
     def resolved_path(self, path: str) -> str | None:
         """Return the path from the root that a path leads to through links; None if it does not exist.

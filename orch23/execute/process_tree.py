@@ -20,7 +20,7 @@ from pathlib import Path
 
 from msgspec import Struct, field
 
-from orch23.store.safe_files import c_library, closing
+from orch23.store.safe_files import c_function, closing
 
 _PR_SET_DUMPABLE = 4
 _PR_SET_CHILD_SUBREAPER = 36
@@ -87,7 +87,7 @@ class ProcessTree(Struct):
 
 def become_subreaper() -> bool:
     """Let orphans of our children become our children; return whether the kernel can do that."""
-    return bool(c_library().prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0)
+    return bool(c_function("prctl")(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0)
 
 
 def deny_memory_access() -> bool:
@@ -96,7 +96,7 @@ def deny_memory_access() -> bool:
     Otherwise a step of the same user could read API keys from /proc/PID/environ. Programs that a child executes are
     readable again. Against a step that runs as root only a sandbox helps.
     """
-    return bool(c_library().prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0) == 0)
+    return bool(c_function("prctl")(_PR_SET_DUMPABLE, 0, 0, 0, 0) == 0)
 
 
 @contextlib.contextmanager

@@ -22,6 +22,7 @@ else:
 
 
 _SHA256_DIGITS = 64
+_MANY = 1_000
 
 
 class Digest(Struct, frozen=True, order=True):
@@ -70,6 +71,13 @@ def canonical_json(value: Json) -> bytes:
         ValueError: the value contains NaN, an infinity or a lone surrogate.
         TypeError: the value contains something that is not JSON, such as bytes.
     """
+    parts = (value, *value.values()) if isinstance(value, dict) else ()
+    if isinstance(value, dict) and any(len(one) >= _MANY for one in parts if isinstance(one, dict)):
+        # msgspec writes texts, not numbers, as `json` does, in a fifth of the time. Its own sorting is quadratic if
+        # nearly all names are sorted.
+        texts = ((name, value[name]) for name in sorted(value))
+        encoded = {name: one if type(one) is str else msgspec.Raw(canonical_json(one)) for name, one in texts}
+        return msgspec.json.encode(encoded)
     return _CANONICAL.encode(value).encode("utf-8")
 
 

@@ -36,6 +36,11 @@ def is_run_file(folder: str, name: str) -> bool:
     return folder.rpartition("/")[2] == LOGS_FOLDER and _OF_A_RUN.fullmatch(name) is not None
 
 
+def may_be_own(name: str) -> bool:
+    """Return whether a file with this name may be one of `is_own_file`."""
+    return len(name) >= _DIGITS or name.endswith(".lock")
+
+
 def is_own_file(path: str, read: Callable[[], bytes]) -> bool:
     """Return whether a file is a lock file of orch23, a transcript, or an original beside transcripts.
 
@@ -148,6 +153,10 @@ class PatternSet:
         """Return whether one of the patterns matches a path."""
         return path in self.literal or match_any(self.globs, path)
 
+    def matches_of(self, paths: Iterable[str]) -> Iterator[str]:
+        """Return those of many paths that one of the patterns matches."""
+        return filter(self.contains if self.globs else self.literal.__contains__, paths)
+
     def may_overlap(self, pattern: str) -> bool:
         """Return whether one of the patterns can match a path that another pattern matches, which may be literal."""
         wanted = normalize_pattern(pattern)
@@ -182,6 +191,14 @@ def with_above(path: str) -> Iterator[str]:
     while path:
         yield path
         path = path.rpartition("/")[0]
+
+
+def with_folders(root: str, paths: Iterable[str]) -> frozenset[str]:
+    """Return paths below the root with the whole paths of all directories above them, which may be listed."""
+    found = set(paths)
+    for folder in {path.rpartition("/")[0] for path in found if not path.startswith("/")}:
+        found.update((root, *(f"{root}/{above}" for above in with_above(folder))))
+    return frozenset(found)
 
 
 def patterns_between(head: str, tail: str) -> tuple[str, ...]:

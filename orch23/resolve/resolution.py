@@ -165,7 +165,7 @@ def resolve_stage(
     aspects |= _program(stage, tree)
     aspects |= {f"requires:{c.kind}:{c.path}": _holds(c, tree) for c in stage.requires}
     # An aspect that is None is left out, so a new aspect does not change the key of a stage that does not use it.
-    manifest = dict(sorted((a, v) for a, v in aspects.items() if v is not None))
+    manifest = {aspect: aspects[aspect] for aspect in sorted(aspects) if aspects[aspect] is not None}
     key = key_of(manifest)
     return ResolvedStage(
         stage=stage,
@@ -329,24 +329,23 @@ class _Inputs(Struct):
         elif isinstance(one, SliceInput):
             self._add_slice(one, entry)
         else:
-            self._add_file(one.path, entry)
+            self._add_files({one.path: entry})
 
-    def _add_file(self, path: str, entry: FileEntry) -> None:
-        if path in self.files:
-            return
-        self.files[path] = entry
-        self.aspects[f"{self.prefix}input:{path}"] = str(entry)
-        if self.shows_files:
+    def _add_files(self, found: Mapping[str, FileEntry]) -> None:
+        new = {path: entry for path, entry in found.items() if path not in self.files}
+        self.files |= new
+        self.aspects |= {f"{self.prefix}input:{path}": str(entry) for path, entry in new.items()}
+        for path, entry in new.items() if self.shows_files else ():
             read, read_bytes = _reader(self.tree, path, entry), partial(self.tree.read, path, entry)
             digest = entry.digest.sha256
             self.given.append(_prompt_input(path, "", digest, read, own=self.is_own, read_bytes=read_bytes))
 
     def _add_glob(self, one: GlobInput) -> bool:
         found = self.tree.matching(one.pattern, one.exclude)
-        wanted = {path: one for path, one in found.items() if not (self.is_sent and self._is_withheld(path, one))}
-        for path, entry in wanted.items():
-            self._add_file(path, entry)
-        return bool(wanted)
+        if self.is_sent:
+            found = {path: one for path, one in found.items() if not self._is_withheld(path, one)}
+        self._add_files(found)
+        return bool(found)
 
     def _is_withheld(self, path: str, entry: FileEntry | None = None) -> bool:
         """Return whether a pattern leaves a file out for a model: one with secrets, or never sent, or a link to one."""

@@ -239,8 +239,8 @@ class StatSnapshot:
         """Return the bytes of a state. Those of a damaged block say that no file was hashed."""
         start = number * _STATE_BYTES
         block = start // _BLOCK_BYTES
-        known = self.sums.get(block)
-        if known is not None:
+        if block in self.sums:
+            known = self.sums[block]
             states = self.details[block * _BLOCK_BYTES : (block + 1) * _BLOCK_BYTES]
             if _sum_of(states) != known:
                 self.details[block * _BLOCK_BYTES : (block + 1) * _BLOCK_BYTES] = bytes(len(states))

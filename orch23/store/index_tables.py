@@ -1,6 +1,5 @@
 """Rows and tables of the index: file hashes by path, compiled pipelines and plans."""
 
-import os
 import stat
 import struct
 from _blake2 import blake2b
@@ -13,7 +12,7 @@ from orch23.model.digest import Digest, FileEntry
 from orch23.snapshot.signatures import RACY_NS, sha256
 from orch23.snapshot.stat_snapshot import StatSnapshot
 from orch23.store.index import IndexFaultError, StoreIndex
-from orch23.store.safe_files import FileStamp, stamp_of, walk_tree
+from orch23.store.safe_files import FileStamp, walk_tree
 
 FILES_TABLE = "files"
 """The table of the index with the hashed files, by a digest of their path."""
@@ -63,17 +62,19 @@ class EarlierHashes:
         """Use what a snapshot has now, not what is merged into it later."""
         self._snapshot, self._numbers = snapshot.copy_of_files(), dict[str, int]()
 
-    def get(self, path: str, now: os.stat_result | None = None) -> HashedFile | None:
-        """Return the file at a path as it was hashed last, or None. With its status now, it is found faster."""
+    def get(self, path: str, now: tuple[int, ...] | None = None) -> HashedFile | None:
+        """Return the file at a path as it was hashed last, or None. With its `FILE_STAMP` now, it is found faster."""
         if now is not None and not self._numbers:
             self._numbers.update(zip(self._snapshot.paths, range(len(self._snapshot.paths)), strict=True))
         number = self._numbers.get(path)
-        if now is not None and number is not None and self._snapshot.ctimes[number] == now.st_ctime_ns:
+        if now is not None and number is not None:
+            *stamp, mode = now
+            _, _, size, _, ctime_ns = stamp
             sha256, size_bytes, executable = self._snapshot.content(number)
             # Git may convert files of another size otherwise by now. A digest of zeros: it was not hashed.
-            if size_bytes == now.st_size and sha256.strip("0"):
+            if self._snapshot.ctimes[number] == ctime_ns and size_bytes == size and sha256.strip("0"):
                 entry = FileEntry(Digest(sha256, size_bytes), executable=executable)
-                return HashedFile(stamp_of(now), entry, now.st_ctime_ns + RACY_NS)
+                return HashedFile(FileStamp(*stamp, stat.S_IMODE(mode)), entry, ctime_ns + RACY_NS)
         if self._index is None or not self._is_readable:
             return None
         try:

@@ -1,7 +1,7 @@
 """List the files that match a pattern: follow links, skip files that git or orch23 ignores."""
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import NamedTuple, Protocol
 
 from msgspec.structs import replace
@@ -18,6 +18,7 @@ from orch23.model.paths import (
     is_glob,
     is_run_file,
     match_any,
+    may_be_own,
     normalize_pattern,
     static_prefix,
     unentered_names,
@@ -44,7 +45,7 @@ class FileTree(Protocol):
     def entry(self, path: str) -> FileEntry | None:
         """Return the entry of the regular file at a path, or None."""
 
-    def scan(self, folder: str) -> Iterable[tuple[str, str]]:
+    def scan(self, folder: str) -> Collection[tuple[str, str]]:
         """Return the names in a folder, each with `FILE_KIND`, `FOLDER_KIND` or `LINK_KIND`."""
 
     def ignore_file(self, folder: str) -> bytes | None:
@@ -149,9 +150,9 @@ class Listing:
         while self._pending:
             yield from self._files(self._pending.pop())
 
-    def _files(self, folder: _Folder) -> Iterator[str]:
-        """Yield the matching files of a folder, and queue the folders in it that may hold more."""
-        entries = list(self._disk.scan(folder.real))
+    def _files(self, folder: _Folder) -> list[str]:
+        """Return the matching files of a folder, and queue the folders in it that may hold more."""
+        entries, found = self._disk.scan(folder.real), list[str]()
         if (GITIGNORE, FILE_KIND) in entries:
             folder = folder._replace(rules=self._with_file(folder.rules, folder.real))
         may_enter = self._entered_by(folder.path.count("/"))
@@ -160,14 +161,15 @@ class Listing:
             if name in self._closed or (has_runs and is_run_file(folder.real[:-1], name)):
                 continue
             path = folder.path + name
-            if kind == FOLDER_KIND:
+            if kind == FILE_KIND:
+                if self._means(path) and not self._is_skipped(folder, name):
+                    found.append(path)
+            elif kind == FOLDER_KIND:
                 if may_enter(path):
                     self._enter(folder, path, folder.real + name)
-            elif kind == LINK_KIND:
-                if (may_enter(path) or self._means(path)) and self._is_file(folder, path, name):
-                    yield path
-            elif self._means(path) and not self._is_skipped(folder, name):
-                yield path
+            elif (may_enter(path) or self._means(path)) and self._is_file(folder, path, name):
+                found.append(path)
+        return found
 
     def _entered_by(self, depth: int) -> Callable[[str], object]:
         """Return a test of whether the folders at a depth may hold files that the pattern matches."""
@@ -188,7 +190,7 @@ class Listing:
         if folder.rules.ignores(real, is_folder=False) and (self._outputs is None or not self._outputs.contains(real)):
             return True
         # With the lock file among its inputs, a stage with `inputs: ["**"]` would never be fresh (ADR 27).
-        return self._disk.is_own(real)
+        return may_be_own(name) and self._disk.is_own(real)
 
     def _is_file(self, folder: _Folder, path: str, name: str) -> bool:
         """Return whether a link leads to a file that the pattern matches; queue the folder that it leads to."""

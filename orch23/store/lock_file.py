@@ -283,9 +283,10 @@ def _text_of(name: str, record: Record | None, *, failed: bool) -> str:
     body, given = with_sum(record_to_json(replace(record, pipeline=""))), {**_DEFAULTS, "stage": name}
     manifest, usual = body.pop("manifest"), given.pop("manifest")
     lines: tuple[JsonObject, JsonObject] = ({}, {})
-    for aspect in manifest.keys() | usual:
-        value = manifest.get(aspect)
-        if not is_identical(value, usual.get(aspect)):
+    for aspect in {**usual, **manifest}:
+        value, default = manifest.get(aspect), usual.get(aspect)
+        # Most are digests: equal texts are identical.
+        if value != default if isinstance(value, str) else not is_identical(value, default):
             is_digest = isinstance(value, str) and _SHA256.match(value) is not None
             lines[is_digest or aspect.startswith(_CONTENTS)][aspect] = value
     parts = ",\n    ".join(_members(line) for line in lines if line)

@@ -43,6 +43,12 @@ class Observations(Struct):
         if entry is None or (first is not entry and first != entry):
             self.unsettled.add(path)
 
+    def note_unchanged(self, path: str, entry: FileEntry) -> None:
+        """Note the entry of a file that is as it was hashed."""
+        if self.entries.get(path) is not entry:
+            self.note_presence(path, is_there=True)
+            self.note_entry(path, entry)
+
     def note_opened(self, path: str, stamp: FileStamp | None) -> None:
         """Note the stamp of a file that was opened; None if there is no file."""
         if self.opened.setdefault(path, stamp) != stamp:

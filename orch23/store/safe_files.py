@@ -21,7 +21,7 @@ from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import SafetyError
 
 if TYPE_CHECKING:
-    import ctypes
+    import _ctypes
 
 PRIVATE_FILE_MODE = 0o600
 PRIVATE_FOLDER_MODE = 0o700
@@ -177,20 +177,28 @@ def sync_folder(folder: Path) -> None:
 
 
 @cache
-def c_library() -> "ctypes.CDLL":
-    """Return the C library. Each `CDLL` has classes of its own, which only the garbage collector removes."""
-    import ctypes  # noqa: PLC0415 - as below
+def _c_function_type() -> type["_ctypes.CFuncPtr"]:
+    """Return the type of C functions that take and return integers."""
+    # Not `ctypes`, which takes 5 ms: it defines types and classes around these.
+    from _ctypes import FUNCFLAG_CDECL, FUNCFLAG_USE_ERRNO, CFuncPtr  # noqa: PLC0415 - as below
 
-    return ctypes.CDLL(None, use_errno=True)
+    return type("CFunction", (CFuncPtr,), {"_flags_": FUNCFLAG_CDECL | FUNCFLAG_USE_ERRNO})
+
+
+def c_function(name: str) -> Callable[..., int]:
+    """Return a function of the C library, for integers. `_ctypes.get_errno` has its error."""
+    from _ctypes import dlopen, dlsym  # noqa: PLC0415 - as below
+
+    return _c_function_type()(dlsym(dlopen(None, 0), name))  # type: ignore[arg-type] # None is this process
 
 
 def sync_filesystem(path: Path) -> None:
     """Make everything written so far to the file system of `path` durable, in one call for any number of files."""
-    import ctypes  # noqa: PLC0415 - takes 5 ms, and is needed only by a build that wrote something
+    from _ctypes import get_errno  # noqa: PLC0415 - needed only by a build that runs or wrote something
 
     with closing(os.open(path, os.O_RDONLY | os.O_CLOEXEC)) as descriptor:
-        if c_library().syncfs(descriptor) != 0:
-            number = ctypes.get_errno()
+        if c_function("syncfs")(descriptor) != 0:
+            number = get_errno()
             raise OSError(number, os.strerror(number), str(path))
 
 

@@ -6,8 +6,9 @@ import os
 import stat
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from itertools import groupby, islice
+from operator import itemgetter
 from pathlib import Path
 from typing import TypeAlias
 
@@ -36,6 +37,7 @@ from orch23.store.listing import (
 from orch23.store.observations import Observations
 from orch23.store.safe_files import (
     FILE_STAMP,
+    TEMP_PREFIX,
     FileStamp,
     closing,
     is_temp,
@@ -61,15 +63,20 @@ def left_out_error(message: str, commands: Iterable[str], place: Location | None
 
 
 class _Looks(Struct):
-    """What a view for one moment found: files as by `_lstat`, paths that are not links, and files that it hashed."""
+    """What a view for one moment found: files as by `_lstat`, paths that are not links, and files that it hashed.
+
+    `unchanged` are files that are as they were hashed.
+    """
 
     files: dict[str, tuple[FileStamp | None, str]] = field(default_factory=dict)
     unlinked: set[str] = field(default_factory=set)
     hashed: set[str] = field(default_factory=set)
+    unchanged: dict[str, HashedFile] = field(default_factory=dict)
 
     def forget(self, path: str) -> None:
         """Forget a path and the folders above it."""
         self.files.pop(path, None)
+        self.unchanged.pop(path, None)
         self.hashed.discard(path)
         self.unlinked.clear()
 
@@ -95,6 +102,8 @@ class Workspace:
         self._now_ns = now_ns
         self._meter = meter
         self._seen: dict[str, HashedFile | None] = {}
+        # Folders whose files were all unchanged: paths, stamps, files.
+        self._folders: dict[str, tuple[list[str], list[tuple[int, ...]], dict[str, HashedFile]]] = {}
         self._lock = threading.Lock()
         self._changed: set[str] = set()
         self._observed = Observations(self._base)
@@ -156,30 +165,33 @@ class Workspace:
 
         The others are left out: `entry` finds them, or what is wrong.
         """
-        looks, found, now_ns = self._looks or _Looks(), dict[str, FileEntry](), self._now_ns()
-        for _, group in groupby(paths, key=lambda path: path.rpartition("/")[0]):
-            some = [*group]
+        looks, wanted = self._looks or _Looks(), [*paths]
+        new = [path for path in wanted if path not in looks.unchanged and path not in looks.files]
+        folders = [path.rpartition("/")[0] for path in new]
+        for folder, group in groupby(zip(folders, new, strict=True), itemgetter(0)):
             with contextlib.suppress(OSError, SafetyError):
-                if looks.files.keys().isdisjoint(some):
-                    self._look_at_all(some, looks)
-            for path in some:
-                look, seen = looks.files.get(path), self._seen.get(path)
-                if look and seen and seen.stamp == look[0] and not _is_racy(seen, now_ns):
-                    found[path] = seen.entry
-                    if self._observed.entries.get(path) is not seen.entry:
-                        self._observed.note_presence(path, is_there=True)
-                        self._observed.note_entry(path, seen.entry)
+                looks.unchanged |= self._unchanged_in(folder, [path for _, path in group], looks.unlinked)
+        found = {path: looks.unchanged[path].entry for path in wanted if path in looks.unchanged}
         if self._reads is not None:
             self._reads.update(found)
         return found
 
-    def _look_at_all(self, paths: Sequence[str], looks: _Looks) -> None:
-        """Look at files of one folder; note those that have the stamp with which they were hashed."""
-        self._lstat(paths[0], looks.unlinked)  # also shows whether a folder above them is a link
-        for path, now in zip(paths, map(os.lstat, map(self._base.__add__, paths)), strict=True):
-            seen = self._seen.get(path) or self.earlier.get(path, now)
-            if seen is not None and seen.stamp == (*FILE_STAMP(now)[:-1], now.st_mode ^ stat.S_IFREG):
-                looks.files[path], self._seen[path] = (seen.stamp, ""), seen
+    def _unchanged_in(self, folder: str, paths: list[str], unlinked: set[str]) -> dict[str, HashedFile]:
+        """Return those of some files of one folder that are as they were hashed."""
+        self._lstat(paths[0], unlinked)  # also shows whether a folder above them is a link
+        stamps = [*map(FILE_STAMP, map(os.lstat, map(self._base.__add__, paths)))]
+        before = self._folders.get(folder)
+        if before is not None and before[:2] == (paths, stamps):
+            return before[2]
+        found, now_ns = dict[str, HashedFile](), self._now_ns()
+        for path, stamp in zip(paths, stamps, strict=True):
+            seen = self._seen.get(path) or self.earlier.get(path, stamp)
+            if seen and seen.stamp == (*stamp[:-1], stamp[-1] ^ stat.S_IFREG) and not _is_racy(seen, now_ns):
+                found[path] = self._seen[path] = seen
+                self._observed.note_unchanged(path, seen.entry)
+        if len(found) == len(paths):
+            self._folders[folder] = paths, stamps, found
+        return found
 
     def has(self, path: str, entry: FileEntry) -> bool:
         """Return whether the file at a path is this one; False if a link replaced one of its folders."""
@@ -305,6 +317,7 @@ class Workspace:
     def invalidate(self, paths: Iterable[str]) -> None:
         """Forget what is known of these paths: they are looked at and hashed again when they are next needed."""
         for path in paths:
+            self._folders.pop(path.rpartition("/")[0], None)
             for looks in (self._looks, self._last_looks):
                 if looks is not None:
                     looks.forget(path)
@@ -436,6 +449,8 @@ class Workspace:
             stamp, missing_folder = self._lstat(path, set())
         elif path in looks.files:
             stamp, missing_folder = looks.files[path]
+        elif path in looks.unchanged:
+            stamp, missing_folder = looks.unchanged[path].stamp, ""
         else:
             stamp, missing_folder = looks.files[path] = self._lstat(path, looks.unlinked)
         if missing_folder:
@@ -491,8 +506,8 @@ class Workspace:
             return digest_bytes(data)
         return Digest(*hash_file(descriptor, self._meter("hashing", path, os.fstat(descriptor).st_size)))
 
-    def scan(self, folder: str) -> Iterator[tuple[str, str]]:
-        """Yield the names of files, links and directories in a folder, each with its kind."""
+    def scan(self, folder: str) -> Collection[tuple[str, str]]:
+        """Return the names of files, links and directories in a folder, each with its kind."""
         whole = self._whole(folder)
         is_young = self._observed.note_listed(folder, self._now_ns())
         self._note_read(whole)
@@ -500,19 +515,15 @@ class Workspace:
             with os.scandir(self._base + folder) as found:
                 entries = list(found)
         except (FileNotFoundError, NotADirectoryError):
-            return
+            return ()
         if is_young:
             self._observed.note_entries(folder, entries_signature(entries))
-        for entry in entries:
-            name = entry.name
-            if is_temp(name) or not (name.isascii() or _is_utf8(name)):
-                continue
-            if entry.is_file(follow_symlinks=False):
-                yield name, FILE_KIND
-            elif entry.is_dir(follow_symlinks=False):
-                yield name, FOLDER_KIND
-            elif entry.is_symlink():
-                yield name, LINK_KIND
+        kinds = ((entry.name, _kind(entry)) for entry in entries)
+        return [
+            (name, kind)
+            for name, kind in kinds
+            if kind and (name.isascii() or _is_utf8(name)) and not (name.startswith(TEMP_PREFIX) and is_temp(name))
+        ]
 
     def ignore_file(self, folder: str) -> bytes | None:
         """Return the bytes of the `.gitignore` of a folder, `""` or ending in `/`, or None."""
@@ -541,6 +552,15 @@ def _is_racy(seen: HashedFile, now_ns: int) -> bool:
     """Return whether a file may have changed and kept its stamp: it was too young, or a clock is wrong."""
     stamp, seen_ns = seen.stamp, seen.hashed_at_ns
     return is_racy(stamp.dev, stamp.mtime_ns, stamp.ctime_ns, seen_ns) or seen_ns > now_ns
+
+
+def _kind(entry: os.DirEntry[str]) -> str:
+    """Return the kind of an entry; empty for another one, such as a socket."""
+    if entry.is_file(follow_symlinks=False):
+        return FILE_KIND
+    if entry.is_dir(follow_symlinks=False):
+        return FOLDER_KIND
+    return LINK_KIND if entry.is_symlink() else ""
 
 
 def _is_utf8(name: str) -> bool:

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import chdir
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
@@ -356,3 +357,25 @@ def test_an_interpreter_behind_a_link(two: Moments, moment: str) -> None:
     assert run(two, "build", "pipeline.yaml").code == 0
     assert not two.forget()
     check_nothing_is_missed(two, "pipeline.yaml")
+
+
+@pytest.mark.parametrize("moment", DURING_A_BUILD)
+@pytest.mark.parametrize("change", ["an edit", "a new file", "a file less"])
+def test_many_inputs(moments: Moments, moment: str, change: str) -> None:
+    """Case: a stage with many inputs, which are edited while it runs; the decision after that does not look at them."""
+    changes = {
+        "an edit": lambda: write({"in/1.txt": "other\n"}),
+        "a new file": lambda: write({"in/3.txt": "new\n"}),
+        "a file less": Path("in/2.txt").unlink,
+    }
+    shell = '{shell: "cat in/* > out.txt", inputs: [in/], outputs: [out.txt]}'
+    write({"pipeline.yaml": f"version: 1\nname: p\nstages:\n  all: {shell}\n", "in/1.txt": "1\n", "in/2.txt": "2\n"})
+    with patch("orch23.decide.decisions.MANY_INPUTS", 0):
+        build_until_at_rest(moments, "pipeline.yaml")
+        write({"in/1.txt": "1\n1\n"})
+        age()
+        moments.at(moment, changes[change])
+        run(moments, "build", "pipeline.yaml")
+        moments.forget()
+        check_nothing_is_missed(moments, "pipeline.yaml")
+    assert Path("out.txt").read_text() == "".join(path.read_text() for path in sorted(Path("in").iterdir()))

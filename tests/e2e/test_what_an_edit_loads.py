@@ -19,7 +19,7 @@ MAX_CALLS = 6_700  # 6,128 with Python 3.11, up to 6,300 if other processes make
 MAX_OPENED = 135  # 125
 """Calls of functions of orch23, and files and folders of the project that are opened: they depend on no clock."""
 UNUSED = {"click", "jinja2", "networkx", "yaml"}
-UNUSED |= {"copy", "hashlib", "inspect", "ipaddress", "locale", "logging", "platform", "queue", "selectors"}
+UNUSED |= {"copy", "ctypes", "hashlib", "inspect", "ipaddress", "locale", "logging", "platform", "queue", "selectors"}
 UNUSED |= {"string", "textwrap", "unicodedata", "urllib", "weakref"}
 PROGRAM = f"""
 {AHEAD}

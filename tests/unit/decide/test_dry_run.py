@@ -1,14 +1,17 @@
 """What a build would do, predicted without running anything, and what it depends on where that is not known."""
 
+from unittest.mock import patch
+
 import pytest
 from msgspec.structs import replace
 
 from orch23.decide.dry_run import DryRun, Preview, preview, replan
 from orch23.model.errors import InvalidInputError
-from orch23.model.pipeline import Foreach, SkippedStage, Stage
+from orch23.model.pipeline import Condition, Foreach, ListInput, SkippedStage, Stage
 from orch23.model.plan import Blocked, Decision, Edited, Expand, Fresh, Maybe, Restore, Run, VerifyOnly
 from orch23.plan.planner import ALL_STAGES, Selection
-from tests.unit.engine.rig import Project, each, stage
+from orch23.resolve.resolution import resolve_stage
+from tests.unit.engine.rig import Project, each, entry, stage
 
 CHAIN = (stage("a", "src"), stage("b", "a"), stage("c", "b"))
 
@@ -174,3 +177,43 @@ def test_replan_forces_no_stage_again() -> None:
     build.run()
     decisions = replan(build.opened, build.writer.written_lock, ALL_STAGES).decisions
     assert isinstance(decisions["a"], Fresh)
+
+
+@pytest.mark.parametrize(
+    ("second", "again"),
+    [
+        pytest.param(stage("b", "other"), [], id="sources alone"),
+        pytest.param(stage("b", "other", writes=("other.new",)), [], id="sources, with a pattern for its output"),
+        pytest.param(stage("b", "other", "a"), ["b"], id="an output of another stage"),
+        pytest.param(replace(stage("b"), inputs=(ListInput("other"),)), ["b"], id="a listing"),
+        pytest.param(stage("b", "other", requires=(Condition("file_exists", "src"),)), ["b"], id="a condition"),
+    ],
+)
+def test_replan_repeats_how_a_stage_with_many_inputs_was_resolved(second: Stage, again: list[str]) -> None:
+    with patch("orch23.decide.decisions.MANY_INPUTS", 0):
+        project = Project(stage("a", "src"), second, files={"src": "1", "other": "1"})
+        build = project.builder()
+        build.run()
+        expected = {name: list(paths) for name, paths in build.opened.state.reads.items()}
+        with patch("orch23.decide.decisions.resolve_stage", wraps=resolve_stage) as resolved:
+            found = replan(build.opened, build.writer.written_lock, ALL_STAGES)
+    assert [call.args[0].name for call in resolved.call_args_list] == again
+    assert [type(one) for one in found.decisions.values()] == [Fresh, Fresh]
+    assert {name: sorted(paths) for name, paths in found.state.reads.items()} == {
+        n: sorted(p) for n, p in expected.items()
+    }
+
+
+def test_replan_resolves_a_stage_with_many_inputs_again_if_another_stage_owns_one_now() -> None:
+    with patch("orch23.decide.decisions.MANY_INPUTS", 0):
+        project = Project(stage("a", "src"), stage("b", "out/x"), files={"src": "1", "out/x": "1"})
+        build = project.builder()
+        build.run()
+        record = build.writer.written_lock.records["a"]
+        records = {
+            **build.writer.written_lock.records,
+            "a": replace(record, outputs={**record.outputs, "out/x": entry("1")}),
+        }
+        with patch("orch23.decide.decisions.resolve_stage", wraps=resolve_stage) as resolved:
+            replan(build.opened, replace(build.writer.written_lock, records=records), ALL_STAGES)
+    assert [call.args[0].name for call in resolved.call_args_list] == ["b"]

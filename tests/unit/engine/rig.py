@@ -92,6 +92,7 @@ class MemoryWorkspace:
     def __init__(self, files: Mapping[str, str]) -> None:
         self.files = {path: text.encode() for path, text in files.items()}
         self.stale: list[str] = []
+        self.written_paths: set[str] = set()
 
     def __getitem__(self, path: str) -> str:
         return self.files[path].decode()
@@ -136,9 +137,10 @@ class MemoryWorkspace:
     def invalidate(self, paths: Iterable[str]) -> None:
         self.stale += paths
 
-    def announce_writes(self, paths: Iterable[str]) -> None: ...
+    def announce_writes(self, paths: Iterable[str]) -> None:
+        self.written_paths.update(paths)
 
-    def note_written(self, paths: Iterable[str]) -> None: ...
+    note_written = announce_writes
 
 
 class MemoryRecords:

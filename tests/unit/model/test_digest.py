@@ -100,3 +100,22 @@ def test_the_executable_bit_is_part_of_a_files_identity() -> None:
     assert digest.sha256 == EMPTY
     assert str(FileEntry(digest)) == EMPTY
     assert str(FileEntry(digest, executable=True)) == f"{EMPTY}+x"
+
+
+def test_canonical_json_of_many_members_is_what_json_writes() -> None:
+    texts = [chr(code) for code in range(0x2100) if not 0xD800 <= code < 0xE000]
+    odd: dict[str, Json] = {
+        "size": 1e-07,
+        "list": [1, 2.5, None, True],
+        "map": {"b": {"c": 1.0}, "a": "\ud7ff\ue000\U0001f600"},
+    }
+    many: dict[str, Json] = {**{f"input:{one}": f"{one}{number}" for number, one in enumerate(texts)}, **odd}
+    for value in (many, {"manifest": many, "sum": 1e-07, "\U0001f600": "", "\ue000": ""}):
+        expected = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+        assert canonical_json(value) == expected.encode()  # type: ignore[arg-type] # the wrong type on purpose
+    with pytest.raises(ValueError, match="Out of range"):
+        canonical_json({**many, "number": float("nan")})
+    with pytest.raises(ValueError, match="surrogates"):
+        canonical_json({**many, "text": "\ud800"})
+    with pytest.raises(TypeError):
+        canonical_json({**many, "bytes": b""})

@@ -1,3 +1,5 @@
+import _ctypes
+import errno
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +13,7 @@ from orch23.model.errors import SafetyError
 from orch23.store.json_text import TRUSTED
 from orch23.store.safe_files import (
     NOT_A_FILE,
+    c_function,
     is_temp,
     make_folder,
     make_subfolder,
@@ -147,3 +150,9 @@ def test_a_folder_of_orch23_is_no_link(tmp_path: Path) -> None:
     assert list((tmp_path / "outside").iterdir()) == []
     make_folder(tmp_path / "link/below")  # of the user, or checked before
     assert (tmp_path / "outside/below").is_dir()
+
+
+def test_a_function_of_c_returns_its_result_and_its_error() -> None:
+    assert c_function("syncfs")(-1) == -1
+    assert _ctypes.get_errno() == errno.EBADF
+    assert c_function("getpid")() == os.getpid()
