@@ -150,7 +150,7 @@ WHOLE: dict[str, Any] = {
                 ],
             },
         },
-        "make": {"shell": ["cp", "a", 1], "outputs": ["b"], "retry": 3},
+        "make": {"shell": ["cp", "a", 1], "outputs": ["b"], "retry": 3, "approve": True},
         "text": {"shell": "make all", "salt": "s", "verify": [], "outputs": ["m.json"], "metrics": ["m.json"]},
         "test": {"pytest": PYTEST, "requires": []},
         "args": {"pytest": ["-q", 1.5]},

@@ -130,7 +130,7 @@ def _check_together(
     document: StageDocument, stage: Stage, step: Step | None, at: Problems, open_nodes: NodeSet
 ) -> None:
     """Report keys that contradict each other. If one key is broken, the others cannot be checked against it."""
-    at.found += filter(None, (on_failure_conflict(stage.promote, stage.on_failure, at.path),))
+    at.found += filter(None, (on_failure_conflict(stage.promote, stage.on_failure, at.path, approve=stage.approve),))
     _check_outputs(document, stage, step, at, open_nodes)
     _check_metrics(document, stage, at, open_nodes)
     _check_own_inputs(stage, at)

@@ -218,7 +218,8 @@ def _line(
     out = [f" {style.paint(mark, tone)} {name}  {style.paint(action, tone)} {shown}".rstrip()]
     # It is always shown that a run may end as `edited`: this is not only a reason.
     out += [f"{indent}{clause}" for clause in (clauses[1:] if verbose else ends)]
-    return [*out, f"{indent}{edit_hint(line)}"] if isinstance(line.decision, Edited) else out
+    out += [f"{indent}{edit_hint(line)}"] if isinstance(line.decision, Edited) else []
+    return [*out, f"{indent}waits for approval: `{visible(line.approve)}`"] if line.approve else out
 
 
 def _footer(view: PlanView) -> list[str]:

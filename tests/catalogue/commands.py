@@ -43,6 +43,29 @@ def plan_that_no_longer_holds(project: Project) -> set[str]:
     return shown(built(project).run("build", "--plan", "plan.json"))
 
 
+HELD = {"pipeline.yaml": ONE["pipeline.yaml"].replace("a.txt}", "a.txt, approve: true}")}
+
+
+@TRIGGERS.of("E646", needs="approval")
+def change_that_waits(project: Project) -> set[str]:
+    """Build a stage whose changes a user has to approve."""
+    return shown(project.write(HELD).build())
+
+
+@TRIGGERS.of("E647", needs="approval")
+def nothing_to_approve(project: Project) -> set[str]:
+    """Approve a result that is promoted."""
+    return shown(built(project).run("approve", "a"))
+
+
+@TRIGGERS.of("E327", needs="approval")
+def rejected_command(project: Project) -> set[str]:
+    """Reject the result of a command, and build again."""
+    project.write(HELD).build()
+    assert project.run("reject", "a", "-m", "no").code == 0
+    return shown(project.build())
+
+
 @TRIGGERS.of("W671")
 def pipeline_that_cannot_be_planned(project: Project) -> set[str]:
     """Clear the store of a project in which another pipeline is not valid."""
