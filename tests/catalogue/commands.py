@@ -10,7 +10,7 @@ from orch23.execute.credential_helper import credential_helper
 from orch23.model import features
 from orch23.model.digest import digest_bytes
 from orch23.model.shared_cache import cache_settings
-from tests.catalogue.provoking import Triggers, raised, shown
+from tests.catalogue.provoking import Triggers, raised, reported, shown
 from tests.project import Outcome, Project, scripted
 
 TRIGGERS = Triggers()
@@ -49,7 +49,8 @@ HELD = {"pipeline.yaml": ONE["pipeline.yaml"].replace("a.txt}", "a.txt, approve:
 @TRIGGERS.of("E646", needs="approval")
 def change_that_waits(project: Project) -> set[str]:
     """Build a stage whose changes a user has to approve."""
-    return shown(project.write(HELD).build())
+    assert project.write(HELD).build().code == 8
+    return reported(project)
 
 
 @TRIGGERS.of("E647", needs="approval")

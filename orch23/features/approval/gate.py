@@ -36,7 +36,7 @@ class Gate(Struct, frozen=True):
         digest, gate = digest_of(state, records), gate_of(state, [*members])
         if (approval := approval_of(self.opened.store, digest)) is not None:
             data = ChangeApproved(digest=digest, by=approval.by, at=approval.at)
-            self.events.emit(data, f"approved by {approval.by}, {approval.at}", gate.name)
+            self.events.emit(data, f"approved by {approval.by}", gate.name)
             return None
         stages = {name: one.resolved.stage for name, one in members.items()}
         found = {name: rejection_of(self.opened.store, stage, digest) for name, stage in stages.items()}
