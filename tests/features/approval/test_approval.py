@@ -8,7 +8,8 @@ import pytest
 from orch23.model.parsing import parse_stored
 from orch23.store.json_text import TRUSTED, checked_line
 from tests.e2e.pipelines import calls, ends, green, pipeline, prompt, shell
-from tests.project import Project
+from tests.e2e.test_asked import on_a_terminal
+from tests.project import Project, scripted
 
 pytestmark = pytest.mark.slow  # whole builds
 
@@ -115,9 +116,12 @@ def test_a_rejection_always_has_another_attempt_and_the_same_result_ends_the_sta
     assert calls(project) == ["page 1", "page 2 other"]
     assert project.build().code == 1
     assert len(calls(project)) == 2, "nothing is paid for twice"
+    green(project.run("reject", "page", "-m", "really other"))
+    assert project.build().code == 1
+    assert calls(project)[2:] == ["page 2 really other"], "other words are another request"
     green(project.run("approve", "page"))
     green(project.build())
-    assert len(calls(project)) == 2
+    assert len(calls(project)) == 3
 
 
 GROUP = """\
@@ -338,3 +342,34 @@ def test_each_item_of_a_list_that_a_stage_makes_is_held(project: Project) -> Non
     held(project)
     assert project.exists("p/1")
     assert not project.exists("p/2")
+
+
+@pytest.mark.parametrize("style", ["prompt", "conversation"])
+def test_a_prompt_without_feedback_gets_the_words_at_its_end(project: Project, style: str) -> None:
+    stages = STAGES.replace("approve: true", f"approve: true, retry: {{max: 1, style: {style}}}")
+    held(story(project, stages, **{"page.j2": prompt("page", "text")}))
+    green(project.run("reject", "page", "-m", "Name what is faster."))
+    held(project)
+    sent = project.run("show", "page", "--prompt").out
+    assert "A reviewer rejected th" in sent
+    assert "and do this:\n\nName what is faster.\n" in sent
+    assert "what failed" not in sent
+
+
+def test_on_a_terminal_each_change_is_asked_about_until_none_is_left(tmp_path: Path) -> None:
+    stages = {
+        "page": {"outputs": ["page.txt"], "llm": {"returns": "text"}, "approve": True},
+        "site": {"inputs": ["page.txt"], "outputs": ["site.txt"], "shell": "cp page.txt site.txt", "approve": True},
+    }
+    project = Project(tmp_path / "p").write(scripted(stages, {"page": ["first\n", "second\n"]}))
+    answers = {b"+first": b"make it red\r", b"+second": b"y\r", b"site: 1 file": b"n\r"}
+    code, screen = on_a_terminal(tmp_path, "-C", "p", "build", "--ask", answers=answers, env={"ORCH23_TRUST": "1"})
+    assert code == APPROVAL, screen
+    assert project.read("page.txt") == "second\n"
+    assert not project.exists("site.txt")
+    assert "make it red" in screen
+    code, screen = on_a_terminal(
+        tmp_path, "-C", "p", "build", "--ask", answers={b"+second": b"yes\r"}, env={"ORCH23_TRUST": "1"}
+    )
+    assert code == 0, screen
+    assert project.read("site.txt") == "second\n"
