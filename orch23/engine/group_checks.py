@@ -181,7 +181,9 @@ class GroupChecks(Struct, kw_only=True):
 
 
 def forget_results(opened: OpenPipeline, made: Sequence[Record]) -> None:
-    """Delete these results from the records of the store."""
+    """Delete these results from the records of the store, but none that is promoted."""
+    locked = [opened.lock.records.get(one.stage) for one in made]
+    made = [one for one, last in zip(made, locked, strict=True) if last is None or not same_result(one, last)]
     if made:
         records, keys = opened.store.local.records, {one.key for one in made}
         known = (one for one in records.survey() if one.record.key in keys)

@@ -43,7 +43,8 @@ def rejection_of(store: ProjectStore, stage: Stage, digest: str) -> Decision | N
     found = store.exchanges.get(approval_fingerprint(stage.name, digest), _transcripts(stage))
     if found is None or found.outcome != "rejected":
         return None
-    return Decision(by=found.provenance, at=found.client, text=found.response)
+    by, _, at = found.provenance.rpartition(", ")
+    return Decision(by=by, at=at, text=found.response)
 
 
 def keep(store: ProjectStore, stage: Stage, digest: str, decision: Decision) -> None:
@@ -55,8 +56,7 @@ def keep(store: ProjectStore, stage: Stage, digest: str, decision: Decision) -> 
         request={},
         response=decision.text,
         outcome="rejected" if decision.text else "approved",
-        provenance=decision.by,
-        client=decision.at,
+        provenance=f"{decision.by}, {decision.at}",
     )
     if decision.text:
         try_unlink(place)

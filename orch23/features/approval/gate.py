@@ -62,5 +62,5 @@ def _failure(opened: OpenPipeline, name: str, rejection: Decision) -> Failure:
     hint = f"change its inputs, its prompt or its command; `{line('reject', name, '-m', 'TEXT')}` says something else, "
     hint += f"`{line('approve', name)}` takes this result as it is"
     first = rejection.text.partition("\n")[0]
-    problem = Diagnostic("E327", f"rejected by {rejection.by}: {first}", hint=hint)
+    problem = Diagnostic("E327", f"rejected: {first} (by {rejection.by})", hint=hint)
     return Failure(feedback=RetryFeedback(kind="rejected", excerpt=rejection.text), diagnostics=(problem,))
