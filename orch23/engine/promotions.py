@@ -25,7 +25,6 @@ from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ExitCode, MissingBytesError
 from orch23.model.event import FROM_SHARED_CACHE, Warned
 from orch23.model.event_data import StageStatus, checked_transition
-from orch23.model.features import APPROVAL, load_feature
 from orch23.model.pipeline import ForeachStage, Stage
 from orch23.model.record import Record
 from orch23.model.text import join_first
@@ -60,6 +59,8 @@ class AtomicGroups(Struct, dict=True):
 
     @cached_property
     def _gate(self) -> ApprovalGate:
+        from orch23.model.features import APPROVAL, load_feature  # noqa: PLC0415 - few pipelines have `approve`
+
         gate: ApprovalGate = load_feature(APPROVAL["gate"], "`approve: true` needs")(self.writer.opened, self.events)
         return gate
 
