@@ -372,3 +372,28 @@ def test_on_a_terminal_each_change_is_asked_about_until_none_is_left(tmp_path: P
     )
     assert code == 0, screen
     assert project.read("site.txt") == "second\n"
+
+
+def test_stages_after_a_group_run_once_its_next_result_is_approved(project: Project) -> None:
+    held(story(project, GROUP), "-j1")
+    green(project.run("reject", "spec", "-m", "in red"))
+    held(project)
+    green(project.run("approve", "check"))
+    green(project.build())
+    for path in (".orch23/records", "app"):
+        shutil.rmtree(project.root / path)
+    for path in ("pipeline.lock", "after.txt"):
+        project.delete(path)
+    green(project.build("--replay", "-j1"))
+    assert project.read("after.txt") == "rejected: in red\n"
+    assert ends(project)["after"] == "built"
+
+
+def test_a_machine_that_has_the_result_replays_the_rejection_of_another_one(project: Project, tmp_path: Path) -> None:
+    held(story(project, STAGES.replace("returns: text}", "returns: text, transcripts: t/}")))
+    other = project.copy(tmp_path / "other")
+    green(project.run("reject", "page", "-m", "in red"))
+    held(project)
+    shutil.copytree(project.root / "t", other.root / "t", dirs_exist_ok=True)
+    held(other, "--replay")
+    assert "+rejected: in red" in other.run("show", "page", "--changes").out
