@@ -151,7 +151,7 @@ WHOLE: dict[str, Any] = {
                 ],
             },
         },
-        "make": {"shell": ["cp", "a", 1], "outputs": ["b"], "retry": 3},
+        "make": {"shell": ["cp", "a", 1], "outputs": ["b"], "retry": 3, "approve": True},
         "text": {"shell": "make all", "salt": "s", "verify": [], "outputs": ["m.json"], "metrics": ["m.json"]},
         "fix": {"llm": LLM, "explore": {"files": ["src/**"], "turns": 2, "tokens": "20k"}, "outputs": ["y.py"]},
         "look": {"llm": LLM, "explore": ["src/**"], "outputs": ["z.py"]},

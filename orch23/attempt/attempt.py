@@ -99,7 +99,8 @@ class AttemptHistory(Struct):
 
     `last` is the result of the last one, `proposals` are the responses whose files failed. `seen` are the files that
     prompts have shown as a whole, `explored` is what the model asked to see. Another loop can go on from here, if a
-    check of several stages together refuses the result.
+    check of several stages together or a user refuses the result. A user who rejects it grants further attempts,
+    besides those of `retry`.
     """
 
     used: set[str] = field(default_factory=set)
@@ -113,6 +114,7 @@ class AttemptHistory(Struct):
     explored: "Exploration | None" = None
     same: list[dict[str, Json]] = field(default_factory=list)
     counts: list[str] = field(default_factory=list)
+    granted: int = 0
 
     def stops(self, retry: Retry, failure: Failure) -> str:
         """Add the failure of the last attempt; return why there is no further one, or an empty string."""
@@ -201,11 +203,12 @@ class AttemptLoop(Struct, frozen=True, kw_only=True):
         best = history.best = history.best or _best_attempt(stage)
         if best is not None and start is not None:
             best.add(history.attempt, last, start[1])
-        for attempt in range(history.attempt + 1, retry.max + 2):
+        most = retry.max + history.granted + 1
+        for attempt in range(history.attempt + 1, most + 1):
             # Before the attempt is reported: a stage whose wall time is over must not begin another one.
             self.safeguards.begin_attempt(stage.name)
-            started = AttemptStarted(attempt=attempt, max_attempts=retry.max + 1, key=self.resolved.key)
-            self.report.emit(started, f"attempt {attempt} of {retry.max + 1}")
+            started = AttemptStarted(attempt=attempt, max_attempts=most, key=self.resolved.key)
+            self.report.emit(started, f"attempt {attempt} of {most}")
             if best is not None:
                 last, failure = best.next_start(attempt, last, failure, history.counts)
             before = last, failure
@@ -229,13 +232,13 @@ class AttemptLoop(Struct, frozen=True, kw_only=True):
             failure = self._ended(attempt, failure)
             if failure is None:
                 return self._done(last, attempt, None)
-            if failure.escalates and attempt <= retry.max:
+            if failure.escalates and attempt < most:
                 # After a refusal, the next model has nothing to correct: it gets the same prompt.
                 last, failure = before
                 continue
             if stop := history.stops(retry, failure):
                 return self._done(last, attempt, failure, stop)
-        return self._done(last, retry.max + 1, failure, "retries exhausted" if retry.max else "")
+        return self._done(last, most, failure, "retries exhausted" if retry.max else "")
 
     def forbidden(self) -> StageResult | None:
         """Return the failure of a stage that would store or send a secret, before any of its inputs is stored.

@@ -65,6 +65,7 @@ _STATUSES: Final[Mapping[ExitCode, RunStatus]] = {
     ExitCode.LIMIT: "limit",
     ExitCode.DECISION: "decision",
     ExitCode.WAITING: "waiting",
+    ExitCode.APPROVAL: "approval",
 }
 
 # The exit code of a run with several failures is the first of these that a stage has.
@@ -80,6 +81,7 @@ _MOST_SERIOUS_FIRST = (
     ExitCode.INVALID,
     # Before FAILED: with a failed stage too, a later build has something to collect.
     ExitCode.WAITING,
+    ExitCode.APPROVAL,
     ExitCode.FAILED,
 )
 

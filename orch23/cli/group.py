@@ -15,8 +15,8 @@ PROGRAM_NAME = "orch23"
 # The commands, most used first. Each is `NAME_command` of a module in `commands`, if it is not of a feature.
 COMMAND_NAMES = (
     *("build", "watch", "plan", "status", "cancel", "explain", "validate", "graph", "affected", "diff", "vars"),
-    *("schema", "runs", "log", "report", "view", "show", "shell", "accept", "release", "clean", "reset", "gc"),
-    *("cache", "trust", "init", "template", "model", "worker", "doctor", "help"),
+    *("schema", "runs", "log", "report", "view", "show", "shell", "accept", "approve", "reject", "release", "clean"),
+    *("reset", "gc", "cache", "trust", "init", "template", "model", "worker", "doctor", "help"),
 )
 _MODULES = {
     **dict.fromkeys(("build", "plan", "status", "accept"), "building"),

@@ -1,19 +1,22 @@
 """Try stages of a promotion group again whose files a red check names, such as the tests of a whole app (ADR 69)."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
 from orch23.attempt.attempt import StageResult
 from orch23.attempt.failures import Failure, relative_path
+from orch23.decide.open_pipeline import OpenPipeline
 from orch23.engine.promotions import Promotions
+from orch23.engine.result_writer import PassedStage
+from orch23.model.digest import FileEntry
 from orch23.model.llm import RetryFeedback
 from orch23.model.paths import may_overlap
 from orch23.model.pipeline import ForeachStage, Stage
 from orch23.model.plan import Decision, Fresh, Maybe, Plan, Restore, Run, VerifyOnly, resample_of
-from orch23.model.record import Record
+from orch23.model.record import Record, same_result
 from orch23.model.text import join_first
 from orch23.resolve.resolution import ResolvedStage
 
@@ -41,19 +44,23 @@ def refusable(plan: Plan, decisions: Mapping[str, Decision]) -> Iterator[tuple[S
 class GroupChecks(Struct, kw_only=True):
     """Ends the stages of promotion groups. A check is one without a model. Only the loop thread calls this.
 
-    `refused` are results that a check refused, and `_made` what models made in this run; with the core of their keys.
+    `refused` are results that a check or a user refused, and `_made` what models made in this run; with the core of
+    their keys. `_rejected` are the outputs of this run that a user rejected, by stage; before the first of them, the
+    attempts of an earlier run are replayed (`_replayed`).
     """
 
     results: Promotions
     refused: dict[str, tuple[str, StageResult]] = field(default_factory=dict)
     _made: dict[str, tuple[str, StageResult]] = field(default_factory=dict)
     _red: dict[str, tuple[ResolvedStage, StageResult, Failure]] = field(default_factory=dict)
+    _rejected: dict[str, list[Mapping[str, FileEntry]]] = field(default_factory=dict)
+    _replayed: set[str] = field(default_factory=set)
 
     def finish(self, resolved: ResolvedStage, done: StageResult) -> None:
         """Keep the result of a stage that passed, and how it was made if a check may refuse it."""
         name, plan = resolved.stage.name, self.results.writer.opened.state.plan
         is_kept = done.verified and name in self._made  # with the attempts that made it
-        if resolved.stage.step.asks_model and plan.group_of(name) is not None and not is_kept:
+        if resolved.stage.step.asks_model and (plan.group_of(name) or name in plan.gated) and not is_kept:
             self._made[name] = resolved.core, done
         self.results.finish(resolved, done)
 
@@ -65,7 +72,12 @@ class GroupChecks(Struct, kw_only=True):
             self._red[resolved.stage.name] = resolved, done, failure
 
     def settle(self) -> bool:
-        """Decide the named stages again, and all after them, or end the checks; return whether there was a red one."""
+        """Decide the named and the rejected stages again, and all after them, or end the checks and the stages.
+
+        Return whether there were any.
+        """
+        rejected = self.results.take_rejected()
+        again = {name for name, (passed, failure) in rejected.items() if self._may_replay(name, passed, failure)}
         red = self._red
         named = [(failure, self._named(resolved.stage, failure)) for resolved, _, failure in red.values()]
         if all(names for _, names in named):
@@ -73,19 +85,38 @@ class GroupChecks(Struct, kw_only=True):
             for failure, names in named:
                 for name in names:
                     self._refuse(name, failure)
-        if not self.refused:
-            return self.end()
+        if not self.refused and not again:
+            self.results.reopen(set())
+            return self.end() or bool(rejected)
         self._red = {}
-        self.results.reopen({*self.refused, *red})
+        self.results.reopen({*self.refused, *again, *red})
         return True
+
+    def _may_replay(self, name: str, passed: PassedStage, failure: Failure) -> bool:
+        """Return whether the attempts of a rejected result are replayed first; else refuse it, or end its stage.
+
+        A result of an earlier run has no attempts, whose conversation the next one continues.
+        """
+        record, refused = passed.record, self._rejected.setdefault(name, [])
+        core, done = self._made.get(name, ("", _earlier(record)))
+        # The same response again would be rejected for ever, and each one is paid for.
+        if not passed.resolved.stage.step.asks_model or record.outputs in refused:
+            self.results.fail_rejected(name, done, failure)
+            return False
+        forget_results(self.results.writer.opened, [record])
+        if name not in self._made and name not in self._replayed:
+            self._replayed.add(name)
+            return True
+        refused.append(record.outputs)
+        # Whatever `retry` says: the user has asked for another result.
+        done.history.granted = done.history.attempt
+        self.refused[name] = core, replace(done, failure=failure)
+        return False
 
     def _forget(self, names: set[str]) -> None:
         """Delete the records of what models made in this run: the next build replays their attempts."""
         opened = self.results.writer.opened
-        made = [opened.state.results[name] for name in names if name in self._made]
-        if made:
-            records = opened.store.local.records
-            records.delete({one.digest for one in records.survey() if one.record in made})
+        forget_results(opened, [opened.state.results[name] for name in names if name in self._made])
 
     def _refuse(self, name: str, failure: Failure) -> None:
         """Add a failure to the attempts of a stage, and refuse its result if another attempt may follow."""
@@ -147,6 +178,16 @@ class GroupChecks(Struct, kw_only=True):
             if not words.isdisjoint({*paths, *(relative_path(path, check.cwd) for path in paths)})
             and not any(may_overlap(path, source) for path in paths for source in lists if source)
         ]
+
+
+def forget_results(opened: OpenPipeline, made: Sequence[Record]) -> None:
+    """Delete these results from the records of the store, but none that is promoted."""
+    locked = [opened.lock.records.get(one.stage) for one in made]
+    made = [one for one, last in zip(made, locked, strict=True) if last is None or not same_result(one, last)]
+    if made:
+        records, keys = opened.store.local.records, {one.key for one in made}
+        known = (one for one in records.survey() if one.record.key in keys)
+        records.delete({one.digest for one in known if any(same_result(one.record, other) for other in made)})
 
 
 def _earlier(record: Record) -> StageResult:

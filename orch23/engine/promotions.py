@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import cached_property
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -35,12 +35,34 @@ Outcomes: TypeAlias = Mapping[str, StageOutcome]
 _MOST_NAMES = 3
 
 
-class AtomicGroups(Struct):
-    """Withholds passed stages until all of their promotion group have passed. Only the loop thread calls this."""
+class ApprovalGate(Protocol):
+    """Decides whether a user has approved the change of a promotion group."""
+
+    def check(
+        self, members: Mapping[str, PassedStage], change: WorkspaceChange
+    ) -> tuple[Outcomes, Mapping[str, Failure]] | None:
+        """Return None if the change may be promoted, else outcomes of all members, or failures of rejected ones."""
+
+
+class AtomicGroups(Struct, dict=True):
+    """Withholds passed stages until all of their promotion group have passed. Only the loop thread calls this.
+
+    `rejected` are the failures of waiting stages whose result a user rejected, `undecided` all members of their groups:
+    no stage after them may start, since their results are not promoted.
+    """
 
     writer: ResultWriter
     events: RunEvents
     waiting: dict[str, PassedStage] = field(default_factory=dict)
+    rejected: dict[str, Failure] = field(default_factory=dict)
+    undecided: set[str] = field(default_factory=set)
+
+    @cached_property
+    def _gate(self) -> ApprovalGate:
+        from orch23.model.features import APPROVAL, load_feature  # noqa: PLC0415 - few pipelines have `approve`
+
+        gate: ApprovalGate = load_feature(APPROVAL["gate"], "`approve: true` needs")(self.writer.opened, self.events)
+        return gate
 
     def add(self, name: str, success: PassedStage, group: Collection[str]) -> Outcomes:
         """Add a passed stage and promote its group if that is complete; return the outcomes that are now known.
@@ -48,7 +70,7 @@ class AtomicGroups(Struct):
         Raises:
             MissingBytesError: its bytes are lost; nothing was changed.
         """
-        if len(group) == 1:
+        if len(group) == 1 and name not in self.writer.opened.state.plan.gated:
             members = {name: success}
             change = self._change(members)
             # Together or not at all: the user's file may not fit to the other files of a result.
@@ -64,7 +86,7 @@ class AtomicGroups(Struct):
 
     def complete(self, group: Collection[str]) -> Outcomes:
         """Promote a group if all of its members are waiting; return the outcomes that are now known."""
-        if not group or any(other not in self.waiting for other in group):
+        if not group or any(other not in self.waiting or other in self.undecided for other in group):
             return {}
         members = {other: self.waiting.pop(other) for other in group}
         change = self._change(members)
@@ -72,7 +94,16 @@ class AtomicGroups(Struct):
         if stuck := self._stuck(members, change):
             self.waiting |= {other: one for other, one in members.items() if other not in stuck}
             return stuck
-        return self._promote(members, change)
+        gated = change.new and not self.writer.opened.state.plan.gated.isdisjoint(members)
+        found = self._gate.check(members, change) if gated else None
+        if found is None:
+            return self._promote(members, change)
+        ends, failures = found
+        if failures:
+            self.waiting |= members
+            self.rejected |= failures
+            self.undecided |= members.keys()
+        return ends
 
     def promote_all(self, members: Mapping[str, PassedStage]) -> Outcomes | None:
         """Promote deferred results in one transaction; return None, and do nothing, if one of them cannot be promoted.
@@ -146,7 +177,7 @@ def _withheld(end: StageOutcome, not_green: Outcomes) -> StageOutcome:
     serious = [name for name, one in not_green.items() if one.status.is_failure]
     by = tuple(serious or not_green)
     listed = join_first([f"{name} {not_green[name].status}" for name in by], _MOST_NAMES)
-    return replace(end, status=StageStatus.WITHHELD, text=f"withheld: {listed}", by=by)
+    return replace(end, status=StageStatus.WITHHELD, text=f"withheld: {listed}" if by else "withheld", by=by)
 
 
 def _edited(end: StageOutcome, foreign: tuple[str, ...]) -> StageOutcome:
@@ -186,9 +217,9 @@ class Promotions(Struct, kw_only=True, dict=True):
         return self._write_behind.left_s
 
     def blocks(self, up: str, node: Stage | ForeachStage) -> bool:
-        """Return whether an upstream node ended without a result; a user edit blocks only nodes that may read it."""
+        """Return whether an upstream node has no result to promote; a user edit blocks only nodes that may read it."""
         end = self.outcomes.get(up)
-        return (
+        return up in self._groups.undecided or (
             end is not None
             and not end.status.releases_downstream
             and not (end.in_place and not may_access(node, end.paths))
@@ -223,6 +254,20 @@ class Promotions(Struct, kw_only=True, dict=True):
         for name in names:
             self._statuses.pop(name)
         self.walk.reopen(names)
+        for name in self._groups.undecided & self._groups.waiting.keys():
+            self.walk.release(name)
+        self._groups.undecided.clear()
+
+    def take_rejected(self) -> dict[str, tuple[PassedStage, Failure]]:
+        """Return the stages whose result a user rejected, which are still withheld, each with that failure."""
+        found = {name: (self._groups.waiting[name], failure) for name, failure in self._groups.rejected.items()}
+        self._groups.rejected.clear()
+        return found
+
+    def fail_rejected(self, name: str, done: StageResult, failure: Failure) -> None:
+        """End a stage whose result a user rejected, and that has no other attempt."""
+        resolved = self._groups.waiting.pop(name).resolved
+        self.fail(resolved, done, failure)
 
     def set_status(self, name: str, status: StageStatus) -> None:
         """Set the status of a stage."""
@@ -387,7 +432,9 @@ class Promotions(Struct, kw_only=True, dict=True):
         if name in self._groups.waiting:
             self.set_status(name, StageStatus.WITHHELD)
         yield ends
-        self.walk.release(name)
+        # Stages outside of the group wait for its last member: they must not see results that a user rejected.
+        if name not in self._groups.undecided:
+            self.walk.release(name)
 
     def _failing(self, resolved: ResolvedStage, done: StageResult, failure: Failure) -> Iterator[Outcomes]:
         name = resolved.stage.name
@@ -463,5 +510,6 @@ class Promotions(Struct, kw_only=True, dict=True):
 
         Results that others wait for so are durable at once (ADR 13), and not written behind.
         """
-        chain = self.writer.opened.state.plan.chains[stage.chain.chain] if stage.chain else ()
-        return len(chain) <= 1 and len(self._group(stage.name)) == 1
+        plan = self.writer.opened.state.plan
+        chain = plan.chains[stage.chain.chain] if stage.chain else ()
+        return len(chain) <= 1 and len(self._group(stage.name)) == 1 and stage.name not in plan.gated

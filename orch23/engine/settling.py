@@ -75,8 +75,11 @@ class Settling(Struct, kw_only=True, dict=True):
 
     @cached_property
     def checks(self) -> "GroupChecks | None":
-        """What ends the stages of promotion groups; None if there are none."""
-        if not self.opened.state.plan.groups:
+        """What ends the stages of promotion groups and those with `approve`; None if there are none."""
+        plan = self.opened.state.plan
+        if not plan.groups and not any(
+            one.approve if isinstance(one, Stage) else "approve" in one.body for one in plan.pipeline.stages
+        ):
             return None
         from orch23.engine.group_checks import GroupChecks  # noqa: PLC0415 - few pipelines have groups
 

@@ -43,7 +43,7 @@ from orch23.model.language import (
     mapping_of,
     read_choices,
 )
-from orch23.model.pipeline import DEFAULT_RETRY_WHEN, MAX_EXPLORE_TURNS, MAX_RETRIES, FailureKind, StopConditions
+from orch23.model.pipeline import DEFAULT_RETRY_WHEN, MAX_EXPLORE_TURNS, MAX_RETRIES, RetriedKind, StopConditions
 
 # ---- inputs and conditions --------------------------------------------------------------------
 
@@ -175,7 +175,7 @@ class RetryDocument(Document):
         "3", default=0, read=read_attempts, elsewhere="attempts count limit max_attempts max_retries retries times"
     ).doc(f"Attempts after the first, 0 to {MAX_RETRIES}.")
     when: (
-        tuple[Annotated[Literal[FailureKind, "truncated"], Meta(description="A kind of failure.")], ...] | UnsetType
+        tuple[Annotated[Literal[RetriedKind, "truncated"], Meta(description="A kind of failure.")], ...] | UnsetType
     ) = Key("[verify_failed, timeout]", elsewhere="on").doc(f"""
         The kinds of failure that start another attempt. truncated: a response that was cut off, which is also an
         llm_output_invalid. Default: {", ".join(DEFAULT_RETRY_WHEN)}.""")
@@ -335,7 +335,7 @@ class StageDocument(CommonDocument, OneOf):
     """A stage. `stage_form` adds a key for each step kind."""
 
     # Refused and not ignored: a pipeline for a later version must not run with another meaning.
-    later = ("matrix", "approve", "pinned", "samples")
+    later = ("matrix", "pinned", "samples")
 
     desc: str = Key("Write the app from the spec.", default="", in_key=False, elsewhere="description").doc(
         "A description of the stage."
@@ -372,5 +372,8 @@ class StageDocument(CommonDocument, OneOf):
         Whether the stage is done when its result is committed. Its files are yours then: they are not verified,
         restored or removed. It runs again, from the files as they are then, only if its task text changes: prompts,
         item, command, and inputs that `edits` and `outputs` do not match.""")
+    approve: bool = Key("true", default=False, in_key=False).doc("""
+        Whether a user has to approve the changes of the stage, or of its promotion group, before they reach the
+        workspace: `orch23 approve STAGE`, `orch23 reject STAGE -m TEXT`.""")
     metrics: tuple[Path, ...] = Key("[build/scores.json]", default=(), in_key=False, read=read_files).doc("""
         Outputs with values that `orch23 diff` and `orch23 report` compare: `.json`, `.yaml` or `.yml` files.""")

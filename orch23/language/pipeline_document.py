@@ -239,7 +239,7 @@ class SettingsDocument(Document):
 class DefaultsDocument(CommonDocument):
     """Defaults of all stages. Mappings are merged with those of a stage; the stage wins."""
 
-    later = ("matrix", "approve", "pinned", "samples")
+    later = ("matrix", "pinned", "samples")
 
 
 _StageName: TypeAlias = Annotated[

@@ -195,13 +195,16 @@ def group_conflict(group: str | None, of_items: ExpressionValue, at: str) -> Pro
     return Problem(f"{at}/foreach/promote", "E856", message, hint)
 
 
-def on_failure_conflict(group: str | None, on_failure: ExpressionValue, at: str) -> Problem | None:
-    """Return an error if the files of a failed member of a group would reach the workspace without the others."""
-    if group is None or on_failure != "keep":
+def on_failure_conflict(
+    group: str | None, on_failure: ExpressionValue, at: str, *, approve: ExpressionValue = False
+) -> Problem | None:
+    """Return an error if files of a failed stage would reach the workspace without its group, or unapproved."""
+    if on_failure != "keep" or (group is None and approve is not True):
         return None
     key = "foreach.promote: together" if group == PROMOTE_TOGETHER else f"promote: {group}"
-    message = f"`on_failure: keep` and `{key}` contradict each other"
     way = "promote each item by itself" if group == PROMOTE_TOGETHER else "remove the stage from the group"
+    key, way = (key, way) if group is not None else ("approve: true", "remove `approve`")
+    message = f"`on_failure: keep` and `{key}` contradict each other"
     return Problem(f"{at}/on_failure", "E856", message, f"write `on_failure: rollback`, or {way}")
 
 

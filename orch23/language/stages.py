@@ -135,7 +135,7 @@ def _check_together(
     document: StageDocument, stage: Stage, step: Step | None, at: Problems, open_nodes: NodeSet
 ) -> None:
     """Report keys that contradict each other. If one key is broken, the others cannot be checked against it."""
-    at.found += filter(None, (on_failure_conflict(stage.promote, stage.on_failure, at.path),))
+    at.found += filter(None, (on_failure_conflict(stage.promote, stage.on_failure, at.path, approve=stage.approve),))
     _check_outputs(document, stage, step, at, open_nodes)
     _check_edits(document, stage, step, at)
     _check_explore(stage, step, at)

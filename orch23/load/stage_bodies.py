@@ -259,8 +259,9 @@ def _read_header(at: str, body: Mapping[str, Json], context: LoadContext) -> tup
 
 
 def _check_item(body: Mapping[str, Json], foreach: Foreach, problems: Problems) -> None:
-    # `needs` makes edges of the graph, which is built before the items of a list in a file are known.
-    hints = {"needs": "use `foreach.needs`", "pools": "write names of pools out"}
+    # `needs` makes edges of the graph, which is built before the items of a list in a file are known. Items may come
+    # from a model, which may not decide that no user looks at its result.
+    hints = {"needs": "use `foreach.needs`", "pools": "write names of pools out", "approve": "write `approve: true`"}
     for key, hint in hints.items():
         if uses_name(body.get(key), foreach.name):
             problems.add(key, "E857", f"an item may not decide `{key}`", hint)

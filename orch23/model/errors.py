@@ -35,6 +35,7 @@ class ExitCode(IntEnum):
     PROVIDER = 5
     DECISION = 6
     WAITING = 7
+    APPROVAL = 8
     # From here to CONFIG: the numbers of sysexits.h.
     USAGE = 64
     INVALID = 65

@@ -11,7 +11,7 @@ from orch23.model.parsing import NaturalNumber
 from orch23.model.pipeline import FailureKind
 
 EventLevel: TypeAlias = Literal["debug", "info", "warning", "error"]
-RunStatus: TypeAlias = Literal["ok", "failed", "interrupted", "limit", "decision", "waiting"]
+RunStatus: TypeAlias = Literal["ok", "failed", "interrupted", "limit", "decision", "waiting", "approval"]
 DecisionName: TypeAlias = Literal["fresh", "done", "run", "restore", "verify", "edited"]
 RecordingMode: TypeAlias = Literal["cached", "record", "replay"]
 """Which recorded responses are used: all, only those of this run, or (`replay`) nothing else."""

@@ -35,6 +35,8 @@ COMMANDS: Final[Mapping[str, str]] = {
     "show": "inspecting.command:show_command",
     "diff": "metrics.command:diff_command",
     "shell": "shell.command:shell_command",
+    "approve": "approval.command:approve_command",
+    "reject": "approval.command:reject_command",
     "release": "upkeep.command:release_command",
     "clean": "upkeep.command:clean_command",
     "reset": "upkeep.command:reset_command",
@@ -56,6 +58,13 @@ DOCUMENTS: Final[Mapping[str, str]] = {
 PLAN_FILES: Final[Mapping[str, str]] = {
     "build": "plan_files.plan_file:approved_build",
     "save": "plan_files.plan_file:save_plan",
+}
+# What holds changes until a user approves them, what asks for that in a terminal, and which changes wait.
+APPROVAL: Final[Mapping[str, str]] = {
+    "gate": "approval.gate:Gate",
+    "ask": "approval.actions:ask",
+    "waiting": "approval.changes:waiting_commands",
+    "show": "approval.actions:show_changes",
 }
 # Send the spans of a build while it runs, or of one that has ended.
 SPANS: Final[Mapping[str, str]] = {

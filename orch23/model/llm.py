@@ -24,9 +24,21 @@ SystemUsers: TypeAlias = Literal["", "attempts", "stages"]
 """Who sends the system text of a request again."""
 
 ExchangeOutcome: TypeAlias = Literal[
-    "pending", "accepted", "failed", "invalid", "refused", "truncated", "empty", "accepted_by_hand"
+    "pending",
+    "accepted",
+    "failed",
+    "invalid",
+    "refused",
+    "truncated",
+    "empty",
+    "accepted_by_hand",
+    "approved",
+    "rejected",
 ]
-"""What became of a response. `failed`: its files were valid, and their verification failed."""
+"""What became of a response. `failed`: its files were valid, and their verification failed.
+
+The last three are of a user: an edit, and what was decided about the changes of a stage.
+"""
 
 
 MAX_WHOLE_TOKENS: Final = 1_024

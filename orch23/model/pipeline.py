@@ -32,7 +32,7 @@ DEFAULT_TIMEOUT_S = 300.0
 MAX_RETRIES = 50
 MAX_EXPLORE_TURNS = 20
 
-FailureKind: TypeAlias = Literal[
+RetriedKind: TypeAlias = Literal[
     "preflight",
     "exception",
     "llm_output_invalid",
@@ -43,7 +43,9 @@ FailureKind: TypeAlias = Literal[
     "timeout",
     "agent_error",
 ]
-DEFAULT_RETRY_WHEN: tuple[FailureKind, ...] = (
+FailureKind: TypeAlias = Literal[RetriedKind, "rejected"]
+"""`rejected`: by a user. It starts another attempt whatever `retry` says."""
+DEFAULT_RETRY_WHEN: tuple[RetriedKind, ...] = (
     "llm_output_invalid",
     "write_scope_violation",
     "verify_failed",
@@ -201,7 +203,7 @@ class Retry(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """
 
     max: int = 0
-    when: tuple[FailureKind | Literal["truncated"], ...] = DEFAULT_RETRY_WHEN
+    when: tuple[RetriedKind | Literal["truncated"], ...] = DEFAULT_RETRY_WHEN
     prompt: str | None = None
     start_from: Literal["current", "best", "baseline"] = "current"
     no_progress: int | None = None
@@ -282,7 +284,8 @@ class Stage(Struct, frozen=True, omit_defaults=True, tag=True, kw_only=True):
     `outputs` has `edits` too, the patterns of files that it may change, create and delete, and need not make (ADR 87).
     `promote` is the promotion group of the stage; None if it is promoted by itself, or its foreach has the group.
     `own_inputs` are the positions of the inputs that some other item of its foreach does not have. `metrics` are the
-    outputs whose values are compared; they change no result, so they are not part of the key. `moved` maps the paths of
+    outputs whose values are compared; they change no result, so they are not part of the key. `approve`: a user has to
+    approve the changes of the stage and its group before they are promoted. `moved` maps the paths of
     its values in the document to those at which they are written, if exclusions, lists of vars or an `if` move them.
     With `once` it is done when its result is committed (ADR 90). `on_edit` is what follows from an accepted edit.
     """
@@ -322,6 +325,7 @@ class Stage(Struct, frozen=True, omit_defaults=True, tag=True, kw_only=True):
     promote: str | None = None
     own_inputs: tuple[int, ...] = ()
     metrics: tuple[str, ...] = ()
+    approve: bool = False
     moved: Mapping[str, str] = field(default_factory=dict)
     once: bool = False
     on_edit: Literal["keep", "rerun"] = "keep"

@@ -121,6 +121,12 @@ class Plan(Struct, frozen=True, kw_only=True, dict=True):
     def _group_of(self) -> Mapping[str, str]:
         return {name: group for group, names in self.groups.items() for name in names}
 
+    @cached_property
+    def gated(self) -> frozenset[str]:
+        """Return the nodes whose changes a user has to approve: those with `approve`, and all of their groups."""
+        own = (name for name, node in self.nodes.items() if isinstance(node, Stage) and node.approve)
+        return frozenset(other for name in own for other in self.promoted_with(name))
+
     def is_declared(self, name: str) -> bool:
         """Return whether a name belongs to a node, or may belong to an item of a foreach that is not expanded yet."""
         return name in self.nodes or isinstance(self.nodes.get(family_of(name)), ForeachStage)

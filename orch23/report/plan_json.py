@@ -61,6 +61,7 @@ def stage_document(line: PlanLine) -> dict[str, Json]:
         "estimate": _estimate_document(line.estimate),
         "key": line.key or None,
         "location": place_document(line.place),
+        "approve": line.approve or None,
     }
 
 

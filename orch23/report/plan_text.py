@@ -233,7 +233,8 @@ def _line(
     # It is always shown that a run may end as `edited`: this is not only a reason.
     out += [f"{indent}{clause}" for clause in (clauses[1:] if verbose else ends)]
     out += [f"{indent}explores {visible(line.estimate.explores)}"] if line.estimate.explores else []
-    return [*out, f"{indent}{edit_hint(line)}"] if isinstance(line.decision, Edited) else out
+    out += [f"{indent}{edit_hint(line)}"] if isinstance(line.decision, Edited) else []
+    return [*out, f"{indent}waits for approval: `{visible(line.approve)}`"] if line.approve else out
 
 
 def _footer(view: PlanView) -> list[str]:

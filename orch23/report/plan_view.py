@@ -90,7 +90,7 @@ class PlanLine(Struct, frozen=True, kw_only=True):
 
     `network`: the step or its processes use the network. `sandbox`: all its processes run in a sandbox. For a
     foreach without items, both describe the least confined item that is possible. `accept`: the command that keeps an
-    edit.
+    edit; `approve`: the one that approves its changes, if they wait for that.
     """
 
     stage: str
@@ -106,6 +106,7 @@ class PlanLine(Struct, frozen=True, kw_only=True):
     network: bool = False
     sandbox: bool = True
     accept: str = ""
+    approve: str = ""
 
 
 class PlanView(Struct, frozen=True, kw_only=True):

@@ -368,13 +368,16 @@ def _edited(pipeline: Pipeline, end: FinishedStage) -> str:
 def _withheld(pipeline: Pipeline, ends: Sequence[FinishedStage], style: Style) -> list[str]:
     """Return a block for each withheld promotion group: its finished stages, the failed ones, and what to do."""
     groups: defaultdict[str, list[FinishedStage]] = defaultdict(list)
+    waiting: dict[EventProblem, list[str]] = {}
     named = {stage.name: stage.promote for stage in pipeline.stages}
     for end in ends:
-        if end.status is StageStatus.WITHHELD:
+        if end.status is StageStatus.WITHHELD and end.data.problems:
+            waiting.setdefault(end.data.problems[0], []).append(end.name)
+        elif end.status is StageStatus.WITHHELD:
             stage = end.name.partition("@")[0]
             # A foreach with `promote: together` is a group without a name: the name of the foreach is shown.
             groups[named.get(stage) or stage].append(end)
-    if not groups:
+    if not groups and not waiting:
         return []
     from orch23.report.plan_view import first_names  # noqa: PLC0415 - few builds withhold files
 
@@ -388,7 +391,12 @@ def _withheld(pipeline: Pipeline, ends: Sequence[FinishedStage], style: Style) -
         ways = " or ".join(f"`{_command(pipeline, 'build', '--resample', name)}`" for name in names)
         return f"  or {ways} has its model called again, with this failure\n" if ways else ""
 
-    return [
+    held = [
+        f"{style.paint(mark, tone)} {style.paint(first_names(names), 'strong')}  {visible(one.message)}\n"
+        f"  next: {visible(one.hint or '')}\n"
+        for one, names in waiting.items()
+    ]
+    return held + [
         f"{style.paint(mark, tone)} {style.paint(visible(group), 'strong')}"
         "  withheld: its stages are promoted together\n"
         f"  in the store, but not in the workspace: {first_names(end.name for end in members)}; `{show}` lists files\n"

@@ -53,7 +53,7 @@ from orch23.report.values import format_counts, money_text, pluralize
 # The labels of these decisions equal the statuses.
 _IDLE_DECISIONS = (StageStatus.FRESH, StageStatus.DONE, StageStatus.SKIPPED)
 # Texts for statuses of runs that are not clear on a screen.
-_STATUS_TEXTS = {"decision": "your decision is needed"}
+_STATUS_TEXTS = {"decision": "your decision is needed", "approval": "waiting for approval"}
 _HOW_TO_GO_ON = (
     "`orch23 build` collects what is done and goes on, `orch23 build --wait` waits for it, `orch23 cancel` cancels it"
 )
@@ -369,7 +369,7 @@ class TextScreen(Struct, Sink, kw_only=True):
         failures = failure_text(self.view.pipeline, ends, self._kinds, self.view.style, self.view.read_source)
         self.view.tell(failures)
         if failures or run.exit_code != 0:
-            tone: Tone = "notice" if run.status == "waiting" else "bad"
+            tone: Tone = "notice" if run.status in ("waiting", "approval") else "bad"
             status = self.view.style.paint(_STATUS_TEXTS.get(run.status, run.status), tone)
             if run.status == "waiting" and self._has_batches:
                 self.view.tell(f"\n{_HOW_TO_GO_ON}\n")

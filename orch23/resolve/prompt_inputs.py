@@ -173,9 +173,12 @@ class AttemptContext(Struct, frozen=True, kw_only=True):
 
     @property
     def reduced_feedback(self) -> RetryFeedback | None:
-        """The part of the feedback that is the same for the same failure: failing ids instead of the excerpt."""
-        if self.feedback is None:
-            return None
+        """The part of the feedback that is the same for the same failure: failing ids instead of the excerpt.
+
+        What a user wrote is the same each time.
+        """
+        if self.feedback is None or self.feedback.kind == "rejected":
+            return self.feedback and replace(self.feedback, constraints=())
         return replace(
             self.feedback,
             excerpt="\n".join(sorted(self.feedback.failing)),

@@ -394,6 +394,11 @@ def accepted_edit_fingerprint(stage: str, files: Mapping[str, str | None]) -> st
     return sha256_hex(digest_json({"accepted": dict(files), "stage": stage}).encode())
 
 
+def approval_fingerprint(stage: str, digest: str) -> str:
+    """Return the fingerprint of what a user decided about a change, by the digest of its files."""
+    return sha256_hex(digest_json({"approval": digest, "stage": stage}).encode())
+
+
 def _checked(name: str) -> str:
     if _NAME.fullmatch(name) is None:
         message = f"BUG: {name!r} is not the name of an exchange"
@@ -417,7 +422,7 @@ def _seen(paths: Iterable[Path]) -> Iterator[ExchangeFile]:
 
 
 def _is_kept(exchange: Exchange, stale: Collection[str]) -> bool:
-    is_of_user = bool(exchange.files) or exchange.outcome == "accepted_by_hand"
+    is_of_user = bool(exchange.files) or exchange.outcome in ("accepted_by_hand", "approved", "rejected")
     return is_of_user or exchange.outcome == "pending" or family_of(exchange.stage) in stale
 
 

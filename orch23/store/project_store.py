@@ -89,6 +89,7 @@ class ProjectStore(Struct, frozen=True, kw_only=True):
     shared_trees: Path
     partial_downloads: Path
     batches: Path
+    approvals: Path
     contents: FileContentStore
     records: ResultIndex
     local: LocalParts
@@ -253,6 +254,7 @@ def open_store(root: Path, meter: FileProgress = no_progress) -> ProjectStore:
         shared_trees=place / "trees",
         partial_downloads=place / "partial",
         batches=place / "batches",
+        approvals=place / "approvals",
         contents=disk.contents,
         records=disk.records,
         local=disk,

@@ -49,7 +49,7 @@ LEGAL_TRANSITIONS: Mapping[SeedState, frozenset[SeedState]] = {
     "SUCCESS": frozenset(),
     "FAILED": frozenset(),
 }
-_RESUMABLE = frozenset({INTERRUPTED, "cancelled", "limit", "edited", "decision", "waiting", "awaiting"})
+_RESUMABLE = frozenset({INTERRUPTED, "cancelled", "limit", "edited", "decision", "waiting", "awaiting", "approval"})
 # All other failures can come before there is anything to test.
 _TESTED = frozenset({"verify_failed", "acceptance_failed"})
 _TRANSITIONS = (StageStarted, AttemptStarted, FilesProposed, CheckResult, AttemptFinished, StageWithheld, StageFinished)

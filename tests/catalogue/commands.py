@@ -10,7 +10,7 @@ from orch23.execute.credential_helper import credential_helper
 from orch23.model import features
 from orch23.model.digest import digest_bytes
 from orch23.model.shared_cache import cache_settings
-from tests.catalogue.provoking import Triggers, raised, shown
+from tests.catalogue.provoking import Triggers, raised, reported, shown
 from tests.project import Outcome, Project, scripted
 
 TRIGGERS = Triggers()
@@ -41,6 +41,30 @@ def plan_that_no_longer_holds(project: Project) -> set[str]:
     """Build a plan after another build."""
     assert project.write(ONE).run("plan", "--out", "plan.json").code == 0
     return shown(built(project).run("build", "--plan", "plan.json"))
+
+
+HELD = {"pipeline.yaml": ONE["pipeline.yaml"].replace("a.txt}", "a.txt, approve: true}")}
+
+
+@TRIGGERS.of("E646", needs="approval")
+def change_that_waits(project: Project) -> set[str]:
+    """Build a stage whose changes a user has to approve."""
+    assert project.write(HELD).build().code == 8
+    return reported(project)
+
+
+@TRIGGERS.of("E647", needs="approval")
+def nothing_to_approve(project: Project) -> set[str]:
+    """Approve a result that is promoted."""
+    return shown(built(project).run("approve", "a"))
+
+
+@TRIGGERS.of("E327", needs="approval")
+def rejected_command(project: Project) -> set[str]:
+    """Reject the result of a command, and build again."""
+    project.write(HELD).build()
+    assert project.run("reject", "a", "-m", "no").code == 0
+    return shown(project.build())
 
 
 @TRIGGERS.of("W671")

@@ -19,6 +19,7 @@ PAGES = {
     "tutorial.md": 15,
     "command-protocol.md": 3,
     "metrics.md": 6,
+    "approval.md": 9,
     "cookbook/agents.md": 3,
     "cookbook/ci.md": 6,
     "cookbook/monorepo.md": 6,
@@ -30,6 +31,7 @@ PAGES = {
 # Page -> the feature that its commands use.
 NEEDS = {
     "metrics.md": "metrics",
+    "approval.md": "approval",
     "cookbook/ci.md": "exports",
     "cookbook/monorepo.md": "metrics",
     "cookbook/find-the-file.md": "explore",

@@ -62,8 +62,10 @@ def build_stages(  # noqa: PLR0913 - a command has as many parameters as options
     trace: str | None,
     otel: bool,
     plan_path: str | None,
+    asks: bool,
 ) -> int:
     """Build stages that are not up to date."""
+    _check_ask(console, asks=asks, has_answer=not (dry_run or as_json or plan_path))
     approve, offline = None, args.offline
     if plan_path is not None:
         from orch23.model.features import PLAN_FILES, load_feature  # noqa: PLC0415 - most builds have no plan file
@@ -106,7 +108,9 @@ def build_stages(  # noqa: PLR0913 - a command has as many parameters as options
         approve=approve,
     )
     # Other formats, documents and --verbose list all stages; a partial build knows only those that an edit reaches.
-    lists_all = builtin is None or not builtin.in_a_line or verbose or documents is not None or approve is not None
+    lists_all = (
+        builtin is None or not builtin.in_a_line or verbose or documents is not None or approve is not None or asks
+    )
     stale_snapshot = None if lists_all else console.stale_snapshot
     if builtin is not None and stale_snapshot is not None:
         code = _build_part(console, args, stale_snapshot, request, builtin)
@@ -126,9 +130,29 @@ def build_stages(  # noqa: PLR0913 - a command has as many parameters as options
         _run, console, request=request, form=form, documents=documents, verbose=verbose, of_plugin=builtin is None
     )
     try:
-        return run(project)
+        code = run(project)
     except OutdatedIndexError:
-        return run(replace(project, earlier=None))
+        code = run(replace(project, earlier=None))
+    return _ask(console, args, code, lambda: run(open_for_command(console, args)[0])) if asks else code
+
+
+def _ask(console: Console, args: PipelineArguments, code: int, build: Callable[[], int]) -> int:
+    from orch23.model.features import APPROVAL, load_feature  # noqa: PLC0415 - few builds ask
+
+    number: int = load_feature(APPROVAL["ask"], "`--ask` needs")(console, args, code, build)
+    return number
+
+
+def _check_ask(console: Console, *, asks: bool, has_answer: bool) -> None:
+    """Check --ask.
+
+    Raises:
+        UsageError: there is no terminal, or no build to ask about.
+    """
+    if asks and not (has_answer and console.is_interactive):
+        hint = "without it, `orch23 approve STAGE` or `orch23 reject STAGE -m TEXT` answers after the build"
+        why = "needs a terminal" if has_answer else "cannot be combined with `--dry-run`, `--json` and `--plan`"
+        raise UsageError(Diagnostic("E641", f"`--ask` {why}", hint=hint))
 
 
 def _build_part(

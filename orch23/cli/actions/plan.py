@@ -76,7 +76,7 @@ def plan_view_of(seen: Preview, estimates: Mapping[str, Estimate] | None = None)
     # Stages that wait for others have no key yet. A fresh stage has the key of its result.
     keys = {name: decision.record.key for name, decision in seen.decisions.items() if isinstance(decision, Fresh)}
     keys |= {name: decided.resolved.key for name, decided in seen.decided_stages.items()}
-    return plan_view(
+    view = plan_view(
         seen.plan,
         seen.decisions,
         keys=keys,
@@ -86,6 +86,12 @@ def plan_view_of(seen: Preview, estimates: Mapping[str, Estimate] | None = None)
         released=seen.released,
         skipped=seen.skipped,
     )
+    if not seen.plan.gated:
+        return view
+    from orch23.model.features import APPROVAL, load_feature  # noqa: PLC0415 - few pipelines need approvals
+
+    waiting: Mapping[str, str] = load_feature(APPROVAL["waiting"], "`approve: true` needs")(seen)
+    return replace(view, lines=tuple(replace(one, approve=waiting.get(one.stage, "")) for one in view.lines))
 
 
 def estimates_of(project: Project, seen: Preview, failing: Collection[str]) -> dict[str, Estimate]:

@@ -29,6 +29,7 @@ from orch23.report.registry import installed_formats
 @option("-q", "--quiet", is_flag=True, help="Show only warnings and failures.")
 @option("-v", "--verbose", is_flag=True, help="Show every stage, its reasons and its attempts.")
 @option("--wait", is_flag=True, help="Wait for batches until all stages are done.")
+@option("--ask", "asks", is_flag=True, help="Ask about changes that wait for approval.")
 @option("--live", is_flag=True, help="Show output of steps and models while it arrives.")
 @option("--replay", is_flag=True, help="Use recorded responses only; never call a model.")
 @option("--offline", is_flag=True, help="Call only models on this machine; download nothing.")

@@ -43,6 +43,8 @@ def log_command() -> None:
 @option("--prompt", "view", flag_value="prompt", help="Show the prompt.")
 @option("--response", "view", flag_value="response", help="Show the response of the model.")
 @option("--diff", "view", flag_value="diff", help="Show the changes to each output.")
+@option("--changes", is_flag=True, help="Show changes that wait for approval.")
+@option("--files", "lists_files", is_flag=True, help="With --changes, list files only.")
 @option("--cost", "view", flag_value="cost", help="Show calls, tokens and money, by run.")
 @option("--key", "view", flag_value="key", help="Show the last result's key and its parts.")
 @option("--withheld", "view", flag_value="withheld", help="List the files that a failure kept back.")

@@ -411,7 +411,7 @@ def _cost(project: Project, stage: str, run: str | None) -> ShowResult:
     return ShowResult(costs_text(visible(stage), costs), {"stage": stage, "runs": [cost.facts() for cost in costs]})
 
 
-def show_stage(
+def show_stage(  # noqa: PLR0913 - a command has as many parameters as options
     console: Console,
     *,
     args: PipelineArguments,
@@ -419,11 +419,20 @@ def show_stage(
     out: str | None,
     attempt: int | None,
     run: str | None,
+    changes: bool,
+    lists_files: bool,
     as_json: bool,
 ) -> None:
     """Show prompts, responses and outputs of a stage."""
 
     def find(project: Project, stage: str) -> ShowResult:
+        if changes and (view, out, attempt, run) in ((None,) * 4, ("diff", None, None, None)):
+            from orch23.model.features import APPROVAL, load_feature  # noqa: PLC0415 - for this view alone
+
+            return ShowResult(*load_feature(APPROVAL["show"])(project, stage, lists_files=lists_files))
+        if changes or lists_files:
+            hint = f"`orch23 show {_named(project, stage)} --changes --files`"
+            raise UsageError(Diagnostic("E641", "`--changes` takes only `--diff` or `--files`", hint=hint))
         if out is not None and view != "withheld":
             raise UsageError(Diagnostic("E641", "`-o` is of `--withheld` alone", hint="redirect the output to a file"))
         without_run = ("diff", "key", "withheld")
@@ -443,7 +452,7 @@ def show_stage(
 
         return _find_kept(project, stage, view or "all", attempt, run, read_cache)
 
-    result = of_stage(console, args, find, whole=view == "withheld")  # which copies files, and not twice
+    result = of_stage(console, args, find, whole=changes or view == "withheld")  # which copies files, and not twice
     console.write_out(
         json_document({"orch23_show": 1, **result.facts, "text": result.text}) if as_json else result.text
     )

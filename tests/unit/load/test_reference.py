@@ -44,7 +44,7 @@ def test_the_page_names_every_key() -> None:
 
 
 def test_the_page_says_which_keys_are_of_a_later_version() -> None:
-    assert "Not in this version yet, and refused: `matrix`, `approve`, `pinned`, `samples`." in reference_page()
+    assert "Not in this version yet, and refused: `matrix`, `pinned`, `samples`." in reference_page()
 
 
 def test_every_key_has_an_example() -> None:

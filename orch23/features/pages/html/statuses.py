@@ -30,6 +30,7 @@ _RUNS: Final[Mapping[str, Badge]] = {
     "decision": Badge("your decision is needed", "!", "bad"),
     "interrupted": Badge("interrupted", "■", "stopped"),
     "waiting": Badge("waiting for batches", "…", "stopped"),
+    "approval": Badge("waiting for approval", "!", "stopped"),
     "running": Badge("running", "▸", "active"),
     "unfinished": Badge("not finished", "■", "stopped"),
 }

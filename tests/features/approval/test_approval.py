@@ -1,0 +1,399 @@
+"""`approve: true`: a user approves the changes of a stage, or rejects them with words, before they are promoted."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from orch23.model.parsing import parse_stored
+from orch23.store.json_text import TRUSTED, checked_line
+from tests.e2e.pipelines import calls, ends, green, pipeline, prompt, shell
+from tests.e2e.test_asked import on_a_terminal
+from tests.project import Project, scripted
+
+pytestmark = pytest.mark.slow  # whole builds
+
+APPROVAL = 8
+STAGES = """\
+  page: {outputs: [page.txt], inputs: [spec.txt], llm: {prompt: page.j2, returns: text}, approve: true}
+  site: {inputs: [page.txt], outputs: [site.txt], shell: cp page.txt site.txt}
+"""
+# The model writes what the reviewer said last; its name shows the attempt.
+PAGE = prompt(
+    "page {{ attempt }}",
+    "{% if brief %}{{ brief.kind }}: {{ brief.excerpt }}{% else %}first {{ inputs['spec.txt'].text }}{% endif %}",
+)
+
+
+def story(project: Project, stages: str = STAGES, **files: str) -> Project:
+    return project.write(pipeline(stages, {"spec.txt": "one\n", "page.j2": PAGE, **files}))
+
+
+def held(project: Project, *argv: str) -> str:
+    outcome = project.build(*argv)
+    assert outcome.code == APPROVAL, outcome.err
+    return outcome.err
+
+
+def test_a_change_is_held_until_it_is_approved_and_no_model_is_called_again(project: Project) -> None:
+    err = held(story(project))
+    assert ends(project) == {"page": "held", "site": "blocked"}
+    assert not project.exists("page.txt")
+    assert not project.exists("pipeline.lock") or '"page"' not in project.read("pipeline.lock")
+    assert "`orch23 approve page`" in err
+    assert "waiting for approval" in err
+    held(project)
+    assert project.run("approve", "page", "--by", "Ann").out.startswith("approved page: 1 file (")
+    green(project.build())
+    assert project.read("site.txt") == "first one\n"
+    assert calls(project) == ["page 1"]
+    (approved,) = project.events_of("approved")
+    assert approved["data"]["by"] == "Ann"
+    assert len(approved["data"]["digest"]) == 64
+    assert set(project.plan().values()) == {"fresh"}
+    green(project.build())
+
+
+def test_another_result_needs_another_approval_and_a_restored_one_none(project: Project) -> None:
+    held(story(project))
+    green(project.run("approve", "page"))
+    green(project.build())
+    project.edit("spec.txt", "two\n")
+    held(project)
+    assert project.read("page.txt") == "first one\n"
+    project.edit("spec.txt", "one\n")
+    green(project.build())
+    project.edit("spec.txt", "two\n")
+    held(project)
+    green(project.run("approve", "page"))
+    green(project.build())
+    project.edit("spec.txt", "one\n")
+    green(project.build())
+    assert project.read("page.txt") == "first one\n"
+    assert calls(project) == ["page 1", "page 1"]
+
+
+def test_three_rounds_of_words_are_replayed_without_a_key(project: Project, tmp_path: Path) -> None:
+    stages = STAGES.replace("returns: text}", "returns: text, transcripts: t/}")
+    held(story(project, stages))
+    for number, text in enumerate(("make it short", "make it red", "make it blue"), start=2):
+        green(project.run("reject", "page", "-m", text))
+        held(project)
+        assert calls(project)[-1] == f"page {number}"
+        assert text in project.run("show", "page", "--changes").out
+    assert calls(project) == ["page 1", "page 2", "page 3", "page 4"]
+    clone = Project(tmp_path / "clone")
+    for name in ("pipeline.yaml", "model.py", "spec.txt", "page.j2"):
+        clone.write({name: project.read(name)})
+    shutil.copytree(project.root / "t", clone.root / "t")
+    assert clone.build("--replay").code == APPROVAL
+    assert calls(clone) == []
+    assert clone.run("show", "page", "--changes").out == project.run("show", "page", "--changes").out
+    green(project.run("approve", "page"))
+    green(project.build())
+    assert project.read("site.txt") == "rejected: make it blue\n"
+    # The lock file says what was promoted: it is approved.
+    for name in ("page.txt", "site.txt"):
+        project.delete(name)
+    shutil.rmtree(project.root / ".orch23")
+    green(project.build("--replay"))
+    assert project.read("site.txt") == "rejected: make it blue\n"
+    assert len(calls(project)) == 4
+
+
+@pytest.mark.parametrize("retry", [0, 1])
+def test_a_rejection_always_has_another_attempt_and_the_same_result_ends_the_stage(
+    project: Project, retry: int
+) -> None:
+    stages = STAGES.replace("approve: true", f"approve: true, retry: {retry}")
+    held(story(project, stages, **{"page.j2": prompt("page {{ attempt }} {{ brief.excerpt if brief }}", "the same")}))
+    green(project.run("reject", "page", "-m", "other"))
+    failed = project.build()
+    assert failed.code == 1
+    assert "[E327]" in failed.err or "E327" in failed.err
+    assert "other" in failed.err
+    assert ends(project) == {"page": "failed", "site": "blocked"}
+    assert calls(project) == ["page 1", "page 2 other"]
+    assert project.build().code == 1
+    assert len(calls(project)) == 2, "nothing is paid for twice"
+    green(project.run("reject", "page", "-m", "really other"))
+    assert project.build().code == 1
+    assert calls(project)[2:] == ["page 2 really other"], "other words are another request"
+    green(project.run("approve", "page"))
+    green(project.build())
+    assert len(calls(project)) == 3
+
+
+GROUP = """\
+  spec: {promote: app, inputs: [spec.txt], outputs: [app/spec.txt], llm: {prompt: page.j2, returns: text}}
+  code: {promote: app, inputs: [app/spec.txt], outputs: [app/code.txt], shell: cp app/spec.txt app/code.txt}
+  check: {promote: app, inputs: [app/code.txt], shell: "! grep -q bad app/code.txt", approve: true}
+  after: {inputs: [app/code.txt], outputs: [after.txt], shell: cp app/code.txt after.txt}
+  other: {inputs: [spec.txt], outputs: [other.txt], shell: cp spec.txt other.txt}
+"""
+
+
+def test_a_group_is_approved_once_for_its_whole_diff_after_its_tests(project: Project) -> None:
+    held(story(project, GROUP), "-j1")
+    assert ends(project) == {"spec": "held", "code": "held", "check": "held", "after": "blocked", "other": "built"}
+    shown = project.run("show", "code", "--changes", "--files").out
+    assert [line.split()[0] for line in shown.splitlines()[1:]] == ["app/code.txt", "app/spec.txt"]
+    assert not project.exists("app")
+    green(project.run("approve", "spec"))
+    green(project.build())
+    assert project.read("after.txt") == "first one\n"
+    assert calls(project) == ["page 1"]
+
+
+def test_a_rejection_in_a_group_is_of_the_stage_that_it_names_and_those_after_it_run_again(project: Project) -> None:
+    held(story(project, GROUP), "-j1")
+    green(project.run("reject", "spec", "-m", "in red"))
+    held(project)
+    assert ends(project)["after"] == "blocked"
+    assert "+rejected: in red" in project.run("show", "check", "--changes").out
+    green(project.run("reject", "spec", "-m", "bad"))
+    failed = project.build()
+    assert failed.code == 1
+    assert ends(project)["check"] == "failed"
+    assert "in red" not in project.run("show", "spec", "--changes").out
+    assert not project.exists("app")
+    assert calls(project) == ["page 1", "page 2", "page 3"]
+
+
+def test_a_part_of_a_group_without_the_stage_that_says_approve_is_held_too(project: Project) -> None:
+    held(story(project, GROUP), "code")
+    assert not project.exists("app")
+    assert ends(project) == {"spec": "held", "code": "held"}
+
+
+def test_a_rejected_command_fails_without_running_until_its_inputs_change(project: Project) -> None:
+    stages = "  a: {inputs: [in.txt], outputs: [a.txt], shell: cp in.txt a.txt, approve: true}\n"
+    held(story(project, stages, **{"in.txt": "one\n"}))
+    green(project.run("reject", "a", "-m", "not this\nnor that"))
+    for _ in range(2):
+        failed = project.build()
+        assert failed.code == 1
+        assert "rejected: not this (by " in failed.err
+        assert "`orch23 approve a` takes this result as it is" in failed.err
+    assert not project.exists("a.txt")
+    project.edit("in.txt", "two\n")
+    held(project)
+    project.edit("in.txt", "one\n")
+    assert project.build().code == 1
+    green(project.run("approve", "a"))
+    green(project.build())
+    assert project.read("a.txt") == "one\n"
+
+
+def test_an_approval_that_a_clone_brings_counts_for_nothing(project: Project, tmp_path: Path) -> None:
+    untrusted = {"ORCH23_TRUST": ""}
+
+    def waits(one: Project) -> None:
+        assert one.build(env=untrusted).code == APPROVAL
+        assert not one.exists("a.txt")
+
+    waits(project.write(shell("  a: {outputs: [a.txt], shell: echo a > a.txt, approve: true}\n")))
+    green(project.run("approve", "a", env=untrusted))
+    # A copy with another store, and an approval that no command of this user wrote.
+    victim = project.copy(tmp_path / "victim")
+    shutil.rmtree(victim.root / ".orch23")
+    waits(victim)
+    shutil.copytree(project.root / ".orch23/approvals", victim.root / ".orch23/approvals")
+    waits(victim)
+    (approval,) = (project.root / ".orch23/approvals").iterdir()
+    line = approval.read_bytes()
+    approval.write_bytes(TRUSTED.encode(parse_stored(checked_line(line)[0])))
+    waits(project)
+    approval.write_bytes(line)
+    assert project.build(env=untrusted).code == 0
+
+
+def test_an_edited_base_and_another_file_of_the_diff_need_another_approval(project: Project) -> None:
+    stages = STAGES.replace("[page.txt], inputs", "[page.txt, extra/], inputs")
+    base = {"page.txt": "mine\n"}
+    held(story(project, STAGES, **base))
+    digest = project.run("show", "page", "--changes", "--json").json()["digest"]
+    assert project.read("page.txt") == "mine\n"
+    green(project.run("approve", "page"))
+    project.edit("page.txt", "mine, edited\n")
+    held(project)
+    assert project.run("show", "page", "--changes", "--json").json()["digest"] != digest
+    assert project.read("page.txt") == "mine, edited\n"
+    assert stages != STAGES
+
+
+def test_a_change_of_no_file_and_a_stage_that_is_fresh_need_none(project: Project) -> None:
+    stages = STAGES.replace(", approve: true", "")
+    green(story(project, stages).build())
+    key = project.run("show", "page", "--key").out
+    project.replace(
+        "pipeline.yaml", "llm: {prompt: page.j2, returns: text}", "llm: {prompt: page.j2, returns: text}, approve: true"
+    )
+    assert set(project.plan().values()) == {"fresh"}
+    green(project.build())
+    assert project.run("show", "page", "--key").out == key
+    project.delete("page.txt")
+    green(project.build())
+    assert len(calls(project)) == 1
+
+
+def test_plan_status_explain_and_json_name_the_command(project: Project) -> None:
+    held(story(project))
+    way = "`orch23 approve page`"
+    for command in ("plan", "status"):
+        assert way in project.run(command).out
+    assert way in project.run("explain", "page").out
+    found = {one["stage"]: one["approve"] for one in project.run("plan", "--json").json()["stages"]}
+    assert found == {"page": "orch23 approve page", "site": None}
+    finished = project.events_of("run_finished")[-1]["data"]
+    assert (finished["status"], finished["exit_code"]) == ("approval", APPROVAL)
+    (end,) = (one["data"] for one in project.events_of("stage_finished") if one["role"] == "page")
+    assert [one["code"] for one in end["problems"]] == ["E646"]
+
+
+@pytest.mark.needs("exports")
+def test_the_summary_of_a_job_names_the_command(project: Project, tmp_path: Path) -> None:
+    story(project)
+    env = {"GITHUB_ACTIONS": "true", "GITHUB_STEP_SUMMARY": str(tmp_path / "summary.md")}
+    assert project.build(env=env).code == APPROVAL
+    summary = (tmp_path / "summary.md").read_text()
+    assert "approval" in summary
+    assert "orch23 approve page" in summary
+
+
+def test_with_k_a_failed_stage_does_not_hide_that_changes_wait(project: Project) -> None:
+    story(project, STAGES + "  bad: {shell: exit 3}\n")
+    assert project.build("-k").code == APPROVAL
+
+
+def test_hidden_characters_and_files_that_are_no_texts_are_shown_as_such(project: Project) -> None:
+    script = r"printf 'a\033[2Jb\r\nc\342\200\256d' > d/text.txt; printf '\0\1' > d/binary; seq 20000 > d/long.txt"
+    stages = f'  a: {{outputs: [d/], shell: "{script.replace(chr(92), chr(92) * 2)}", approve: true}}\n'
+    held(story(project, stages))
+    shown = project.run("show", "a", "--changes")
+    green(shown)
+    assert "\x1b" not in shown.out
+    assert "+a\\x1b[2Jb\\x0d\n" in shown.out
+    assert "\\u202e" in shown.out
+    assert "\\ No newline at end of file" in shown.out
+    assert "d/binary  new not shown, 2 B" in shown.out
+    assert "d/long.txt  new not shown" in shown.out
+    files = {one["path"]: one for one in project.run("show", "a", "--changes", "--json").json()["files"]}
+    assert (files["d/text.txt"]["added"], files["d/text.txt"]["removed"]) == (2, 0)
+    assert files["d/binary"]["added"] is None
+
+
+def test_a_long_diff_is_cut(project: Project) -> None:
+    held(story(project, "  a: {outputs: [a.txt], shell: seq 5000 > a.txt, approve: true}\n"))
+    shown = project.run("show", "a", "--changes").out.splitlines()
+    assert len(shown) == 2002
+    assert shown[-1] == "... 3,003 more lines"
+
+
+def test_wrong_uses_are_errors_with_a_way_out(project: Project) -> None:
+    story(project)
+    refused = project.run("approve", "page", "site")
+    assert refused.code == 66
+    assert refused.err.count("[E647]") == 2
+    held(project)
+    for argv in (("reject", "page", "-m", " "), ("build", "--ask"), ("show", "page", "--changes", "--key")):
+        assert project.run(*argv).code == 64, argv
+    assert project.run("reject", "page").code == 64
+    assert (
+        project.run(
+            "reject", "page", "-m", "use sk-0123456789abcdefABCDEF", env={"MY_KEY": "sk-0123456789abcdefABCDEF"}
+        ).code
+        == 65
+    )
+    held(project)
+    assert project.run("show", "page", "--changes", "--diff").out == project.run("show", "page", "--changes").out
+
+
+@pytest.mark.parametrize(
+    ("stages", "code"),
+    [
+        ("  a: {outputs: [a], shell: touch a, approve: true, on_failure: keep}\n", "E856"),
+        (
+            "  a: {foreach: {in: [{x: true}]}, outputs: ['${{ item.x }}'], shell: touch a, approve: '${{ item.x }}'}\n",
+            "E857",
+        ),
+    ],
+)
+def test_keys_that_contradict_it_are_refused(project: Project, stages: str, code: str) -> None:
+    refused = project.write(shell(stages)).run("plan")
+    assert refused.code == 65
+    assert f"[{code}]" in refused.err
+
+
+def test_defaults_do_not_take_it(project: Project) -> None:
+    project.write(shell("  a: {outputs: [a], shell: touch a}\n", head="defaults: {approve: true}\n"))
+    assert "[E802]" in project.run("plan").err
+
+
+def test_each_item_of_a_list_that_a_stage_makes_is_held(project: Project) -> None:
+    stages = """\
+  list: {outputs: [list.json], shell: 'echo "[1, 2]" > list.json'}
+  page: {foreach: {from: list.json}, outputs: ["p/${{ item }}"], shell: [touch, "p/${{ item }}"], approve: true}
+"""
+    held(project.write(shell(stages)))
+    assert ends(project) == {"list": "built", "page@1": "held", "page@2": "held"}
+    green(project.run("approve", "page@1"))
+    held(project)
+    assert project.exists("p/1")
+    assert not project.exists("p/2")
+
+
+@pytest.mark.parametrize("style", ["prompt", "conversation"])
+def test_a_prompt_without_feedback_gets_the_words_at_its_end(project: Project, style: str) -> None:
+    stages = STAGES.replace("approve: true", f"approve: true, retry: {{max: 1, style: {style}}}")
+    held(story(project, stages, **{"page.j2": prompt("page", "text")}))
+    green(project.run("reject", "page", "-m", "Name what is faster."))
+    held(project)
+    sent = project.run("show", "page", "--prompt").out
+    assert "A reviewer rejected th" in sent
+    assert "and do this:\n\nName what is faster.\n" in sent
+    assert "what failed" not in sent
+
+
+def test_on_a_terminal_each_change_is_asked_about_until_none_is_left(tmp_path: Path) -> None:
+    stages = {
+        "page": {"outputs": ["page.txt"], "llm": {"returns": "text"}, "approve": True},
+        "site": {"inputs": ["page.txt"], "outputs": ["site.txt"], "shell": "cp page.txt site.txt", "approve": True},
+    }
+    project = Project(tmp_path / "p").write(scripted(stages, {"page": ["first\n", "second\n"]}))
+    answers = {b"+first": b"make it red\r", b"+second": b"y\r", b"site: 1 file": b"n\r"}
+    code, screen = on_a_terminal(tmp_path, "-C", "p", "build", "--ask", answers=answers, env={"ORCH23_TRUST": "1"})
+    assert code == APPROVAL, screen
+    assert project.read("page.txt") == "second\n"
+    assert not project.exists("site.txt")
+    assert "make it red" in screen
+    code, screen = on_a_terminal(
+        tmp_path, "-C", "p", "build", "--ask", answers={b"+second": b"yes\r"}, env={"ORCH23_TRUST": "1"}
+    )
+    assert code == 0, screen
+    assert project.read("site.txt") == "second\n"
+
+
+def test_stages_after_a_group_run_once_its_next_result_is_approved(project: Project) -> None:
+    held(story(project, GROUP), "-j1")
+    green(project.run("reject", "spec", "-m", "in red"))
+    held(project)
+    green(project.run("approve", "check"))
+    green(project.build())
+    for path in (".orch23/records", "app"):
+        shutil.rmtree(project.root / path)
+    for path in ("pipeline.lock", "after.txt"):
+        project.delete(path)
+    green(project.build("--replay", "-j1"))
+    assert project.read("after.txt") == "rejected: in red\n"
+    assert ends(project)["after"] == "built"
+
+
+def test_a_machine_that_has_the_result_replays_the_rejection_of_another_one(project: Project, tmp_path: Path) -> None:
+    held(story(project, STAGES.replace("returns: text}", "returns: text, transcripts: t/}")))
+    other = project.copy(tmp_path / "other")
+    green(project.run("reject", "page", "-m", "in red"))
+    held(project)
+    shutil.copytree(project.root / "t", other.root / "t", dirs_exist_ok=True)
+    held(other, "--replay")
+    assert "+rejected: in red" in other.run("show", "page", "--changes").out
