@@ -135,6 +135,7 @@ WHOLE: dict[str, Any] = {
                 ],
                 "style": "conversation",
             },
+            "format": [{"shell": ["f", 1]}, {"shell": "text"}],
             "verify": {
                 "inputs": ["t.py"],
                 "all": True,

@@ -127,7 +127,7 @@ def possible_calls(node: Stage | ForeachStage, decision: Decision, *, recorded: 
     match decision:
         case Run():
             return CallRange(0 if recorded else 1, most)
-        case VerifyOnly(is_final=True):
+        case VerifyOnly(is_final=True) | Maybe(waiting_on=(), reasons=()):
             return CallRange()
         case VerifyOnly() | Maybe():
             return CallRange(0, most)

@@ -15,6 +15,7 @@ from orch23.attempt.process_runner import Files, ProcessRunner
 from orch23.attempt.run_events import Reporter
 from orch23.attempt.safeguards import Safeguards, guard_edit
 from orch23.attempt.verification import Verifier
+from orch23.decide.decisions import DecidedStage
 from orch23.decide.list_expansion import expand_each
 from orch23.decide.open_pipeline import OpenPipeline, missing_input_errors
 from orch23.decide.project_state import ProjectState
@@ -157,7 +158,10 @@ class Worker(Struct, frozen=True, kw_only=True):
         self._store_outputs(recorded.outputs)
         if verify.adopted:
             return self._adopt(resolved, recorded, verify.adopted, attempts)
-        failure = attempts.verify_recorded(recorded.outputs, recorded.deleted)
+        recorded = replace(recorded, made=self._readable(recorded.made)) if recorded.made else recorded
+        again = self._formatted(resolved, recorded, attempts)
+        recorded, failure = (recorded, again) if isinstance(again, Failure) else (again, None)
+        failure = failure or attempts.verify_recorded(recorded.outputs, recorded.deleted)
         if failure is None:
             if resolved.stage.step.starts_processes:
                 attempts.runner.sandboxes.add("")  # where a recorded process ran is not known
@@ -170,6 +174,33 @@ class Worker(Struct, frozen=True, kw_only=True):
             return attempts.run()
         return attempts.run((recorded, failure))
 
+    def _formatted(self, resolved: ResolvedStage, recorded: Record, attempts: AttemptLoop) -> Record | Failure:
+        """Return a recorded result of another verification as the `format` of today makes it."""
+        is_todays = recorded.key in (resolved.key, resolved.earlier_key)
+        if is_todays or not (resolved.stage.format or recorded.made):
+            return recorded
+        from orch23.attempt.formatting import format_recorded  # noqa: PLC0415 - few stages have formatters
+
+        self._store_outputs(recorded.made)
+        return format_recorded(resolved, attempts.runner, recorded)
+
+    def compare(self, decided: DecidedStage) -> tuple[Record, ...]:
+        """Return the results that have files on disk which differ from a recorded result only by formatting.
+
+        Raises:
+            As `work`.
+        """
+        from orch23.attempt.formatting import same_when_formatted  # noqa: PLC0415 - few stages have formatters
+
+        resolved, found = decided.resolved, list[Record]()
+        self._store_inputs(resolved)
+        for record, there in decided.maybe_formatted:
+            self._store_outputs(record.outputs)
+            self._store_outputs(there)
+            same = same_when_formatted(resolved, self._attempts(resolved).runner, record, there)
+            found += [] if same is None else [same]
+        return tuple(found)
+
     def _adopt(
         self, resolved: ResolvedStage, recorded: Record, adopted: Collection[str], attempts: AttemptLoop
     ) -> StageResult:
@@ -178,7 +209,7 @@ class Worker(Struct, frozen=True, kw_only=True):
         secret = guard_edit(self.safeguards.secrets, texts)
         failure = failure_of("preflight", secret, retryable=False) if secret else None
         failure = failure or attempts.verify_recorded(recorded.outputs, recorded.deleted)
-        done = StageResult(outputs=recorded.outputs, deleted=recorded.deleted, exchanges=(), attempts=0, verified=True)
+        done = replace(_verified(recorded), exchanges=(), made=_made_besides(recorded, adopted))
         if failure is not None:
             note = f"the edit of {', '.join(adopted)} does not pass"
             return replace(done, failure=failure, note=note, outputs={})
@@ -465,8 +496,17 @@ def _text_of(tree: StageTree, path: str, entry: FileEntry) -> str:
 def _verified(record: Record) -> StageResult:
     """Return the result of a stage whose recorded result passed."""
     return StageResult(
-        outputs=record.outputs, deleted=record.deleted, exchanges=record.exchanges, attempts=0, verified=True
+        outputs=record.outputs,
+        deleted=record.deleted,
+        exchanges=record.exchanges,
+        attempts=0,
+        made=record.made,
+        verified=True,
     )
+
+
+def _made_besides(record: Record, adopted: Collection[str]) -> Files:
+    return {path: entry for path, entry in record.made.items() if path not in adopted}
 
 
 def _holds(claim: Record) -> StageResult:

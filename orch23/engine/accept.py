@@ -24,7 +24,7 @@ from orch23.model.errors import (
 from orch23.model.event import Event, StageFinished
 from orch23.model.event_data import StageStatus
 from orch23.model.pipeline import family_of
-from orch23.model.plan import Decision, Edited, Fresh, Restore, Run, VerifyOnly
+from orch23.model.plan import Decision, Edited, Fresh, Maybe, Restore, Run, VerifyOnly
 from orch23.model.record import Record
 from orch23.plan.planner import Selection
 from orch23.resolve.resolution import ResolvedStage
@@ -56,6 +56,7 @@ def accept(build: Build, stages: Collection[str]) -> int:
     code: int = ExitCode.OK
     for name, paths in _owners(build, edits, names).items():
         decision = decisions[name]
+        decision = decision.edits or decision if isinstance(decision, Maybe) else decision
         recorded = decision.record if isinstance(decision, Edited | VerifyOnly | Fresh | Restore) else None
         code = max(code, _accept_one(build, name, paths, recorded))
     return code if code or not left else accept(build, left)
@@ -64,7 +65,12 @@ def accept(build: Build, stages: Collection[str]) -> int:
 def _edited_paths(decision: Decision) -> tuple[str, ...]:
     """Return the outputs of a stage that a user edited, committed or not."""
     match decision:
-        case Edited(paths=paths) | VerifyOnly(adopted=paths) | Run(edits=Edited(paths=paths)):
+        case (
+            Edited(paths=paths)
+            | VerifyOnly(adopted=paths)
+            | Run(edits=Edited(paths=paths))
+            | Maybe(waiting_on=(), edits=Edited(paths=paths))
+        ):
             return paths
         case _:
             return ()
@@ -125,6 +131,7 @@ def _accept_one(build: Build, name: str, paths: tuple[str, ...], recorded: Recor
         exchanges=(fingerprint,),
         attempts=0,
         accepted=accepted,
+        made=made.made,
     )
     records = {name: build.writer.keep(resolved, done)}
     build.writer.promote(records, build.writer.change(records))
@@ -172,7 +179,8 @@ def _rest(build: Build, resolved: ResolvedStage, paths: tuple[str, ...], recorde
     decider, stage = build.opened.decider, resolved.stage
     record = recorded or next(iter(decider.todays(resolved)), None) or build.opened.state.former.get(stage.name)
     known = record.outputs if record is not None else {}
-    done = StageResult(outputs=known, deleted=(), exchanges=(), attempts=0)
+    kept = {path: entry for path, entry in record.made.items() if path not in paths} if record is not None else {}
+    done = StageResult(outputs=known, deleted=(), exchanges=(), attempts=0, made=kept)
     is_todays = record is not None and record.key in (resolved.key, resolved.earlier_key)
     if record is None or is_todays or (known.keys() | set(stage.outputs)) <= set(paths):
         return done

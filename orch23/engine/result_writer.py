@@ -233,7 +233,7 @@ class ResultWriter(Struct, dict=True):
     def _show(self, resolved: ResolvedStage, done: StageResult, record: Record) -> None:
         self.opened.state.settle(resolved.stage.name, record)
         # A later item of the chain keeps its base if this one has a new result, not on disk yet (ADR 19, rule 5).
-        if done.attempts:
+        if done.attempts or done.made:
             self.opened.state.ran.add(resolved.stage.name)
 
     def _record(self, resolved: ResolvedStage, done: StageResult, *, failed: bool) -> Record:
@@ -265,12 +265,17 @@ class ResultWriter(Struct, dict=True):
             originals=originals,
             bases=bases,
             accepted=accepted,
+            made=dict(done.made),
             texts=resolved.texts,
             failed=failed,
-            pipeline=self.opened.pipeline.file,
         )
         self._keep_starts(resolved, record)
-        return replace(record, git=self._blob_ids((*record.outputs.items(), *record.starts)))
+        return self.with_blob_ids(record)
+
+    def with_blob_ids(self, record: Record) -> Record:
+        """Return a record of this pipeline with the git blob ids of its files."""
+        ids = self._blob_ids((*record.outputs.items(), *record.starts))
+        return replace(record, git=ids, pipeline=self.opened.pipeline.file)
 
     def _keep_starts(self, resolved: ResolvedStage, record: Record) -> None:
         """Keep a copy of all bytes that a stage started from."""
@@ -359,7 +364,7 @@ _SHARE = 10
 def is_cheap_to_rebuild(stage: Stage, done: StageResult) -> bool:
     """Return whether a crash may lose this result: the next build makes it again in no time, without a call."""
     # A process in `verify` may take long, also if the step itself did not.
-    if not all(isinstance(step, CheckStep | EnsuresStep) for step in stage.verify.steps):
+    if stage.format or not all(isinstance(step, CheckStep | EnsuresStep) for step in stage.verify.steps):
         return False
     # The responses of a model are durable already, and the result is made from them.
     return stage.step.asks_model or (stage.step.is_cheap and done.attempts == 1 and done.took_s <= _SOON_S)

@@ -274,6 +274,7 @@ class Stage(Struct, frozen=True, omit_defaults=True, tag=True, kw_only=True):
     `own_inputs` are the positions of the inputs that some other item of its foreach does not have. `metrics` are the
     outputs whose values are compared; they change no result, so they are not part of the key. `moved` maps the paths of
     its values in the document to those at which they are written, if exclusions, lists of vars or an `if` move them.
+    `format` are programs that change the files of an answer before it is verified.
     """
 
     name: str
@@ -285,6 +286,7 @@ class Stage(Struct, frozen=True, omit_defaults=True, tag=True, kw_only=True):
     # The name is stored in pipelines and is an aspect of keys, so it stays.
     fence: WriteScope = WriteScope(())
     verify: Verify = Verify()
+    format: tuple[VerifyStep, ...] = ()
     requires: tuple[Condition, ...] = ()
     ensures: tuple[Condition, ...] = ()
     retry: Retry = Retry()

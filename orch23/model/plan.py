@@ -246,7 +246,10 @@ def resample_of(stages: Resample, name: str) -> tuple[str, ...] | None:
 
 
 class Maybe(Struct, frozen=True):
-    """The decision depends on files that the stages in `waiting_on` will write. `edits` are those of a run."""
+    """The decision depends on files that the stages in `waiting_on` will write. `edits` are those of a run.
+
+    Without these stages, it depends on whether the `edits` are only formatted results.
+    """
 
     waiting_on: tuple[str, ...]
     reasons: tuple[Reason, ...] = ()

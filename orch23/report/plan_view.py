@@ -355,8 +355,13 @@ def reason_texts(decision: Decision) -> tuple[str, ...]:
         case Restore(reasons=reasons) | VerifyOnly(reasons=reasons) | Run(reasons=reasons):
             texts = _restore_texts(reasons) if isinstance(decision, Restore) else map(reason_text, reasons)
             return (*texts, *end_texts(decision))
-        case Maybe(waiting_on=waiting):
-            return (REASON_TEXTS["upstream_maybe"].format(_list(waiting)), *end_texts(decision))
+        case Maybe(waiting_on=waiting, edits=edits):
+            paths = edits.paths if edits is not None else ()
+            formatted = f"maybe edited: {_list(paths)} (a build formats the result, too, and compares)"
+            return (
+                REASON_TEXTS["upstream_maybe"].format(_list(waiting)) if waiting else formatted,
+                *end_texts(decision),
+            )
         case Expand(waiting_on=waiting, last_count=last):
             known = f"; {last} items last time" if last else ""
             return (f"its items are known after {_list(waiting)} has run{known}", *end_texts(decision))
@@ -373,6 +378,8 @@ def reason_texts(decision: Decision) -> tuple[str, ...]:
 def end_texts(decision: Decision) -> tuple[str, ...]:
     """Return how a run ends if its result differs from edits of the user, as clauses."""
     match decision:
+        case Maybe(waiting_on=()):
+            return ()
         case Run(edits=Edited(descriptions=clauses)) | Maybe(edits=Edited(descriptions=clauses)):
             return tuple(f"may end as edited ({visible(clause)})" for clause in clauses)
         case Expand(at_stake=files) if files:
