@@ -1,4 +1,4 @@
-"""`format`: programs that change the files of an answer before it is verified, and files that only they made different."""
+"""`format`: programs change the files of an answer before it is verified; what only they changed is no edit."""
 
 import json
 import shutil
@@ -80,12 +80,13 @@ def test_the_changed_files_are_listed_relative_to_the_working_directory(project:
 
 
 def test_a_failing_formatter_is_the_failure_of_the_attempt(project: Project) -> None:
-    answers = [{"src/a.pyi": "x: (\n"}, {"src/a.pyi": "x:  int\n"}]
-    project_of(project, answers, ["src/a.pyi"], format=RUFF, retry=1)
+    steps = [{"shell": "xargs grep fine < $ORCH23_CHANGED || { echo not fine; exit 2; }"}]
+    project_of(project, [{"a.txt": "bad\n"}, {"a.txt": "fine\n"}], ["a.txt"], format=steps, retry=1)
     green(project.build())
     failed, passed = (one["data"] for one in project.events_of("attempt_finished"))
     assert (failed["passed"], failed["exit_code"], passed["passed"]) == (False, 2, True)
-    assert "Failed to parse src/a.pyi" in failed["excerpt"]
+    assert failed["excerpt"] == "not fine\n"
+    assert "not fine" in project.run("show", "make", "--prompt", "--attempt", "2").out, "the model gets its output"
 
 
 def test_the_next_attempt_starts_from_the_answer_as_it_was(project: Project) -> None:

@@ -216,7 +216,7 @@ RETRY = {
 }
 VERIFY = {"inputs": ["t"], "all": True, "steps": CHECKS}
 BODIES: list[dict[str, Any]] = [
-    {**STAGE, "promote": "each", "llm": LLM, "retry": RETRY},
+    {**STAGE, "promote": "each", "llm": LLM, "retry": RETRY, "format": [{"shell": "f"}]},
     {
         **STAGE,
         "on_failure": "rollback",
@@ -251,7 +251,7 @@ def test_bodies_that_are_tried_have_every_key_of_a_stage() -> None:
     of_the_file = (PipelineDocument, SettingsDocument, PoolDocument, PriceDocument, RatesDocument, SharedCacheDocument)
     owners = [kind for kind in kinds(Document) if not (kind in of_the_file or issubclass(kind, PipelineDocument))]
     declared_keys = {key for kind in owners if kind is not ForeachDocument for key in keys_of(kind)}
-    assert declared_keys - tried == {"foreach", "if", "shell", "max_failed_stages"}
+    assert declared_keys - tried == {"foreach", "if", "max_failed_stages"}
 
 
 def test_no_key_of_this_version_is_of_a_later_one() -> None:
