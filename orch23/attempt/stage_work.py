@@ -126,7 +126,25 @@ class Worker(Struct, frozen=True, kw_only=True):
         if isinstance(verify, StageResult) and verify.failure is not None:
             self._store_outputs(verify.outputs)
             return attempts.run((verify, verify.failure))
-        return self._verify_first(resolved, verify, attempts) if isinstance(verify, VerifyOnly) else attempts.run()
+        if isinstance(verify, VerifyOnly):
+            return self._verify_first(resolved, verify, attempts)
+        return self._with_accepted(resolved, attempts.run(), attempts)
+
+    def _with_accepted(self, resolved: ResolvedStage, ran: StageResult, attempts: AttemptLoop) -> StageResult:
+        """Keep the accepted files of a command where it made again what it had made when the user accepted them."""
+        former = self.opened.state.former.get(resolved.stage.name)
+        if ran.failure is not None or former is None or resolved.stage.step.asks_model:
+            return ran
+        again = [path for path in former.accepted if path in former.made and ran.outputs.get(path) == former.made[path]]
+        on_disk = self.opened.state.store.workspace.entry
+        kept = {path: entry for path in again if (entry := former.outputs[path]) == on_disk(path)}
+        if not kept or self.opened.decider.overwrite_edited:
+            return ran
+        self._store_outputs(kept)
+        outputs = {**ran.outputs, **kept}
+        if attempts.verify_recorded(outputs, ran.deleted) is not None:
+            return ran
+        return replace(ran, outputs=outputs, accepted=tuple(kept), made={path: former.made[path] for path in kept})
 
     def _checked_patterns(self, resolved: ResolvedStage) -> ResolvedStage:
         """Warn about patterns that match no file, and return the stage with the errors about them."""

@@ -3,6 +3,7 @@
 from collections.abc import Collection, Mapping
 
 from msgspec import UNSET
+from msgspec.structs import replace
 
 from orch23.attempt.attempt import StageResult
 from orch23.attempt.process_runner import Files
@@ -131,7 +132,7 @@ def _accept_one(build: Build, name: str, paths: tuple[str, ...], recorded: Recor
         exchanges=(fingerprint,),
         attempts=0,
         accepted=accepted,
-        made=made.made,
+        made=_made(resolved, paths, made),
     )
     records = {name: build.writer.keep(resolved, done)}
     build.writer.promote(records, build.writer.change(records))
@@ -179,13 +180,16 @@ def _rest(build: Build, resolved: ResolvedStage, paths: tuple[str, ...], recorde
     decider, stage = build.opened.decider, resolved.stage
     record = recorded or next(iter(decider.todays(resolved)), None) or build.opened.state.former.get(stage.name)
     known = record.outputs if record is not None else {}
-    kept = {path: entry for path, entry in record.made.items() if path not in paths} if record is not None else {}
-    done = StageResult(outputs=known, deleted=(), exchanges=(), attempts=0, made=kept)
+    done = StageResult(outputs=known, deleted=(), exchanges=(), attempts=0)
     is_todays = record is not None and record.key in (resolved.key, resolved.earlier_key)
+    if record is not None and is_todays:
+        of_command = () if stage.step.asks_model else known.keys() - {*record.accepted}
+        done = replace(done, made={**{path: known[path] for path in of_command}, **record.made})
     if record is None or is_todays or (known.keys() | set(stage.outputs)) <= set(paths):
         return done
     if not stage.step.asks_model:
-        return build.worker.work(resolved, None)
+        ran = build.worker.work(resolved, None)
+        return replace(ran, made=ran.outputs)
     if others := sorted(known.keys() - set(paths)):
         hint = (
             f"commit the edit of {', '.join(paths)} and build: the run starts from it. "
@@ -194,6 +198,12 @@ def _rest(build: Build, resolved: ResolvedStage, paths: tuple[str, ...], recorde
         message = f"`{stage.name}` has to run, and {', '.join(others)} would stay as made for earlier inputs"
         raise UsageError(Diagnostic("E642", message, hint=hint))
     return done
+
+
+def _made(resolved: ResolvedStage, paths: Collection[str], done: StageResult) -> Files:
+    """Return what the record says that the step made: of a command the files that the user edited, else the others."""
+    is_of_user = resolved.stage.step.asks_model
+    return {path: entry for path, entry in done.made.items() if (path in paths) is not is_of_user}
 
 
 def _outputs(build: Build, paths: tuple[str, ...], made: Files) -> Files:

@@ -154,7 +154,8 @@ class Record(Struct, frozen=True, kw_only=True):
     `exchanges` are fingerprints; applied to the base in this order, they give the outputs again.
     `originals` has, for outputs of a chain, the file that the user had at that path (None: no file).
     `bases` are the paths at which the run started from other bytes than these.
-    `made` are the bytes of the answer at paths where `format` changed them.
+    `made` are the bytes that the step made at paths where the output has others: those of an answer that `format`
+    changed, and of a command whose output a user edited.
     `accepted` are the outputs whose bytes a user wrote, not a run.
     `git` maps the sha256 of outputs, originals and bases to their git blob ids, to find lost bytes in git.
     `texts` is the digest of everything in the prompt except the contents of inputs.
