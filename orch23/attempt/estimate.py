@@ -68,6 +68,8 @@ class EstimateBasis(Struct, frozen=True, kw_only=True):
 def estimate(basis: EstimateBasis, tariff_of: TariffOf) -> Estimate:
     """Estimate a stage. Tariffs are looked up only if a provider may be called."""
     decision = basis.decision
+    if isinstance(decision, Maybe) and not decision.may_run:
+        return EMPTY_ESTIMATE
     times = decision.last_count if isinstance(decision, Expand) else 1
     found = EMPTY_ESTIMATE
     if isinstance(decision, Run | Maybe | Expand) and times and basis.past.durations_s:
@@ -127,7 +129,7 @@ def possible_calls(node: Stage | ForeachStage, decision: Decision, *, recorded: 
     match decision:
         case Run():
             return CallRange(0 if recorded else 1, most)
-        case VerifyOnly(is_final=True) | Maybe(waiting_on=(), reasons=()):
+        case VerifyOnly(is_final=True):
             return CallRange()
         case VerifyOnly() | Maybe():
             return CallRange(0, most)

@@ -256,6 +256,11 @@ class Maybe(Struct, frozen=True):
     edits: Edited | None = None
     label: ClassVar[Literal["maybe"]] = "maybe"
 
+    @property
+    def may_run(self) -> bool:
+        """Return whether the stage may run; otherwise it is fresh or edited."""
+        return bool(self.waiting_on or self.reasons)
+
 
 class Expand(Struct, frozen=True):
     """A foreach whose items are unknown until its producer has run; in the last build it had `last_count`.

@@ -165,7 +165,8 @@ class PlanView(Struct, frozen=True, kw_only=True):
     @property
     def possible(self) -> int:
         """Return the number of further stages that may run, depending on the outputs of stages before them."""
-        return sum(isinstance(line.decision, Maybe | Expand) for line in self.lines)
+        decisions = [line.decision for line in self.lines]
+        return sum(isinstance(one, Expand) or (isinstance(one, Maybe) and one.may_run) for one in decisions)
 
     @property
     def is_up_to_date(self) -> bool:
@@ -312,6 +313,8 @@ def _would_write(node: Stage | ForeachStage, decision: Decision) -> tuple[str, .
     match decision:
         case Restore(record=record):
             return tuple(sorted(record.outputs))
+        case Maybe(may_run=False):
+            return ()
         case Run() | Maybe() | VerifyOnly() if isinstance(node, Stage):
             return node.outputs
         case Expand() if isinstance(node, ForeachStage):

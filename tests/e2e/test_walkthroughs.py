@@ -23,6 +23,7 @@ PAGES = {
     "cookbook/ci.md": 6,
     "cookbook/monorepo.md": 6,
     "cookbook/big-files.md": 5,
+    "cookbook/formatters.md": 5,
     "cookbook/secrets.md": 4,
 }
 # Page -> the feature that its commands use.
