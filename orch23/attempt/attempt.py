@@ -375,7 +375,8 @@ class AttemptLoop(Struct, frozen=True, kw_only=True):
         step, last = self.resolved.stage.step, self.history.last or AttemptResult(self.resolved.base)
         process = step if isinstance(step, ProcessStep) else None
         with contextlib.suppress(ValueError):  # a path is not Unicode
-            action = failure.action or self.runner.action_of(process, {**_given(self), **last.tree})
+            files = {**_given(self), **last.tree, **last.formatted}
+            action = failure.action or self.runner.action_of(process, files)
             kept = KeptAttempt(action, dict(self._done(last, attempt, failure).outputs))
             self.report.keep(attempt, KEPT_ATTEMPT, json.encode(kept).decode())
 

@@ -151,7 +151,7 @@ class StageDecider(Struct):
         state, stage = self.state, resolved.stage
         if not stage.format or stage.chain is None or resolved.broken or self.overwrite_edited:
             return ()
-        found = dict[str, dict[str, FileEntry]]()
+        found = dict[str, tuple[Record, dict[str, FileEntry]]]()
         for path in () if stage.name in self.compared or self.waiting_on(stage.name) else self._edits_of(stage):
             makers = (n for n in reversed(state.plan.chains[stage.chain.chain]) if n in state.former)
             record = next((one for n in makers if path in (one := state.former[n]).outputs), None)
@@ -159,8 +159,8 @@ class StageDecider(Struct):
             if record is None or there is None or record.failed or state.is_claim(record, stage):
                 continue
             if there.digest != record.outputs[path].digest and state.has_bytes(path, record.outputs[path]):
-                found.setdefault(record.stage, {})[path] = there
-        return tuple((state.former[name], files) for name, files in found.items())
+                found.setdefault(record.stage, (record, {}))[1][path] = there
+        return tuple(found.values())
 
     def settle_formatted(self, name: str, results: Iterable[Record]) -> None:
         """Note that edited files of a stage were compared; `results` have those that only formatting made different."""

@@ -314,3 +314,103 @@ def test_other_formatters(project: Project, command: list[str], path: str, rough
     green(project.build())
     assert project.read(path) == smooth
     up_to_date(project.build())
+
+
+# ---- retries, items and clones ---------------------------------------------------------------------
+
+
+def test_a_recorded_result_that_fails_with_a_new_list_is_corrected_from_the_answer(project: Project) -> None:
+    # The first response does not apply to the recorded answer, the second one quotes it.
+    pairs = (("a", "foo"), ("foo", "foo2"))
+    answers = [f"a.txt\n<<<<<<< SEARCH\n{old}\n=======\n{new}\n>>>>>>> REPLACE\n" for old, new in pairs]
+    project.write({"a.txt": "a\n"})
+    make = stage(["a.txt"], llm={"returns": "edits"}, retry=1)
+    project.write({**scripted({"make": make}, {"make": answers}), "task.md": "a task\n"})
+    green(project.build())
+    document = json.loads(project.read("pipeline.yaml"))
+    document["stages"]["make"] |= {"format": [{"shell": "sed -i s/foo/bar/ a.txt"}]}
+    project.edit("pipeline.yaml", json.dumps(document))
+    green(project.build())
+    assert project.read("a.txt") == "bar\n"
+    document["stages"]["make"]["verify"] = [{"shell": "grep bar2 a.txt"}]
+    project.edit("pipeline.yaml", json.dumps(document))
+    green(project.build())
+    assert project.read("a.txt") == "bar2\n"
+
+
+def test_items_format_their_own_files(project: Project) -> None:
+    each = {
+        "foreach": {"from": "list.json", "as": "one"},
+        "inputs": ["task.md"],
+        "outputs": ["src/${{ one }}.txt"],
+        "llm": {},
+        "format": [{"shell": ["sed", "-i", "s/  */ /", "src/${{ one }}.txt"]}],
+    }
+    answers = {f"each@{one}": [files_answer({f"src/{one}.txt": f"{one}   x\n"})] for one in "ab"}
+    project.write({**scripted({"each": each}, answers), "task.md": "t", "list.json": '["a", "b"]'})
+    green(project.build())
+    assert (project.read("src/a.txt"), project.read("src/b.txt")) == ("a x\n", "b x\n")
+    document = json.loads(project.read("pipeline.yaml"))
+    document["stages"]["each"]["format"] = [{"shell": "sed -i s/a/b/ ${{ one }}"}]
+    project.edit("pipeline.yaml", json.dumps(document))
+    refused = project.build()
+    assert "E857" in refused.err
+    assert "an item of a file may not decide `format.shell`" in refused.err
+
+
+def test_a_program_with_a_blank_in_a_list_is_an_error_with_its_place(project: Project) -> None:
+    project_of(project, [{"a.txt": "a"}], ["a.txt"], format=[{"shell": ["ruff format"]}])
+    refused = project.run("plan")
+    assert (refused.code != 0, "no program is named `ruff format`" in refused.err) == (True, True), refused.err
+
+
+def test_a_clone_verifies_the_formatted_result_and_formats_nothing(repository: Repository) -> None:
+    built(repository, {**MAKE, "format": [{"shell": ["ruff", "format", "src"]}]})
+    repository.commit()
+    clone = repository.clone(repository.root.parent / "clone")
+    with EchoModel().answering() as model:
+        green(clone.run("build", "a.yaml", env={"ORCH23_TRUST": ""}))
+        assert model.calls == []
+    assert ends(clone)["make"] == "verified"
+    assert clone.git("status", "--porcelain") == ""
+
+
+def test_a_result_that_only_the_lock_file_has_is_verified_and_not_compared(repository: Repository) -> None:
+    built(repository)
+    hook(repository, "printf \"s( 'one' )\\n\" > src/a.py")
+    commit_with_hook(repository)
+    clone = repository.clone(repository.root.parent / "clone")
+    green(clone.run("build", "a.yaml", env={"ORCH23_TRUST": ""}))
+    assert ends(clone)["make"] == "verified"
+    assert read_lock(clone.root / "a.lock").records["make"].accepted == ("src/a.py",)
+
+
+def test_gc_keeps_the_answer_behind_a_result(project: Project) -> None:
+    project_of(project, [{"src/a.txt": "a   b\n"}], ["src/a.txt"], format=[{"shell": SQUEEZE}])
+    green(project.build())
+    green(project.run("gc", "--yes") if "--yes" in project.run("gc", "--help").out else project.run("gc"))
+    with_format(project, [])
+    green(project.build())
+    assert project.read("src/a.txt") == "a   b\n"
+
+
+def test_a_lost_answer_is_not_asked_for_again(project: Project) -> None:
+    project_of(project, [{"src/a.txt": "a   b\n"}], ["src/a.txt"], format=[{"shell": SQUEEZE}])
+    green(project.build())
+    made = read_lock(project.root / "pipeline.lock").records["make"].made["src/a.txt"].digest.sha256
+    (lost,) = [path for path in (project.root / ".orch23").rglob(f"*{made[4:]}*") if path.is_file()]
+    lost.unlink()
+    with_format(project, [{"shell": DOUBLE}])
+    green(project.build())
+    assert (project.read("src/a.txt"), calls(project)) == ("a  b\n", 0)
+
+
+def test_failed_attempts_keep_the_formatted_file(project: Project) -> None:
+    steps: Mapping[str, Any] = {"format": [{"shell": SQUEEZE}], "verify": [{"shell": "false"}]}
+    project_of(project, [{"src/a.txt": "a   b\n"}], ["src/a.txt"], **steps)
+    assert project.build().code == 1
+    withheld = green(project.run("show", "make", "--withheld"))
+    assert "src/a.txt  4 B" in withheld.out, "of the 6 bytes of the answer"
+    project_of(project, [{"src/a.txt": "a   b\n"}], ["src/a.txt"], **steps, on_failure="keep")
+    assert project.build().code == 1
+    assert project.read("src/a.txt") == "a b\n"
