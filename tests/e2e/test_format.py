@@ -1,9 +1,11 @@
 """`format`: programs change the files of an answer before it is verified; what only they changed is no edit."""
 
 import json
+import shlex
 import shutil
-import subprocess
+import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -206,21 +208,6 @@ def commit_with_hook(repository: Repository) -> None:
     repository.git("commit", "-q", "-m", "with a hook")
 
 
-def ruff() -> str:
-    found = shutil.which("ruff", path=str(__import__("pathlib").Path(__import__("sys").executable).parent))
-    assert found is not None, "ruff is a development dependency"
-    return found
-
-
-def test_with_the_formatter_of_the_hook_there_is_one_commit_and_nothing_to_do(repository: Repository) -> None:
-    built(repository)
-    assert repository.read("src/a.py") == 's("one")\n'
-    hook(repository, f"{ruff()} format -q src")
-    commit_with_hook(repository)
-    up_to_date(repository.run("build", "a.yaml"))
-    assert repository.git("status", "--porcelain") == ""
-
-
 def test_a_result_that_a_hook_formatted_is_no_edit(repository: Repository) -> None:
     # The result is older than the hook: another style, which the declared formatter makes the same.
     built(repository)
@@ -286,7 +273,7 @@ def test_a_formatter_that_a_project_adds_later_finds_its_own_work(repository: Re
     without = {key: value for key, value in MAKE.items() if key != "format"}
     built(repository, without)
     assert repository.read("src/a.py") == "s('one')\n"
-    hook(repository, f"{ruff()} format -q src")
+    hook(repository, f"{Path(sys.executable).parent}/ruff format -q src")
     commit_with_hook(repository)
     repository.write(pipeline({"make": MAKE, "use": USE}))
     green(repository.run("build", "a.yaml"))
@@ -298,22 +285,29 @@ def test_a_formatter_that_a_project_adds_later_finds_its_own_work(repository: Re
 # ---- real formatters -------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("command", "path", "rough", "smooth"),
     [
-        (["gofmt", "-w", "src"], "src/a.go", "package  a\n", "package a\n"),
-        (["prettier", "--write", "src"], "src/a.js", "a( 1 )\n", "a(1);\n"),
-        (["clang-format", "-i", "src/a.c"], "src/a.c", "int  a ;\n", "int a;\n"),
+        (["ruff", "format", "src"], "src/a.py", ROUGH, SMOOTH),
+        pytest.param(["gofmt", "-w", "src"], "src/a.go", "package  a\n", "package a\n", marks=pytest.mark.slow),
+        pytest.param(["prettier", "--write", "src"], "src/a.js", "a( 1 )\n", "a(1);\n", marks=pytest.mark.slow),
+        pytest.param(["clang-format", "-i", "src/a.c"], "src/a.c", "int  a ;\n", "int a;\n", marks=pytest.mark.slow),
     ],
 )
-def test_other_formatters(project: Project, command: list[str], path: str, rough: str, smooth: str) -> None:
-    if subprocess.run(["env", "-i", "PATH=/usr/local/bin:/usr/bin:/bin", "which", command[0]], check=False).returncode:
-        pytest.skip(f"{command[0]} is not installed where steps find it")
-    project_of(project, [{path: rough}], [path], format=[{"shell": command}])
-    green(project.build())
-    assert project.read(path) == smooth
-    up_to_date(project.build())
+def test_a_real_formatter_and_the_same_one_as_a_hook(
+    repository: Repository, command: list[str], path: str, rough: str, smooth: str
+) -> None:
+    # Where steps find programs.
+    program = shutil.which(command[0], path=f"{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin")
+    if program is None:
+        pytest.skip(f"{command[0]} is not installed")
+    project_of(repository, [{path: rough}], [path], format=[{"shell": command}])
+    green(repository.build())
+    assert repository.read(path) == smooth
+    hook(repository, shlex.join([program, *command[1:]]))
+    commit_with_hook(repository)
+    up_to_date(repository.build())
+    assert (repository.read(path), repository.git("status", "--porcelain")) == (smooth, "")
 
 
 # ---- retries, items and clones ---------------------------------------------------------------------
