@@ -81,7 +81,8 @@ def format_recorded(resolved: ResolvedStage, runner: ProcessRunner, record: Reco
     after = format_files(resolved, runner, tree, own)
     if isinstance(after, Failure):
         return after
-    return replace(record, outputs={**answer, **after}, made={path: answer[path] for path in after})
+    of_user = {path: one for path, one in record.made.items() if path in record.accepted}
+    return replace(record, outputs={**answer, **after}, made={**of_user, **{path: answer[path] for path in after}})
 
 
 def same_when_formatted(resolved: ResolvedStage, runner: ProcessRunner, record: Record, there: Files) -> Record | None:

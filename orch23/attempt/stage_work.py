@@ -227,7 +227,9 @@ class Worker(Struct, frozen=True, kw_only=True):
         secret = guard_edit(self.safeguards.secrets, texts)
         failure = failure_of("preflight", secret, retryable=False) if secret else None
         failure = failure or attempts.verify_recorded(recorded.outputs, recorded.deleted)
-        done = replace(_verified(recorded), exchanges=(), made=_made_besides(recorded, adopted))
+        done = replace(
+            _verified(recorded), exchanges=(), made={p: e for p, e in recorded.made.items() if p not in adopted}
+        )
         if failure is not None:
             note = f"the edit of {', '.join(adopted)} does not pass"
             return replace(done, failure=failure, note=note, outputs={})
@@ -521,10 +523,6 @@ def _verified(record: Record) -> StageResult:
         made=record.made,
         verified=True,
     )
-
-
-def _made_besides(record: Record, adopted: Collection[str]) -> Files:
-    return {path: entry for path, entry in record.made.items() if path not in adopted}
 
 
 def _holds(claim: Record) -> StageResult:

@@ -132,7 +132,7 @@ def _accept_one(build: Build, name: str, paths: tuple[str, ...], recorded: Recor
         exchanges=(fingerprint,),
         attempts=0,
         accepted=accepted,
-        made=_made(resolved, paths, made),
+        made=made.made,
     )
     records = {name: build.writer.keep(resolved, done)}
     build.writer.promote(records, build.writer.change(records))
@@ -183,13 +183,15 @@ def _rest(build: Build, resolved: ResolvedStage, paths: tuple[str, ...], recorde
     done = StageResult(outputs=known, deleted=(), exchanges=(), attempts=0)
     is_todays = record is not None and record.key in (resolved.key, resolved.earlier_key)
     if record is not None and is_todays:
-        of_command = () if stage.step.asks_model else known.keys() - {*record.accepted}
-        done = replace(done, made={**{path: known[path] for path in of_command}, **record.made})
+        made = {path: one for path, one in record.made.items() if path not in paths or not stage.step.asks_model}
+        # What a command made is compared with what it makes later: the user decides once for each file that it makes.
+        of_command = () if stage.step.asks_model else known.keys() & {*paths} - {*record.accepted}
+        done = replace(done, made={**{path: known[path] for path in of_command}, **made})
     if record is None or is_todays or (known.keys() | set(stage.outputs)) <= set(paths):
         return done
     if not stage.step.asks_model:
         ran = build.worker.work(resolved, None)
-        return replace(ran, made=ran.outputs)
+        return replace(ran, made={path: one for path, one in ran.outputs.items() if path in paths})
     if others := sorted(known.keys() - set(paths)):
         hint = (
             f"commit the edit of {', '.join(paths)} and build: the run starts from it. "
@@ -198,12 +200,6 @@ def _rest(build: Build, resolved: ResolvedStage, paths: tuple[str, ...], recorde
         message = f"`{stage.name}` has to run, and {', '.join(others)} would stay as made for earlier inputs"
         raise UsageError(Diagnostic("E642", message, hint=hint))
     return done
-
-
-def _made(resolved: ResolvedStage, paths: Collection[str], done: StageResult) -> Files:
-    """Return what the record says that the step made: of a command the files that the user edited, else the others."""
-    is_of_user = resolved.stage.step.asks_model
-    return {path: entry for path, entry in done.made.items() if (path in paths) is not is_of_user}
 
 
 def _outputs(build: Build, paths: tuple[str, ...], made: Files) -> Files:

@@ -209,6 +209,18 @@ def test_an_accepted_output_of_a_command_stays_until_the_command_makes_another_o
     assert project.read("use.txt") == "n 3\n"
 
 
+def test_what_the_command_made_is_known_after_another_verification(project: Project) -> None:
+    counting(project)
+    document = json.loads(project.read("pipeline.yaml"))
+    document["stages"]["count"]["verify"] = [{"shell": "test -s n.txt"}]
+    project.edit("pipeline.yaml", json.dumps(document))
+    assert project.plan()["count"] == "verify"
+    assert project.build().code == 0
+    project.edit("in.txt", "a\nc\n")
+    assert project.build().code == 0
+    assert project.read("n.txt") == "n = 2\n"
+
+
 def test_an_accepted_output_that_does_not_pass_for_new_inputs_is_a_question(project: Project) -> None:
     counting(project, verify=[{"shell": "! grep -q z in.txt || grep -q 'n 2' n.txt"}])
     project.edit("in.txt", "a\nz\n")
