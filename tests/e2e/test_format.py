@@ -113,6 +113,13 @@ def test_a_program_that_is_not_installed_is_an_error_before_a_call(project: Proj
         assert project.events_of("llm_request") == []
 
 
+def test_a_program_that_is_missing_behind_another_one_is_not_tried_again(project: Project) -> None:
+    project_of(project, [{"a.txt": "a"}] * 3, ["a.txt"], format=[{"shell": "true && no-such-formatter"}], retry=2)
+    failed = project.build()
+    assert (failed.code, "E309" in failed.err) == (1, True), failed.err
+    assert len(project.events_of("llm_request")) == 1
+
+
 def test_a_formatter_that_removes_a_file_of_the_answer_fails_without_a_retry(project: Project) -> None:
     project_of(project, [{"a.txt": "a"}] * 3, ["a.txt"], format=[{"shell": "rm a.txt"}], retry=2)
     failed = project.build()
@@ -382,7 +389,7 @@ def test_a_result_that_only_the_lock_file_has_is_verified_and_not_compared(repos
 def test_gc_keeps_the_answer_behind_a_result(project: Project) -> None:
     project_of(project, [{"src/a.txt": "a   b\n"}], ["src/a.txt"], format=[{"shell": SQUEEZE}])
     green(project.build())
-    green(project.run("gc", "--yes") if "--yes" in project.run("gc", "--help").out else project.run("gc"))
+    green(project.run("gc", "--keep", "1KB"))
     with_format(project, [])
     green(project.build())
     assert project.read("src/a.txt") == "a   b\n"
