@@ -136,6 +136,7 @@ WHOLE: dict[str, Any] = {
                 ],
                 "style": "conversation",
             },
+            "format": [{"shell": ["f", 1]}, {"shell": "text"}],
             "verify": {
                 "inputs": ["t.py"],
                 "all": True,

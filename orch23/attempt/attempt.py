@@ -59,6 +59,7 @@ class AttemptResult(Struct, frozen=True):
     program had written when it failed: no attempt starts from it, but `on_failure: keep` promotes it. `settle` gets the
     failure of the verification, or None; it is not called if the attempt itself failed. `dialogue` is what the next
     attempt continues, if retries are a conversation. `keeps`: by the response, no file needs a change.
+    `formatted` are the files that `format` changed; the next attempt starts from the answer as it was before.
     """
 
     tree: Files
@@ -72,6 +73,7 @@ class AttemptResult(Struct, frozen=True):
     settle: Callable[[Failure | None], None] | None = None
     dialogue: "Dialogue | None" = None
     keeps: bool = False
+    formatted: Files = {}
 
 
 class Models(Struct, frozen=True, kw_only=True):
@@ -143,8 +145,8 @@ class StageResult(Struct, frozen=True, kw_only=True):
     `partial`: the program failed, so a missing file may only be one that it had not written yet. `claim` is a record of
     the lock file that passed its verification: it is kept as it is. `verified`: a recorded result was verified and
     nothing ran. `explored` are the digests of the parts that its model was shown, by place; None: no model was called.
-    `note` says why there was no further attempt. `sandboxes` are those that its
-    processes ran in, an empty one if that is not known. `history` are the attempts behind it.
+    `made` is as in `Record`. `note` says why there was no further attempt. `sandboxes` are those that its processes ran
+    in, an empty one if that is not known. `history` are the attempts behind it.
     """
 
     outputs: Files
@@ -158,6 +160,7 @@ class StageResult(Struct, frozen=True, kw_only=True):
     accepted: tuple[str, ...] = ()
     partial: bool = False
     claim: Record | None = None
+    made: Files = {}
     verified: bool = False
     sandboxes: frozenset[str] = frozenset({""})
     history: AttemptHistory = field(default_factory=AttemptHistory)
@@ -225,8 +228,8 @@ class AttemptLoop(Struct, frozen=True, kw_only=True):
             last = step_runner(stage.step).attempt(self, stage.step, turn)
             # A file of an earlier attempt stays the stage's own output, even if this attempt did not write it again.
             last = replace(last, written=(earlier.written | last.written) & last.tree.keys())
+            last, failure = self._verify(last, attempt)
             history.attempt, history.last = attempt, last
-            failure = last.failure or self._verify(last, attempt)
             if best is not None and failure is not None and not failure.escalates:
                 best.add(attempt, last, failure)
             failure = self._ended(attempt, failure)
@@ -266,7 +269,8 @@ class AttemptLoop(Struct, frozen=True, kw_only=True):
         self.history.has_failed = True
         if self.history.last is None:
             kept = {path: entry for path, entry in self.resolved.base.items() if path not in passed.deleted}
-            self.history.last = AttemptResult({**kept, **passed.outputs}, written=frozenset(passed.outputs))
+            answer = {**kept, **passed.outputs, **passed.made}
+            self.history.last = AttemptResult(answer, written=frozenset(passed.outputs))
         elif self.history.last.settle is not None:
             self.history.last.settle(failure)
         return self._ended(self.history.attempt, failure)
@@ -279,16 +283,36 @@ class AttemptLoop(Struct, frozen=True, kw_only=True):
             self.history.counts.append(f"attempt {attempt}: {fitted.headline or fitted.kind}")
         return fitted
 
-    def _verify(self, last: AttemptResult, attempt: int) -> Failure | None:
-        owned = self._owned(last)
-        if last.keeps:  # also the user's files that match a pattern: they are verified, and stay the user's
-            kept = self.resolved.stage.required_outputs
-            owned |= {path: entry for path, entry in last.tree.items() if match_any(kept, path)}
-        failure = self.verifier.verify(owned, last.tree, attempt)
+    def _verify(self, last: AttemptResult, attempt: int) -> tuple[AttemptResult, Failure | None]:
+        """Format and verify the files of an attempt; return it with the formatted ones, and the failure, if any."""
+        if last.failure is not None:
+            return last, last.failure
+        formatted = self._formatted(last)
+        if isinstance(formatted, Failure):
+            failure: Failure | None = formatted
+        else:
+            last = replace(last, formatted=formatted)
+            failure = self._verify_files(last, attempt)
         self.history.has_failed |= failure is not None
         if last.settle is not None:
             last.settle(failure)
-        return failure
+        return last, failure
+
+    def _formatted(self, last: AttemptResult) -> Files | Failure:
+        if not self.resolved.stage.format:
+            return {}
+        from orch23.attempt.formatting import format_files  # noqa: PLC0415 - few stages have formatters
+
+        changed = [path for path, entry in self._owned(last).items() if self.resolved.base.get(path) != entry]
+        return format_files(self.resolved, self.runner, last.tree, changed)
+
+    def _verify_files(self, last: AttemptResult, attempt: int) -> Failure | None:
+        tree = {**last.tree, **last.formatted}
+        owned = self._owned(last, tree)
+        if last.keeps:  # also the user's files that match a pattern: they are verified, and stay the user's
+            kept = self.resolved.stage.required_outputs
+            owned |= {path: entry for path, entry in tree.items() if match_any(kept, path)}
+        return self.verifier.verify(owned, tree, attempt)
 
     def _owned(self, last: AttemptResult, tree: Files | None = None) -> dict[str, FileEntry]:
         """Return the stage's own files of a tree: those that differ from the base, and those it wrote again unchanged.
@@ -311,11 +335,15 @@ class AttemptLoop(Struct, frozen=True, kw_only=True):
         if recorded is not None and recorded.kind == "verify_failed" and not recorded.retryable:
             return recorded
         problems = self.verifier.unfixable()
+        if self.resolved.stage.format and not problems:
+            from orch23.attempt.formatting import missing_formatters  # noqa: PLC0415 - as in `_formatted`
+
+            problems = tuple(missing_formatters(self.resolved, self.runner))
         return failure_of("preflight", problems, retryable=False) if problems else None
 
     def _done(self, last: AttemptResult, attempts: int, failure: Failure | None, note: str = "") -> StageResult:
         # With `on_failure: keep`, the files of the failed program are promoted, and not those it started from.
-        tree = last.tree if failure is None or last.leftover is None else last.leftover
+        tree = {**last.tree, **last.formatted} if failure is None or last.leftover is None else last.leftover
         return StageResult(
             outputs=self._owned(last, tree),
             deleted=tuple(sorted(path for path in self.resolved.base if path not in tree)),
@@ -325,6 +353,7 @@ class AttemptLoop(Struct, frozen=True, kw_only=True):
             failure=failure,
             note=note,
             took_s=last.took_s,
+            made={path: last.tree[path] for path in last.formatted},
             partial=tree is last.leftover,
             history=self.history,
             explored=self.history.explored.shown if self.history.explored else None,
@@ -358,7 +387,8 @@ class AttemptLoop(Struct, frozen=True, kw_only=True):
         step, last = self.resolved.stage.step, self.history.last or AttemptResult(self.resolved.base)
         process = step if isinstance(step, ProcessStep) else None
         with contextlib.suppress(ValueError):  # a path is not Unicode
-            action = failure.action or self.runner.action_of(process, {**_given(self), **last.tree})
+            files = {**_given(self), **last.tree, **last.formatted}
+            action = failure.action or self.runner.action_of(process, files)
             kept = KeptAttempt(action, dict(self._done(last, attempt, failure).outputs))
             self.report.keep(attempt, KEPT_ATTEMPT, json.encode(kept).decode())
 

@@ -69,6 +69,8 @@ class EstimateBasis(Struct, frozen=True, kw_only=True):
 def estimate(basis: EstimateBasis, tariff_of: TariffOf) -> Estimate:
     """Estimate a stage. Tariffs are looked up only if a provider may be called."""
     decision = basis.decision
+    if isinstance(decision, Maybe) and not decision.may_run:
+        return EMPTY_ESTIMATE
     times = decision.last_count if isinstance(decision, Expand) else 1
     found = EMPTY_ESTIMATE
     if isinstance(decision, Run | Maybe | Expand) and times and basis.past.durations_s:

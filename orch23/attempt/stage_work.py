@@ -15,6 +15,7 @@ from orch23.attempt.process_runner import Files, ProcessRunner
 from orch23.attempt.run_events import Reporter
 from orch23.attempt.safeguards import Safeguards, guard_edit
 from orch23.attempt.verification import Verifier
+from orch23.decide.decisions import DecidedStage
 from orch23.decide.list_expansion import expand_each
 from orch23.decide.open_pipeline import OpenPipeline, missing_input_errors
 from orch23.decide.project_state import ProjectState
@@ -130,7 +131,25 @@ class Worker(Struct, frozen=True, kw_only=True):
         if isinstance(verify, StageResult) and verify.failure is not None:
             self._store_outputs(verify.outputs)
             return attempts.run((verify, verify.failure))
-        return self._verify_first(resolved, verify, attempts) if isinstance(verify, VerifyOnly) else attempts.run()
+        if isinstance(verify, VerifyOnly):
+            return self._verify_first(resolved, verify, attempts)
+        return self._with_accepted(resolved, attempts.run(), attempts)
+
+    def _with_accepted(self, resolved: ResolvedStage, ran: StageResult, attempts: AttemptLoop) -> StageResult:
+        """Keep the accepted files of a command where it made again what it had made when the user accepted them."""
+        former = self.opened.state.former.get(resolved.stage.name)
+        if ran.failure is not None or former is None or resolved.stage.step.asks_model:
+            return ran
+        again = [path for path in former.accepted if path in former.made and ran.outputs.get(path) == former.made[path]]
+        on_disk = self.opened.state.store.workspace.entry
+        kept = {path: entry for path in again if (entry := former.outputs[path]) == on_disk(path)}
+        if not kept or self.opened.decider.overwrite_edited:
+            return ran
+        self._store_outputs(kept)
+        outputs = {**ran.outputs, **kept}
+        if attempts.verify_recorded(outputs, ran.deleted) is not None:
+            return ran
+        return replace(ran, outputs=outputs, accepted=tuple(kept), made={path: former.made[path] for path in kept})
 
     def _checked_patterns(self, resolved: ResolvedStage) -> ResolvedStage:
         """Warn about patterns that match no file, and return the stage with the errors about them."""
@@ -162,7 +181,10 @@ class Worker(Struct, frozen=True, kw_only=True):
         self._store_outputs(recorded.outputs)
         if verify.adopted:
             return self._adopt(resolved, recorded, verify.adopted, attempts)
-        failure = attempts.verify_recorded(recorded.outputs, recorded.deleted)
+        recorded = replace(recorded, made=self._readable(recorded.made)) if recorded.made else recorded
+        again = self._formatted(resolved, recorded, attempts)
+        recorded, failure = (recorded, again) if isinstance(again, Failure) else (again, None)
+        failure = failure or attempts.verify_recorded(recorded.outputs, recorded.deleted)
         if failure is None:
             if resolved.stage.step.starts_processes:
                 attempts.runner.sandboxes.add("")  # where a recorded process ran is not known
@@ -175,6 +197,33 @@ class Worker(Struct, frozen=True, kw_only=True):
             return attempts.run()
         return attempts.run((recorded, failure))
 
+    def _formatted(self, resolved: ResolvedStage, recorded: Record, attempts: AttemptLoop) -> Record | Failure:
+        """Return a recorded result of another verification as the `format` of today makes it."""
+        is_todays = recorded.key in (resolved.key, resolved.earlier_key)
+        if is_todays or not (resolved.stage.format or recorded.made):
+            return recorded
+        from orch23.attempt.formatting import format_recorded  # noqa: PLC0415 - few stages have formatters
+
+        self._store_outputs(recorded.made)
+        return format_recorded(resolved, attempts.runner, recorded)
+
+    def compare(self, decided: DecidedStage) -> tuple[Record, ...]:
+        """Return the results that have files on disk which differ from a recorded result only by formatting.
+
+        Raises:
+            As `work`.
+        """
+        from orch23.attempt.formatting import same_when_formatted  # noqa: PLC0415 - few stages have formatters
+
+        resolved, found = decided.resolved, list[Record]()
+        self._store_inputs(resolved)
+        for record, there in decided.maybe_formatted:
+            self._store_outputs(record.outputs)
+            self._store_outputs(there)
+            same = same_when_formatted(resolved, self._attempts(resolved).runner, record, there)
+            found += [] if same is None else [same]
+        return tuple(found)
+
     def _adopt(
         self, resolved: ResolvedStage, recorded: Record, adopted: Collection[str], attempts: AttemptLoop
     ) -> StageResult:
@@ -183,7 +232,9 @@ class Worker(Struct, frozen=True, kw_only=True):
         secret = guard_edit(self.safeguards.secrets, texts)
         failure = failure_of("preflight", secret, retryable=False) if secret else None
         failure = failure or attempts.verify_recorded(recorded.outputs, recorded.deleted)
-        done = StageResult(outputs=recorded.outputs, deleted=recorded.deleted, exchanges=(), attempts=0, verified=True)
+        done = replace(
+            _verified(recorded), exchanges=(), made={p: e for p, e in recorded.made.items() if p not in adopted}
+        )
         if failure is not None:
             note = f"the edit of {', '.join(adopted)} does not pass"
             return replace(done, failure=failure, note=note, outputs={})
@@ -219,7 +270,9 @@ class Worker(Struct, frozen=True, kw_only=True):
         """
         ran = attempts.run()
         if attempts.resolved.stage.edits:  # what it was given as in the claim, and left so, is as in the claim
-            kept = {p: e for p, e in attempts.resolved.base.items() if claim.outputs.get(p) == e and p not in ran.deleted}
+            kept = {
+                p: e for p, e in attempts.resolved.base.items() if claim.outputs.get(p) == e and p not in ran.deleted
+            }
             gone = {path for path in claim.deleted if path not in attempts.resolved.base and path not in ran.outputs}
             deleted = tuple(sorted({*ran.deleted, *gone}))
             ran = replace(ran, outputs={**kept, **ran.outputs}, deleted=deleted)
@@ -475,7 +528,12 @@ def _text_of(tree: StageTree, path: str, entry: FileEntry) -> str:
 def _verified(record: Record) -> StageResult:
     """Return the result of a stage whose recorded result passed."""
     return StageResult(
-        outputs=record.outputs, deleted=record.deleted, exchanges=record.exchanges, attempts=0, verified=True
+        outputs=record.outputs,
+        deleted=record.deleted,
+        exchanges=record.exchanges,
+        attempts=0,
+        made=record.made,
+        verified=True,
     )
 
 

@@ -78,10 +78,7 @@ class Verifier(Struct, frozen=True, kw_only=True):
 
     def _failures(self, result: Files, tree: Files, attempt: int) -> list[Failure]:
         """Run the steps of `verify` and return their failures: the first one, or all with `all: true`."""
-        stage = self.resolved.stage
-        inputs = {**self.resolved.verify_parts, **self.resolved.files, **self.resolved.verify_files}
-        # A file that the stage starts from is taken from its result: the stage may have changed or deleted it.
-        files = {path: entry for path, entry in inputs.items() if path not in self.resolved.base} | dict(tree)
+        stage, files = self.resolved.stage, verified_files(self.resolved, tree)
         # Checks start no process, so a result that fails one costs less time when they run first.
         steps: list[VerifyStep] = sorted(stage.verify.steps, key=lambda step: not isinstance(step, CheckStep))
         steps += [EnsuresStep(stage.ensures)] if stage.ensures else []
@@ -195,6 +192,13 @@ class Verifier(Struct, frozen=True, kw_only=True):
         )
         text = f"{data.step} {'failed' if failure else 'passed'}"
         self.report.emit(data, text, "warning" if failure else "info")
+
+
+def verified_files(resolved: ResolvedStage, tree: Files) -> dict[str, FileEntry]:
+    """Return what verification gets: its inputs, those of the stage, and the files of the stage and its base."""
+    inputs = {**resolved.verify_parts, **resolved.files, **resolved.verify_files}
+    # A file that the stage starts from is taken from its result: the stage may have changed or deleted it.
+    return {path: entry for path, entry in inputs.items() if path not in resolved.base} | dict(tree)
 
 
 def undeclared_writes(

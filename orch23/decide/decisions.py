@@ -56,17 +56,23 @@ FactsOf: TypeAlias = Callable[[Stage], Facts]
 
 
 class DecidedStage(Struct, frozen=True):
-    """A resolved stage with the decision on it."""
+    """A resolved stage with the decision on it.
+
+    `maybe_formatted` are recorded results with the files on disk that may differ from them only by formatting: the
+    decision holds if they differ by more.
+    """
 
     resolved: ResolvedStage
     decision: Decision
+    maybe_formatted: "tuple[tuple[Record, Mapping[str, FileEntry]], ...]" = ()
 
 
 class StageDecider(Struct):
     """Resolves and decides the stages of one state, in the order of the plan.
 
     `earlier` is the last build with nothing to do: stages that nothing has affected since need no decision. `large` are
-    some decided stages with many inputs, `kept` those of the build before this decision.
+    some decided stages with many inputs, `kept` those of the build before this decision. `compared` are stages of which
+    this build has compared edited files with the results, both formatted.
     """
 
     state: ProjectState
@@ -78,6 +84,7 @@ class StageDecider(Struct):
     overwrite_edited: bool = False
     failed_before: Mapping[str, str] = field(default_factory=dict)
     earlier: "EarlierBuild | None" = None
+    compared: set[str] = field(default_factory=set)
     stale_chains: dict[str, bool] = field(default_factory=dict)
     walked_chains: dict[str, dict[str, Record]] = field(default_factory=dict)
     large: dict[str, ResolvedStage] = field(default_factory=dict)
@@ -171,7 +178,34 @@ class StageDecider(Struct):
         decided = own._decide(name, need_intermediate=need_intermediate)  # noqa: SLF001 - of the same class
         if len(decided.resolved.files) >= MANY_INPUTS and len(self.large) < _MOST_LARGE:
             self.large[name] = decided.resolved
-        return decided
+        if not decided.resolved.stage.format:
+            return decided
+        return replace(decided, maybe_formatted=own._maybe_formatted(decided.resolved))  # noqa: SLF001 - as above
+
+    def _maybe_formatted(self, resolved: ResolvedStage) -> "tuple[tuple[Record, Mapping[str, FileEntry]], ...]":
+        """Return proven results with the edited files on disk that `format` might have made of theirs."""
+        state, stage = self.state, resolved.stage
+        if not stage.format or stage.chain is None or resolved.broken or self.overwrite_edited:
+            return ()
+        found = dict[str, tuple[Record, dict[str, FileEntry]]]()
+        for path in () if stage.name in self.compared or self.waiting_on(stage.name) else self._edits_of(stage):
+            makers = (n for n in reversed(state.plan.chains[stage.chain.chain]) if n in state.former)
+            record = next((one for n in makers if path in (one := state.former[n]).outputs), None)
+            there = state.store.workspace.entry(path)
+            if record is None or there is None or record.failed or state.is_claim(record, stage):
+                continue
+            if there.digest != record.outputs[path].digest and state.has_bytes(path, record.outputs[path]):
+                found.setdefault(record.stage, (record, {}))[1][path] = there
+        return tuple(found.values())
+
+    def settle_formatted(self, name: str, results: Iterable[Record]) -> None:
+        """Note that edited files of a stage were compared; `results` have those that only formatting made different."""
+        self.compared.add(name)
+        for record in results:
+            self.state.store.records.put(record)
+            self.state.edited.difference_update(record.outputs)
+        self._edited_chains.clear()
+        self.state.unsettle(name)
 
     def _decide(self, name: str, *, need_intermediate: bool) -> DecidedStage:
         state, bases = self.state, BaseSelection(self.state)

@@ -106,6 +106,8 @@ class DryRun(Struct, dict=True):
 
     def _predict_stage(self, name: str, decided: DecidedStage) -> None:
         state = self.decider.state
+        if decided.maybe_formatted:
+            decided = replace(decided, decision=_maybe_edited(decided))
         match decided.decision:
             case Restore(record=record) | VerifyOnly(record=record, is_final=True):
                 state.settle(name, record)
@@ -179,6 +181,17 @@ class Preview(Struct, frozen=True, kw_only=True):
         """Return the stages before this one that may still change a file."""
         ups = self.plan.upstream.get(name, ())
         return [up for up in ups if not isinstance(self.decisions.get(up), Fresh | Restore | None)]
+
+
+def _maybe_edited(decided: DecidedStage) -> Maybe:
+    """Return the decision on a stage whose edited files a build compares with the result first: it runs the formatter.
+
+    Without reasons the stage has nothing else to do.
+    """
+    decision = decided.decision
+    paths = tuple(sorted({path for _, there in decided.maybe_formatted for path in there}))
+    reasons = decision.reasons if isinstance(decision, Run) else ()
+    return Maybe((), reasons, Edited(paths, getattr(decision, "record", None)))
 
 
 def check_ownership(opened: OpenPipeline) -> None:

@@ -150,8 +150,10 @@ def _with_provider(facts: Facts, step: "LLMStep") -> Facts:
 
 def has_process(stage: Stage) -> bool:
     """Return whether a stage or its verification runs processes."""
-    return stage.step.starts_processes or any(
-        isinstance(step, ProcessStep | CommandsStep) for step in stage.verify.steps
+    return (
+        stage.step.starts_processes
+        or bool(stage.format)
+        or any(isinstance(step, ProcessStep | CommandsStep) for step in stage.verify.steps)
     )
 
 

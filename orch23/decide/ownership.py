@@ -199,6 +199,7 @@ def _content(record: Record) -> tuple[object, ...]:
         dict(record.originals),
         dict(record.bases),
         record.accepted,
+        dict(record.made),
     )
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Collection, Mapping
 
 from msgspec import UNSET
+from msgspec.structs import replace
 
 from orch23.attempt.attempt import StageResult
 from orch23.attempt.process_runner import Files
@@ -24,7 +25,7 @@ from orch23.model.errors import (
 from orch23.model.event import Event, StageFinished
 from orch23.model.event_data import StageStatus
 from orch23.model.pipeline import family_of
-from orch23.model.plan import Decision, Edited, Fresh, Restore, Run, VerifyOnly
+from orch23.model.plan import Decision, Edited, Fresh, Maybe, Restore, Run, VerifyOnly
 from orch23.model.record import Record
 from orch23.plan.planner import Selection
 from orch23.resolve.resolution import ResolvedStage
@@ -56,6 +57,7 @@ def accept(build: Build, stages: Collection[str]) -> int:
     code: int = ExitCode.OK
     for name, paths in _owners(build, edits, names).items():
         decision = decisions[name]
+        decision = decision.edits or decision if isinstance(decision, Maybe) else decision
         recorded = decision.record if isinstance(decision, Edited | VerifyOnly | Fresh | Restore) else None
         code = max(code, _accept_one(build, name, paths, recorded))
     return code if code or not left else accept(build, left)
@@ -64,7 +66,12 @@ def accept(build: Build, stages: Collection[str]) -> int:
 def _edited_paths(decision: Decision) -> tuple[str, ...]:
     """Return the outputs of a stage that a user edited, committed or not."""
     match decision:
-        case Edited(paths=paths) | VerifyOnly(adopted=paths) | Run(edits=Edited(paths=paths)):
+        case (
+            Edited(paths=paths)
+            | VerifyOnly(adopted=paths)
+            | Run(edits=Edited(paths=paths))
+            | Maybe(waiting_on=(), edits=Edited(paths=paths))
+        ):
             return paths
         case _:
             return ()
@@ -125,6 +132,7 @@ def _accept_one(build: Build, name: str, paths: tuple[str, ...], recorded: Recor
         exchanges=(fingerprint,),
         attempts=0,
         accepted=accepted,
+        made=made.made,
     )
     records = {name: build.writer.keep(resolved, done)}
     build.writer.promote(records, build.writer.change(records))
@@ -175,10 +183,16 @@ def _rest(build: Build, resolved: ResolvedStage, paths: tuple[str, ...], recorde
     deleted = tuple(path for path in (record.deleted if record is not None else ()) if path not in paths)
     done = StageResult(outputs=known, deleted=deleted, exchanges=(), attempts=0)
     is_todays = record is not None and record.key in (resolved.key, resolved.earlier_key)
+    if record is not None and is_todays:
+        made = {path: one for path, one in record.made.items() if path not in paths or not stage.step.asks_model}
+        # What a command made is compared with what it makes later: the user decides once for each file that it makes.
+        of_command = () if stage.step.asks_model else known.keys() & {*paths} - {*record.accepted}
+        done = replace(done, made={**{path: known[path] for path in of_command}, **made})
     if record is None or is_todays or (known.keys() | set(stage.outputs)) <= set(paths):
         return done
     if not stage.step.asks_model:
-        return build.worker.work(resolved, None)
+        ran = build.worker.work(resolved, None)
+        return replace(ran, made={path: one for path, one in ran.outputs.items() if path in paths})
     if others := sorted(known.keys() - set(paths)):
         hint = (
             f"commit the edit of {', '.join(paths)} and build: the run starts from it. "

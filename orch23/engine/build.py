@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from orch23.attempt.attempt import StageResult
 from orch23.attempt.ledger import Ledger, StageLimitError, wall_time_error
 from orch23.attempt.process_runner import CancelledBuildError
 from orch23.attempt.run_events import RunEvents
@@ -21,7 +22,7 @@ from orch23.decide.open_pipeline import OpenPipeline
 from orch23.decide.plan_walk import PlanWalk
 from orch23.engine.promotions import Promotions
 from orch23.engine.result_writer import ResultWriter
-from orch23.engine.settling import NOT_RUN, Settling, WorkOutcome
+from orch23.engine.settling import NOT_RUN, Settling, Work, WorkOutcome
 from orch23.engine.worker_threads import StagePools, WorkerThreads
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import (
@@ -35,6 +36,7 @@ from orch23.model.event import Event, Observer, StageAwaiting, Warned
 from orch23.model.event_data import EventLevel, StageStatus
 from orch23.model.pipeline import Stage
 from orch23.model.plan import Run, VerifyOnly
+from orch23.model.record import Record
 from orch23.plan.planner import ALL_STAGES, Selection
 from orch23.resolve.resolution import ResolvedStage
 
@@ -63,8 +65,8 @@ class BuildOptions(Struct, frozen=True, kw_only=True):
 
 class _Finished(Struct, frozen=True):
     resolved: ResolvedStage
-    decision: Run | VerifyOnly
-    outcome: WorkOutcome
+    decision: Work
+    outcome: WorkOutcome | tuple[Record, ...]
 
 
 class _Looked(Struct, frozen=True):
@@ -103,7 +105,7 @@ class Build(Struct, kw_only=True, dict=True):
     later: "LaterBatches | None"
     failures: Mapping[str, StageOutcome] = {}
     approval: Callable[[DecidedStage], DecidedStage] | None = None
-    _ready: dict[str, tuple[ResolvedStage, Run | VerifyOnly]] = field(default_factory=dict)
+    _ready: dict[str, tuple[ResolvedStage, Work]] = field(default_factory=dict)
     _running: set[str] = field(default_factory=set)
     _messages: "SimpleQueue[_Finished | _Looked | _LookedUp | _Stop]" = field(default_factory=SimpleQueue)
     _stopped: RunStop | None = None
@@ -300,7 +302,7 @@ class Build(Struct, kw_only=True, dict=True):
                 return
             self._settling.carry_out(step)
 
-    def _enqueue(self, resolved: ResolvedStage, decision: Run | VerifyOnly) -> None:
+    def _enqueue(self, resolved: ResolvedStage, decision: Work) -> None:
         self._results.set_status(resolved.stage.name, StageStatus.READY)
         self._ready[resolved.stage.name] = (resolved, decision)
         self._pools.enqueue(resolved.stage)
@@ -309,7 +311,7 @@ class Build(Struct, kw_only=True, dict=True):
         limit = self.opened.pipeline.stop.max_failed_stages
         return not self.options.keep_going and limit is not None and self._results.failed >= limit
 
-    def _launch(self, resolved: ResolvedStage, decision: Run | VerifyOnly) -> None:
+    def _launch(self, resolved: ResolvedStage, decision: Work) -> None:
         name = resolved.stage.name
         # Other stages may have failed since this one was queued.
         failed = self._over_failure_limit()
@@ -318,15 +320,17 @@ class Build(Struct, kw_only=True, dict=True):
             self._pools.release(name)
             self._results.end(name, blocked_by(stuck) if stuck else NOT_RUN)
             return
-        self._events.started(name, resolved.key)
         self._results.set_status(name, StageStatus.RUNNING)
         self._running.add(name)
-        refused = self._settling.checks.take(resolved) if self._settling.checks is not None else None
-        verify = decision if isinstance(decision, VerifyOnly) else refused
+        do = (
+            partial(self.worker.compare, decision)
+            if isinstance(decision, DecidedStage)
+            else self._work(resolved, decision)
+        )
 
         def work() -> Callable[[], None]:
             try:
-                outcome: WorkOutcome = self.worker.work(resolved, verify)
+                outcome: WorkOutcome | tuple[Record, ...] = do()
             # A plugin may call sys.exit: in a worker thread that would end the thread without a message to the loop.
             except (Exception, SystemExit) as error:  # noqa: BLE001 - the loop thread raises what it does not know
                 outcome = error
@@ -334,13 +338,22 @@ class Build(Struct, kw_only=True, dict=True):
 
         self._threads.submit(f"orch23-stage-{name}", work)
 
+    def _work(self, resolved: ResolvedStage, decision: Run | VerifyOnly) -> Callable[[], StageResult]:
+        self._events.started(resolved.stage.name, resolved.key)
+        refused = self._settling.checks.take(resolved) if self._settling.checks is not None else None
+        return partial(self.worker.work, resolved, decision if isinstance(decision, VerifyOnly) else refused)
+
     def _take(self, message: _Finished | _Looked | _LookedUp) -> None:
         """Handle what a thread reports."""
         if isinstance(message, _LookedUp):
             return  # the walk has what was found
         if isinstance(message, _Looked):
             self._go_on(message)
-        elif (awaited := self._awaited(message)) is not None and self._deferred is not None:
+        elif (
+            (awaited := self._awaited(message)) is not None
+            and self._deferred is not None
+            and not isinstance(message.decision, DecidedStage)
+        ):
             name = message.resolved.stage.name
             self._stopped_running(name)
             self._results.set_status(name, StageStatus.WAITING)
@@ -365,7 +378,10 @@ class Build(Struct, kw_only=True, dict=True):
 
     def _finish(self, message: _Finished) -> None:
         self._stopped_running(message.resolved.stage.name)
-        self._settling.finish(message.resolved, message.decision, message.outcome)
+        if isinstance(message.outcome, tuple):
+            self._settling.compared(message.resolved.stage.name, message.outcome)
+        else:
+            self._settling.finish(message.resolved, message.decision, message.outcome)
 
     def _stop_at_limit(self, reached: tuple[Diagnostic, ...]) -> None:
         self._stop(ExitCode.LIMIT, "; ".join(f"[{d.code}] {d.message} ({d.hint})" for d in reached), reached)

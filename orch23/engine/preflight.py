@@ -93,7 +93,7 @@ def may_have_process(node: Stage | ForeachStage) -> bool:
     """Return whether a stage runs processes, or the items of a foreach may."""
     if isinstance(node, Stage):
         return has_process(node)
-    return node.starts_processes or "verify" in node.body
+    return node.starts_processes or not {"format", "verify"}.isdisjoint(node.body)
 
 
 def may_call_program(node: Stage | ForeachStage) -> bool:

@@ -249,7 +249,7 @@ class ResultWriter(Struct, dict=True):
     def _show(self, resolved: ResolvedStage, done: StageResult, record: Record) -> None:
         self.opened.state.settle(resolved.stage.name, record)
         # A later item of the chain keeps its base if this one has a new result, not on disk yet (ADR 19, rule 5).
-        if done.attempts:
+        if done.attempts or done.made:
             self.opened.state.ran.add(resolved.stage.name)
 
     def _record(self, resolved: ResolvedStage, done: StageResult, *, failed: bool) -> Record:
@@ -286,13 +286,18 @@ class ResultWriter(Struct, dict=True):
             originals=originals,
             bases=bases,
             accepted=accepted,
+            made=dict(done.made),
             texts=resolved.texts,
             failed=failed,
-            pipeline=self.opened.pipeline.file,
             task="" if failed else self._task_of(resolved),
         )
         self._keep_starts(resolved, record)
-        return replace(record, git=self._blob_ids((*record.outputs.items(), *record.starts)))
+        return self.with_blob_ids(record)
+
+    def with_blob_ids(self, record: Record) -> Record:
+        """Return a record of this pipeline with the git blob ids of its files."""
+        ids = self._blob_ids((*record.outputs.items(), *record.starts))
+        return replace(record, git=ids, pipeline=self.opened.pipeline.file)
 
     def _task_of(self, resolved: ResolvedStage) -> str:
         if not resolved.stage.once:
@@ -394,7 +399,7 @@ _SHARE = 10
 def is_cheap_to_rebuild(stage: Stage, done: StageResult) -> bool:
     """Return whether a crash may lose this result: the next build makes it again in no time, without a call."""
     # A process in `verify` may take long, also if the step itself did not.
-    if not all(isinstance(step, CheckStep | EnsuresStep) for step in stage.verify.steps):
+    if stage.format or not all(isinstance(step, CheckStep | EnsuresStep) for step in stage.verify.steps):
         return False
     # The responses of a model are durable already, and the result is made from them.
     return stage.step.asks_model or (stage.step.is_cheap and done.attempts == 1 and done.took_s <= _SOON_S)

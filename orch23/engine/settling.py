@@ -54,6 +54,9 @@ NOT_RUN = StageOutcome(status=StageStatus.BLOCKED, text="not run: another stage 
 
 WorkOutcome: TypeAlias = StageResult | Exception | SystemExit
 
+Work: TypeAlias = Run | VerifyOnly | DecidedStage
+"""What a thread does: run a stage, verify a result, or compare edited files with a result before the decision holds."""
+
 
 class Settling(Struct, kw_only=True, dict=True):
     """Settles the stages of a build. Only the loop thread calls this.
@@ -67,7 +70,7 @@ class Settling(Struct, kw_only=True, dict=True):
     walk: PlanWalk
     events: RunEvents
     results: Promotions
-    enqueue: Callable[[ResolvedStage, Run | VerifyOnly], None]
+    enqueue: Callable[[ResolvedStage, Work], None]
     stop_at_limit: Callable[[tuple[Diagnostic, ...]], None]
     approval: Callable[[DecidedStage], DecidedStage] | None
     # A file that changes again and again would otherwise restart its stage for ever.
@@ -124,6 +127,9 @@ class Settling(Struct, kw_only=True, dict=True):
         decision, resolved = decided.decision, decided.resolved
         if self.checks is not None and name in self.checks.refused and not isinstance(decision, Edited):
             decision = Run((Reason("previous_failed"),))
+        if decided.maybe_formatted:
+            self.enqueue(resolved, decided)
+            return
         self.events.decided(name, decision, resolved.key)
         match decision:
             case Done():
@@ -164,7 +170,13 @@ class Settling(Struct, kw_only=True, dict=True):
             self.opened.store.workspace.invalidate((*record.outputs, *record.deleted))
             self._decide(name)
 
-    def finish(self, resolved: ResolvedStage, decision: Run | VerifyOnly, outcome: WorkOutcome) -> None:  # noqa: C901 - one case for each way to end
+    def compared(self, name: str, results: Collection[Record]) -> None:
+        """Decide a stage whose edited files were compared; `results` have those that only formatting made different."""
+        self.opened.decider.settle_formatted(name, map(self.results.writer.with_blob_ids, results))
+        self.results.set_status(name, StageStatus.WAITING)
+        self._decide(name)
+
+    def finish(self, resolved: ResolvedStage, decision: Work, outcome: WorkOutcome) -> None:  # noqa: C901 - one case for each way to end
         """End a stage that has run, or decide it again."""
         name = resolved.stage.name
         edits = decision.edits if isinstance(decision, Run) else None

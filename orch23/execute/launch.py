@@ -34,8 +34,9 @@ _CACHES = {
     "RUFF_CACHE_DIR": ".ruff_cache",
 }
 # They change the dynamic loader, pytest, git or orch23 itself, give access to keys, or are not portable names.
+# Programs of `format` get ORCH23_CHANGED.
 _REFUSED = lazy_pattern(
-    r"LD_.*|PYTEST_.*|GIT_.*|ORCH23_.*|SSH_AUTH_SOCK|HOME|TMPDIR|.*[^A-Za-z0-9_].*|[0-9].*|", re.DOTALL
+    r"LD_.*|PYTEST_.*|GIT_.*|ORCH23_(?!CHANGED$).*|SSH_AUTH_SOCK|HOME|TMPDIR|.*[^A-Za-z0-9_].*|[0-9].*|", re.DOTALL
 )
 _OF_PYTEST = frozenset(
     {"PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP", "PYTHONINSPECT", "PYTHONSAFEPATH", "PYTHONUSERBASE"}

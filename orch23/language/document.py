@@ -36,6 +36,7 @@ from orch23.model.language import (
     Path,
     Paths,
     Patterns,
+    ProgramArguments,
     Size,
     Text,
     form,
@@ -139,6 +140,16 @@ VerifySteps: TypeAlias = Annotated[tuple[VerifyStepDocument, ...], Meta(descript
 def steps_of(step: type[VerifyStepDocument]) -> Any:
     """Return the type of a list of such steps."""
     return Annotated[_tuple[step, ...], Meta(description=_STEPS)]
+
+
+class FormatStepDocument(Document):
+    """One program that formats files."""
+
+    shell: Annotated[str, Meta(min_length=1, description="A text for bash.")] | ProgramArguments = Key(
+        "[ruff, format, src]", default=NODEFAULT
+    ).doc("""
+        A program that changes files in place. `$ORCH23_CHANGED` is a file with the paths of the answer's files, one a
+        line, relative to `cwd`.""")
 
 
 class VerifyDocument(Document):
@@ -270,6 +281,11 @@ class CommonDocument(Document):
     allowed_paths: AllowedPathsDocument | UnsetType = Key("{write: ['src/**'], protect: [src/api.py]}", read=None).doc(
         "Where the stage may write."
     )
+    format: tuple[FormatStepDocument, ...] = Key(
+        "[{shell: [ruff, format, src]}]", default=(), read=None, elsewhere="fmt formatter formatters"
+    ).doc("""
+        Programs that change the files of an answer before it is verified, for llm stages. Changes to other files are
+        put back. The programs also get the inputs of `verify`.""")
     verify: VerifySteps | VerifyDocument = Key(
         "[{check: python_syntax}, {shell: ruff check src}]", default=(), read=None
     ).doc("The steps that must succeed before a result reaches the workspace.")

@@ -314,9 +314,11 @@ def _typed_entries(body: Json, watched: Mapping[str, str], at: str, key: str) ->
 
 
 def _kind_of(place: str) -> str | None:
-    """Return how a value at a place is checked, or None. Steps of `verify` are checked like those of stages."""
+    """Return how a value at a place is checked, or None. Steps of `format` and `verify` count as those of stages."""
     names = place.split("/")
-    if names[:1] == ["verify"] and names[1:2] != ["inputs"]:
+    if names[:1] == ["format"]:
+        names = names[2:] if names[2:3] == ["shell"] else []
+    elif names[:1] == ["verify"] and names[1:2] != ["inputs"]:
         names = names[3:] if names[1:2] == ["steps"] else names[2:]
         if names[:1] == ["with"]:
             return _TEXT

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from orch23.language.document import (
     Conditions,
     ConditionsDocument,
+    FormatStepDocument,
     InputDocument,
     StageDocument,
     VerifyDocument,
@@ -243,6 +244,17 @@ def read_verify(value: VerifySteps | VerifyDocument, plugins: tuple[str, ...], a
     steps = _verify_steps(value.steps, plugins, at.below("steps"))
     inputs = tuple(dict.fromkeys((*read_inputs(value.inputs, at.below("inputs")), *_sources(steps))))
     return Verify(steps, inputs, value.all)
+
+
+def read_format(
+    documents: Sequence[FormatStepDocument], plugins: tuple[str, ...], at: Problems
+) -> tuple[VerifyStep, ...]:
+    """Return the steps of `format`."""
+    found: list[VerifyStep] = []
+    for number, one in enumerate(documents):
+        step: object = language_of(kinds_of(plugins)["shell"]).read(one.shell, at.below(number))
+        found += [step] if isinstance(step, VerifyStep) else []
+    return tuple(found)
 
 
 def _sources(steps: Sequence[VerifyStep]) -> tuple[Input, ...]:

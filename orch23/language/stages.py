@@ -16,6 +16,7 @@ from orch23.language.stage_fields import (
     group_label,
     on_failure_conflict,
     read_conditions,
+    read_format,
     read_group,
     read_inputs,
     read_step,
@@ -103,6 +104,7 @@ def make_stage(
         outputs=outputs,
         edits=edits,
         fence=scope,
+        format=read_format(document.format, plugins, at.below("format")),
         verify=read_verify(document.verify, plugins, at.below("verify")),
         requires=read_conditions(document.requires, at.below("requires")),
         ensures=read_conditions(document.ensures, at.below("ensures")),
@@ -145,6 +147,9 @@ def _check_together(
     _check_own_inputs(stage, at)
     _check_own_commands(stage, at)
     _check_programs(document, stage, at)
+    if stage.format and step is not None and not step.asks_model:
+        hint = "remove it, and run the program in the command of the stage"
+        at.add("format", "E856", f"`format` is for llm stages, and this is a {step.kind} stage", hint)
 
 
 def render_foreach(
@@ -389,9 +394,10 @@ def _check_programs(document: StageDocument, stage: Stage, at: Problems) -> None
     """Report a list whose program has a blank: it is a command line, or a list of them. A file of the stage may."""
     inside = "/steps" if isinstance(document.verify, VerifyDocument) else ""
     files = tuple(one.pattern for one in (*stage.inputs, *stage.verify.inputs))
-    for number, message, hint in missing_programs(stage, lambda path: match_any(files, path)):
-        key = "shell/0" if number >= 0 or stage.step.kind == "shell" else "llm/command/0"
-        place = source_path(f"{at.path}/verify{inside}/{number}", at.moved) if number >= 0 else at.path
+    for where, message, hint in missing_programs(stage, lambda path: match_any(files, path)):
+        key = "shell/0" if where or stage.step.kind == "shell" else "llm/command/0"
+        below = where.replace("verify", f"verify{inside}")
+        place = source_path(f"{at.path}/{below}", at.moved) if where else at.path
         at.found.append(Problem(f"{place}/{key}", "E812", message, hint))
 
 

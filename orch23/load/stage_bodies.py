@@ -181,11 +181,16 @@ def read_stage(
 
 
 def _with_defaults(raw: Mapping[str, Json], defaults: Json, plugins: tuple[str, ...] = ()) -> Mapping[str, Json]:
-    """Return a stage merged with the defaults; the stage wins. Those of a step kind are for stages of this kind."""
+    """Return a stage merged with the defaults; the stage wins. Those of a step kind are for stages of this kind.
+
+    `format` is for stages that call a model.
+    """
     if not isinstance(defaults, Mapping):
         return raw
     kinds = kinds_of(plugins)
     usable = {key: value for key, value in defaults.items() if key in raw or key not in kinds}
+    if "format" in usable and "format" not in raw and not any(kinds[key].asks_model for key in raw if key in kinds):
+        del usable["format"]
     written = dict(raw)
     for key, step in raw.items():
         if key in kinds and isinstance(usable.get(key), Mapping) and isinstance(step, list | tuple):

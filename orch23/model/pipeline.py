@@ -288,6 +288,7 @@ class Stage(Struct, frozen=True, omit_defaults=True, tag=True, kw_only=True):
     approve the changes of the stage and its group before they are promoted. `moved` maps the paths of
     its values in the document to those at which they are written, if exclusions, lists of vars or an `if` move them.
     With `once` it is done when its result is committed (ADR 90). `on_edit` is what follows from an accepted edit.
+    `format` are programs that change the files of an answer before it is verified.
     """
 
     name: str
@@ -301,6 +302,7 @@ class Stage(Struct, frozen=True, omit_defaults=True, tag=True, kw_only=True):
     # The name is stored in pipelines and is an aspect of keys, so it stays.
     fence: WriteScope = WriteScope(())
     verify: Verify = Verify()
+    format: tuple[VerifyStep, ...] = ()
     requires: tuple[Condition, ...] = ()
     ensures: tuple[Condition, ...] = ()
     retry: Retry = Retry()

@@ -262,12 +262,20 @@ def resample_of(stages: Resample, name: str) -> tuple[str, ...] | None:
 
 
 class Maybe(Struct, frozen=True):
-    """The decision depends on files that the stages in `waiting_on` will write. `edits` are those of a run."""
+    """The decision depends on files that the stages in `waiting_on` will write. `edits` are those of a run.
+
+    Without these stages, it depends on whether the `edits` are only formatted results.
+    """
 
     waiting_on: tuple[str, ...]
     reasons: tuple[Reason, ...] = ()
     edits: Edited | None = None
     label: ClassVar[Literal["maybe"]] = "maybe"
+
+    @property
+    def may_run(self) -> bool:
+        """Return whether the stage may run; otherwise it is fresh or edited."""
+        return bool(self.waiting_on or self.reasons)
 
 
 class Expand(Struct, frozen=True):

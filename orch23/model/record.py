@@ -154,6 +154,8 @@ class Record(Struct, frozen=True, kw_only=True):
     `exchanges` are fingerprints; applied to the base in this order, they give the outputs again.
     `originals` has, for outputs of a chain, the file that the user had at that path (None: no file).
     `bases` are the paths at which the run started from other bytes than these.
+    `made` are the bytes that the step made at paths where the output has others: those of an answer that `format`
+    changed, and of a command whose output a user edited.
     `accepted` are the outputs whose bytes a user wrote, not a run.
     `git` maps the sha256 of outputs, originals and bases to their git blob ids, to find lost bytes in git.
     `texts` is the digest of everything in the prompt except the contents of inputs.
@@ -173,6 +175,7 @@ class Record(Struct, frozen=True, kw_only=True):
     # In the record: accepting or committing a file alone must not make a stage stale (ADR 19).
     bases: Mapping[str, Base] = field(default_factory=dict)
     accepted: tuple[str, ...] = ()
+    made: Mapping[str, FileEntry] = field(default_factory=dict)
     git: Mapping[str, str] = field(default_factory=dict)
     # A prompt with lost bytes cannot be rendered. The rest of it can still be compared by this digest (ADR 19).
     texts: str = ""

@@ -168,7 +168,8 @@ class PlanView(Struct, frozen=True, kw_only=True):
     @property
     def possible(self) -> int:
         """Return the number of further stages that may run, depending on the outputs of stages before them."""
-        return sum(isinstance(line.decision, Maybe | Expand) for line in self.lines)
+        decisions = [line.decision for line in self.lines]
+        return sum(isinstance(one, Expand) or (isinstance(one, Maybe) and one.may_run) for one in decisions)
 
     @property
     def is_up_to_date(self) -> bool:
@@ -320,6 +321,8 @@ def _would_write(node: Stage | ForeachStage, decision: Decision) -> tuple[str, .
     match decision:
         case Restore(record=record):
             return tuple(sorted(record.outputs))
+        case Maybe(may_run=False):
+            return ()
         case Run() | Maybe() | VerifyOnly() if isinstance(node, Stage):
             return node.required_outputs
         case Expand() if isinstance(node, ForeachStage):
@@ -366,8 +369,13 @@ def reason_texts(decision: Decision) -> tuple[str, ...]:
         case Restore(reasons=reasons) | VerifyOnly(reasons=reasons) | Run(reasons=reasons):
             texts = _restore_texts(reasons) if isinstance(decision, Restore) else map(reason_text, reasons)
             return (*texts, *end_texts(decision))
-        case Maybe(waiting_on=waiting):
-            return (REASON_TEXTS["upstream_maybe"].format(_list(waiting)), *end_texts(decision))
+        case Maybe(waiting_on=waiting, edits=edits):
+            paths = edits.paths if edits is not None else ()
+            formatted = f"maybe edited: {_list(paths)} (a build formats the result, too, and compares)"
+            return (
+                REASON_TEXTS["upstream_maybe"].format(_list(waiting)) if waiting else formatted,
+                *end_texts(decision),
+            )
         case Expand(waiting_on=waiting, last_count=last):
             known = f"; {last} items last time" if last else ""
             return (f"its items are known after {_list(waiting)} has run{known}", *end_texts(decision))
@@ -384,6 +392,8 @@ def reason_texts(decision: Decision) -> tuple[str, ...]:
 def end_texts(decision: Decision) -> tuple[str, ...]:
     """Return how a run ends if its result differs from edits of the user, as clauses."""
     match decision:
+        case Maybe(waiting_on=()):
+            return ()
         case Run(edits=Edited(descriptions=clauses)) | Maybe(edits=Edited(descriptions=clauses)):
             return tuple(f"may end as edited ({visible(clause)})" for clause in clauses)
         case Expand(at_stake=files) if files:

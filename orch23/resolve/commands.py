@@ -61,9 +61,11 @@ def command_ran(command: str, exit_code: int | None, took_s: float) -> CommandRa
     return CommandRan(command=text, exit_code=exit_code, duration_s=round(took_s, 3))
 
 
-def missing_programs(stage: Stage, is_input: Callable[[str], bool]) -> Iterator[tuple[int, str, str]]:
-    """Yield the position in `verify` (-1: the step), message and hint of each missing program with a blank."""
-    for number, step in enumerate((stage.step, *stage.verify.steps), -1):
+def missing_programs(stage: Stage, is_input: Callable[[str], bool]) -> Iterator[tuple[str, str, str]]:
+    """Yield the place (empty: the step), message and hint of each missing program with a blank."""
+    lists = {"format": stage.format, "verify": stage.verify.steps}
+    below = ((f"{key}/{number}", step) for key, steps in lists.items() for number, step in enumerate(steps))
+    for where, step in (("", stage.step), *below):
         kind = getattr(step, "kind", "")
         words: str | tuple[str, ...] = getattr(step, "command", ()) if kind in {"shell", "llm"} else ()
         if not isinstance(words, str) and any(map(str.isspace, "".join(words[:1]))) and words[0][0] != "/":
@@ -73,7 +75,7 @@ def missing_programs(stage: Stage, is_input: Callable[[str], bool]) -> Iterator[
             is_file = kind == "llm" or is_input(path) or (match_any(own, path) and not is_line)
             if "/" not in words[0] or not is_file:
                 message = f"no program is named `{words[0]}`: a list is one program and its arguments"
-                yield number, message, _way_out(words, is_shell=kind == "shell")
+                yield where, message, _way_out(words, is_shell=kind == "shell")
 
 
 def _way_out(words: tuple[str, ...], *, is_shell: bool) -> str:

@@ -141,7 +141,9 @@ def resolve_stage(
     given = (*inputs.given, *_given_base(shown, {*inputs.files, *in_part}, tree))
     parts, keys = _parts(inputs.slices if step.starts_processes else {}, inputs.files, prefix="")
     # A check gets only the whole files named in its `with`.
-    on_files = bool(stage.ensures) or any(not isinstance(step, CheckStep) for step in stage.verify.steps)
+    on_files = bool(stage.ensures or stage.format) or any(
+        not isinstance(step, CheckStep) for step in stage.verify.steps
+    )
     every = {**inputs.slices, **verify.slices} if on_files else {}
     both = {path: (*inputs.slices.get(path, ()), *verify.slices.get(path, ())) for path in every}
     verify_parts, verify_keys = _parts(both, {**inputs.files, **verify.files}, prefix="verify.")
@@ -238,16 +240,17 @@ def _declared(stage: Stage, facts: Facts) -> dict[str, Json]:
     # By name, so that the reason of a run names the variable or the tool that differs.
     aspects |= {f"env:{name}": value for name, value in stage.env.items()}
     aspects |= {f"tool:{name}": identity for name, identity in facts.tools.items()}
-    return aspects | (_verification(stage, facts) if stage.verify.steps else {})
+    return aspects | (_verification(stage, facts) if stage.verify.steps or stage.format else {})
 
 
 def _verification(stage: Stage, facts: Facts) -> dict[str, Json]:
     steps = chain.from_iterable(
-        command_steps(one) if isinstance(one, CommandsStep) else (one,) for one in stage.verify.steps
+        command_steps(one) if isinstance(one, CommandsStep) else (one,) for one in (*stage.format, *stage.verify.steps)
     )
     processes = [one for one in steps if isinstance(one, ProcessStep)]
     return {
-        "verify": [_verify_aspect(step, facts) for step in stage.verify.steps],
+        "verify": [_verify_aspect(step, facts) for step in stage.verify.steps] or None,
+        "verify.format": [_verify_aspect(step, facts) for step in stage.format] or None,
         "verify.all": stage.verify.run_all or None,
         # Without processes, another Python cannot change the verdict.
         "verify.python": facts.python if processes else None,
@@ -420,9 +423,14 @@ def _parts(slices: _Slices, whole: Container[str], *, prefix: str) -> tuple[dict
     return {path: compose_slices(ones) for path, ones in given.items()}, keys
 
 
+def listing_line(path: str) -> str:
+    """Return the line of a path: a JSON string if it has a line break or begins with a quote."""
+    return json.dumps(path) if path.splitlines() != [path] or path[0] == '"' else path
+
+
 def _listing_files(lists: Sequence[tuple[str, ...]]) -> dict[str, bytes]:
-    """Return the files of listings, one path a line; a JSON string if it has a line break or begins with a quote."""
-    lines = ((json.dumps(p) if p.splitlines() != [p] or p[0] == '"' else p for p in paths) for paths in lists)
+    """Return the files of listings, one path a line."""
+    lines = (map(listing_line, paths) for paths in lists)
     return {f"{_LISTINGS}{n}": "".join(f"{line}\n" for line in some).encode() for n, some in enumerate(lines, 1)}
 
 

@@ -37,6 +37,7 @@ class _Form(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True)
     failed: bool
     bases: dict[str, tuple[EntryText, EntryText | None]] = {}
     accepted: tuple[str, ...] = ()
+    made: dict[str, EntryText] = {}
     git: dict[str, _BlobId] = {}
     texts: str = ""
     pipeline: str = ""
@@ -72,6 +73,7 @@ def record_to_json(record: Record) -> JsonObject:
         "manifest": dict(record.manifest),
         "outputs": entries_to_json(record.outputs),
         "originals": entries_to_json(record.originals),
+        "made": entries_to_json(record.made),
         "bases": {
             path: (entry_to_json(base.start), entry_to_json(base.instead_of) if base.instead_of else None)
             for path, base in record.bases.items()
@@ -92,6 +94,7 @@ def record_from_json(value: Json) -> Record:
         **asdict(found),
         "outputs": entries_from_json(found.outputs),
         "originals": entries_from_json(found.originals),
+        "made": entries_from_json(found.made),
         "bases": {
             path: Base(entry_from_json(start), entry_from_json(other) if other else None)
             for path, (start, other) in found.bases.items()

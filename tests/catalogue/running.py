@@ -232,6 +232,12 @@ def library_that_a_model_may_supply(project: Project) -> set[str]:
     return built(project, stage, {"test_a.py": "import missinglib\ndef test_a(): pass\n"})
 
 
+@TRIGGERS.of("E328")
+def formatter_that_removes(project: Project) -> set[str]:
+    """Let a formatter remove the file that a model wrote."""
+    return built(project, {"outputs": ["a.py"], "llm": {"returns": "code"}, "format": [{"shell": "rm a.py"}]}, {})
+
+
 @TRIGGERS.of("E323")
 def verification_that_writes(project: Project) -> set[str]:
     """Let a step of verification write beside the result."""

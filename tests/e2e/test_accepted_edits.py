@@ -175,3 +175,61 @@ def test_a_file_that_is_saved_while_its_stage_runs_keeps_back_the_others(project
         assert project.build("a.yaml").code == 0
         assert model.last.base == {"out/1.txt": "mine\n"}
     assert (project.read("out/1.txt"), project.read("out/2.txt")) == ("mine\n" + addition("a"), addition("b"))
+
+
+# ---- a command that makes the same again -----------------------------------------------------------
+
+
+def counting(project: Project, **more: Any) -> Project:
+    count = {"inputs": ["in.txt"], "outputs": ["n.txt"], "shell": "printf 'n %s\\n' $(wc -l < in.txt) > n.txt", **more}
+    use = {"inputs": ["n.txt"], "outputs": ["use.txt"], "shell": "cp n.txt use.txt"}
+    stages = {"count": count, "use": use}
+    project.write({"pipeline.yaml": json.dumps({"version": 1, "name": "p", "stages": stages}), "in.txt": "a\nb\n"})
+    assert project.build().code == 0
+    project.edit("n.txt", "n = 2\n")
+    assert project.build().code == 6
+    assert project.run("accept", "count").code == 0
+    assert project.build().code == 0
+    assert "up to date" in project.build().err
+    return project
+
+
+def test_an_accepted_output_of_a_command_stays_until_the_command_makes_another_one(project: Project) -> None:
+    counting(project)
+    for last in ("c", "d"):  # again after another change: the record still says what the command made
+        project.edit("in.txt", f"a\n{last}\n")
+        assert "may end as edited" in project.run("plan").out
+        assert project.build().code == 0
+        assert (project.read("n.txt"), project.read("use.txt")) == ("n = 2\n", "n = 2\n")
+        assert "up to date" in project.build().err
+    project.edit("in.txt", "a\nb\nc\n")
+    asked = project.build()
+    assert (asked.code, "accepted by a user" in asked.err, project.read("n.txt")) == (6, True, "n = 2\n")
+    assert project.build("--overwrite-edited").code == 0
+    assert project.read("use.txt") == "n 3\n"
+
+
+def test_what_the_command_made_is_known_after_another_verification(project: Project) -> None:
+    counting(project)
+    document = json.loads(project.read("pipeline.yaml"))
+    document["stages"]["count"]["verify"] = [{"shell": "test -s n.txt"}]
+    project.edit("pipeline.yaml", json.dumps(document))
+    assert project.plan()["count"] == "verify"
+    assert project.build().code == 0
+    project.edit("in.txt", "a\nc\n")
+    assert project.build().code == 0
+    assert project.read("n.txt") == "n = 2\n"
+
+
+def test_an_accepted_output_that_does_not_pass_for_new_inputs_is_a_question(project: Project) -> None:
+    counting(project, verify=[{"shell": "! grep -q z in.txt || grep -q 'n 2' n.txt"}])
+    project.edit("in.txt", "a\nz\n")
+    assert project.build().code == 6
+    assert project.read("n.txt") == "n = 2\n"
+
+
+def test_an_accepted_output_is_overwritten_on_request(project: Project) -> None:
+    counting(project)
+    project.edit("in.txt", "a\nc\n")
+    assert project.build("--overwrite-edited").code == 0
+    assert project.read("n.txt") == "n 2\n"

@@ -26,6 +26,7 @@ PAGES = {
     "cookbook/big-files.md": 5,
     "cookbook/find-the-file.md": 5,
     "cookbook/edits.md": 10,
+    "cookbook/formatters.md": 5,
     "cookbook/secrets.md": 4,
 }
 # Page -> the feature that its commands use.

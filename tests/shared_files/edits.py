@@ -141,7 +141,7 @@ class Editing(Facts):
         if any(map(self.others, made.written)):
             message = "a file that another pipeline has"
             raise UnsureError(message)
-        wanted: dict[str, str | None] = {path: None for path in made.deleted}
+        wanted: dict[str, str | None] = dict.fromkeys(made.deleted)
         for path in (last.written if last is not None else set()) - made.written:
             if path in self.disk and self.makers(path, self.disk[path]) and not self.is_accepted(path):
                 wanted[path] = start.get(path)

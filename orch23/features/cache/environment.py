@@ -123,7 +123,7 @@ class Environments(Struct, kw_only=True, dict=True):
 
         It is empty for a stage without processes and without checks that depend on Python.
         """
-        steps: tuple[Step | VerifyStep, ...] = (stage.step, *stage.verify.steps)
+        steps: tuple[Step | VerifyStep, ...] = (stage.step, *stage.format, *stage.verify.steps)
         try:
             found = list(self._of_steps(steps, stage, interpreter))
         except OSError as error:  # such as a file that is removed meanwhile

@@ -375,6 +375,8 @@ def _causes(seen: Preview, name: str, depth: int, visited: set[str]) -> list[Cau
     visited.add(name)
     decision = seen.decisions.get(name)
     match decision:
+        case Maybe(waiting_on=(), edits=Edited(paths=paths)):
+            return [Cause(name, depth, f"{', '.join(paths)} was edited, or only formatted")]
         case Maybe(waiting_on=waiting) | Expand(waiting_on=waiting) | Blocked(by=waiting):
             verb = "is blocked by" if isinstance(decision, Blocked) else "waits for outputs of"
             found = [Cause(name, depth, f"{verb} {', '.join(waiting)}")] if waiting else []

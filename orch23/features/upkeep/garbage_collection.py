@@ -248,7 +248,7 @@ def _must_stay(use: _Use, entry: SurveyedRecord | ExchangeFile, known: Collectio
 
 
 def _outputs_of(record: Record) -> Iterator[str]:
-    yield from (entry.digest.sha256 for entry in record.outputs.values())
+    yield from (entry.digest.sha256 for entry in (*record.outputs.values(), *record.made.values()))
     yield from (entry.digest.sha256 for _, entry in record.starts if entry is not None)
 
 

@@ -71,6 +71,7 @@ LLM = {"provider": "anthropic", "model": "claude-opus-4-8", "prompt": "p.md", "r
 BESIDE: dict[tuple[str, str], dict[str, Any]] = {
     ("`llm`", "schema"): {"returns": "json"},
     ("`llm`", "only_json"): {"returns": "files"},
+    ("A stage", "format"): {"llm": LLM},
     ("A stage", "metrics"): {"outputs": ["build/scores.json"]},
     ("A stage", "edits"): {"outputs": []},
     ("A stage", "explore"): {"llm": LLM},
