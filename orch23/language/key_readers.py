@@ -7,7 +7,7 @@ from decimal import Decimal
 from orch23.model.diagnostic import Severity
 from orch23.model.fields import Problems
 from orch23.model.language import Document, read_fields
-from orch23.model.pipeline import MAX_RETRIES, DeclaredCache, Explore, Price, RateLimits
+from orch23.model.pipeline import LEAST_EXPLORE_TOKENS, MAX_RETRIES, DeclaredCache, Explore, Price, RateLimits
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 # Values of `env` are part of the key, so they cannot be secrets.
@@ -43,9 +43,13 @@ def read_explore(at: Problems, key: str, value: Sequence[str] | Document) -> Exp
     if not is_installed(EXPLORE["begin"]):
         missing = missing_feature(EXPLORE["begin"])
         at.add(key, missing.code, missing.message, missing.hint)
-    if isinstance(value, Document):
-        return Explore(**read_fields(value, at.below(key)))
-    return Explore(files=at.paths(key, value))
+    if not isinstance(value, Document):
+        return Explore(files=at.paths(key, value))
+    found = Explore(**read_fields(value, at.below(key)))
+    if found.tokens < LEAST_EXPLORE_TOKENS:
+        message = f"`tokens` is {found.tokens}, too few for a map and parts of files"
+        at.add(f"{key}/tokens", "E812", message, f"write `tokens: {LEAST_EXPLORE_TOKENS}`, or more")
+    return found
 
 
 def read_scratch(at: Problems, key: str, patterns: tuple[str, ...]) -> tuple[str, ...]:

@@ -31,6 +31,7 @@ DEFAULT_SCRATCH = ("__pycache__", "*.pyc", ".pytest_cache", ".mypy_cache", ".ruf
 DEFAULT_TIMEOUT_S = 300.0
 MAX_RETRIES = 50
 MAX_EXPLORE_TURNS = 20
+LEAST_EXPLORE_TOKENS = 1_000
 
 FailureKind: TypeAlias = Literal[
     "preflight",

@@ -4,7 +4,19 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import Decimal
 
 from orch23.model.event import waiting_text
-from orch23.model.plan import CallRange, Decision, Done, Edited, Estimate, Expand, Maybe, Restore, Run, Skipped, VerifyOnly
+from orch23.model.plan import (
+    CallRange,
+    Decision,
+    Done,
+    Edited,
+    Estimate,
+    Expand,
+    Maybe,
+    Restore,
+    Run,
+    Skipped,
+    VerifyOnly,
+)
 from orch23.model.text import format_duration, format_money, one_line
 from orch23.report.diagnostics import visible
 from orch23.report.marks import MAX_IDLE_LINES, Marks, Style, Tone
@@ -180,7 +192,9 @@ def _up_to_date(view: PlanView) -> str:
 
 def _skip_count(view: PlanView) -> str:
     done = view.counts().get(Done.label, 0)
-    return "".join(f", {number} {what}" for number, what in ((done, Done.label), (view.skip_count, "skipped")) if number)
+    return "".join(
+        f", {number} {what}" for number, what in ((done, Done.label), (view.skip_count, "skipped")) if number
+    )
 
 
 def _head(view: PlanView, style: Style) -> str:

@@ -372,7 +372,7 @@ def test_turns_and_tokens_are_not_in_the_key_and_patterns_are(tmp_path: Path) ->
         project.write(
             {
                 "pipeline.yaml": text.replace(
-                    '["src/**"], "edits"', '{"files": ["src/**"], "turns": 9, "tokens": 99}, "edits"'
+                    '["src/**"], "edits"', '{"files": ["src/**"], "turns": 9, "tokens": 9000}, "edits"'
                 )
             }
         )
