@@ -120,7 +120,7 @@ class StageDecider(Struct):
 
     def _part_of(self, stage: Stage, tree: VisibleFiles) -> Callable[[str], str | None]:
         """Return what finds today's digest of a part that the model of a stage was shown."""
-        if stage.explore is None:
+        if not stage.explore:
             return lambda _: None
         from orch23.resolve.explored import part_digest  # noqa: PLC0415 - only for such stages
 

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from orch23.language.document import AllowedPathsDocument, RetryDocument, StageDocument, VerifyDocument
 from orch23.language.expressions import render_watched
-from orch23.language.key_readers import read_attempts
+from orch23.language.key_readers import read_attempts, read_explore
 from orch23.language.pipeline_document import kinds_in_stage, stage_form
 from orch23.language.reading import NO_NODES_BROKEN, NodeSet, independent_problems, read_document
 from orch23.language.stage_fields import (
@@ -116,6 +116,7 @@ def make_stage(
         # A single llm stage, or one with `edits`, is a chain of one: it has a base, as an item of a chain has (ADR 19).
         chain=ChainLink(chain=name, index=0) if chain is None and (usable.asks_model or edits) else chain,
         moved=at.moved,
+        **read_explore(at, "explore", document.explore),
         **read_fields(document, at),
     )
     holds = at.condition("if", document.if_)
@@ -277,7 +278,7 @@ def _check_outputs(document: StageDocument, stage: Stage, step: Step | None, at:
 
 def _check_explore(stage: Stage, step: Step | None, at: Problems) -> None:
     """Report a stage that asks no model and would let one look at files."""
-    if stage.explore is not None and step is not None and not step.asks_model:
+    if stage.explore and step is not None and not step.asks_model:
         at.add("explore", "E856", "`explore` is for llm stages", "remove it, or name the files in `inputs`")
 
 
@@ -313,13 +314,13 @@ def _check_shown(document: StageDocument, stage: Stage, at: Problems, open_nodes
         if is_glob(path) and UNKNOWN_MARK not in path and not any(may_overlap(path, one) for one in shown):
             message = f"the prompt shows no file of `{path}`, so the model cannot change one"
             hint = f"add `'{path}'` to `inputs`" if document.inputs else f"write `inputs: ['{path}']`"
-            hint += f"; or write `explore: ['{path}']`: then the model finds the files" if stage.explore is None else ""
+            hint += f"; or write `explore: ['{path}']`: then the model finds the files" if not stage.explore else ""
             at.add(f"edits/{number}", "E856", message, hint)
 
 
 def _shown_patterns(stage: Stage) -> tuple[str, ...]:
     """Return the patterns of the files that a model may see."""
-    named = (*(one for one in stage.edits if not is_glob(one)), *(stage.explore.files if stage.explore else ()))
+    named = (*(one for one in stage.edits if not is_glob(one)), *(stage.explore))
     return (*named, *(one.pattern for one in stage.inputs if not isinstance(one, ListInput | OrderInput)))
 
 

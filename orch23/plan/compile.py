@@ -24,8 +24,8 @@ from orch23.model.pipeline import ForeachStage, Pipeline, Stage, family_of
 from orch23.model.plan import Edge
 from orch23.model.text import join_first
 from orch23.plan.diagnostics import unknown_need_error
-from orch23.plan.edit_chains import edit_chains, edit_pairs, share_edits, unordered_error
 from orch23.plan.edge_reasons import cycle_error, explain_edge, output_of, place_of_output
+from orch23.plan.edit_chains import edit_chains, edit_pairs, share_edits, unordered_error
 from orch23.plan.nodes import (
     CompiledGraph,
     Node,

@@ -61,7 +61,7 @@ def reads_of(node: Node, *, order_only: bool = True) -> tuple[str, ...]:
         return (node.foreach.source, *node.reads) if node.foreach.source else node.reads
     left_out = ListInput if order_only else (ListInput, OrderInput)
     patterns = [one.pattern for one in (*node.inputs, *node.verify.inputs) if not isinstance(one, left_out)]
-    looked_at = node.explore.files if node.explore else ()
+    looked_at = node.explore
     return tuple(dict.fromkeys((*patterns, *looked_at, *(condition.path for condition in node.requires))))
 
 
@@ -277,7 +277,7 @@ def graph_facts_of(node: Node) -> object:
     """Return the facts of a node that its edges and its place in the order follow from."""
     if isinstance(node, ForeachStage):
         return node
-    reads = (node.inputs, node.verify.inputs, node.requires, node.needs, node.explore and node.explore.files)
+    reads = (node.inputs, node.verify.inputs, node.requires, node.needs, node.explore)
     writes = (node.outputs, node.edits, node.fence)
     return (node.name, reads, writes, node.chain, node.item, node.promote, program_files_of(node))
 
