@@ -128,9 +128,9 @@ def test_a_long_map_starts_with_the_best_definitions_of_all_files() -> None:
 
 
 def test_the_note_says_which_files_have_no_exact_definitions() -> None:
-    files = {"a.py": "def f(:\n", "b.py": "x = 1\n", "big.py": "x = 1\n" * 200_000, "large.js": "x\n" * 400_000}
+    files = {"a.py": "def f(:\n", "b.py": "x = 1\n", "big.py": "x = 1\n" * 200_000, "large.js": "x\n" * 400_000, "LOG.md": "\0"}
     assert build("x", files).note == (
-        "a.py: syntax error in line 1; 2 files, such as big.py: too large, or not a source text"
+        "a.py: syntax error in line 1; 2 files, such as big.py: too large, or not a text"
     )
     assert build("x", {"b.py": "x = 1\n"}).note == ""
 
