@@ -1,6 +1,8 @@
 """The map of a repository: the order of definitions and files for a task, and its text."""
 
 import random
+import tomllib
+from pathlib import Path
 
 import pytest
 
@@ -163,3 +165,11 @@ def test_outlines_can_be_kept_for_the_next_task() -> None:
 )
 def test_terms_of_names(name: str, terms: tuple[str, ...]) -> None:
     assert terms_of(name) == terms
+
+
+def test_no_issue_of_the_benchmark_names_its_function() -> None:
+    cases = tomllib.loads((Path(__file__).parents[3] / "bench" / "explore_cases.toml").read_text())
+    for case in [*cases["known"], *cases["held_out"], *cases["last"]]:
+        name = case["place"].partition("#")[2].rpartition(".")[2]
+        assert name.strip("_") not in case["issue"].lower().split(), case["place"]
+        assert case["package"] in cases["packages"]
