@@ -14,6 +14,9 @@ import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 
+from orch23.features.explore.definitions import FileOutline
+from orch23.features.explore.repo_map import map_of, outlines_of
+
 CASES = Path(__file__).with_name("explore_cases.toml")
 # What is required: the function in the first 4,000 tokens, its file among the ten best.
 TOKENS, FILES = 4_000, 10
@@ -21,8 +24,6 @@ TOKENS, FILES = 4_000, 10
 
 def main() -> None:
     """Print the table and the counts of each set of cases."""
-    from orch23.features.explore.repo_map import FileOutline, outlines_of  # noqa: PLC0415 - not to be timed by others
-
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--packages", type=Path, help="a folder that has the packages; else they are downloaded")
     folder = parser.parse_args().packages
@@ -36,16 +37,14 @@ def main() -> None:
             outlines[name] = outlines_of(files)
             size = sum(map(len, files.values()))
             print(f"{name}: {len(files)} files, {size:,} bytes, {time.process_time() - begun:.2f} s to read")
-    for group in ("known", "held_out"):
+    for group in ("known", "held_out", "last"):
         found = [_measured(case, outlines[case["package"]]) for case in cases[group]]
         shown, near = sum(0 < one <= TOKENS for one, _ in found), sum(0 < one <= FILES for _, one in found)
         print(f"{group}: function in {TOKENS:,} tokens {shown} of {len(found)}; file in the best {FILES} {near}\n")
 
 
-def _measured(case: Mapping[str, str], outlines: list) -> tuple[int, int]:
+def _measured(case: Mapping[str, str], outlines: list[FileOutline]) -> tuple[int, int]:
     """Return the tokens of the map up to the function of a case, and the place of its file; 0 if it is missing."""
-    from orch23.features.explore.repo_map import map_of  # noqa: PLC0415 - as above
-
     begun = time.process_time()
     found = map_of(case["issue"], outlines)
     spent = time.process_time() - begun

@@ -11,9 +11,10 @@ from orch23.features.explore.grammars import DEEPEST, GRAMMAR_OF, Span, declarat
 from orch23.model.patterns import lazy_pattern
 from orch23.text.source_syntax import is_python, python_tree
 
-# Files over these limits are in the map by their paths. The largest file of sqlglot has 420 KB.
-LARGEST_BYTES: Final = 1_000_000
-_LARGEST_LINE: Final = 20_000  # of generated or minified files
+# Files over these limits of characters are in the map by their paths. The largest file of sqlglot has 420,000.
+_LARGEST: Final = 1_000_000
+_LARGEST_OTHER: Final = 500_000  # of what tree-sitter parses, which takes 5 s for 1 MB that is not of the language
+_LONGEST_LINE: Final = 20_000  # longer ones are in generated or minified files
 _MOST_DEFINITIONS: Final = 10_000
 _SHOWN: Final = 100  # characters of the first line of a definition
 
@@ -56,9 +57,12 @@ class FileOutline(Struct, frozen=True):
 
 def definitions(path: str, text: str) -> FileOutline:
     """Return the definitions of a file, in the order of their lines. Time and memory are linear in its length."""
-    lines = text.removeprefix("\ufeff").split("\n")
-    if len(text) > LARGEST_BYTES or len(max(lines, key=len)) > _LARGEST_LINE or "\0" in text:
-        return FileOutline(path, (Definition("", "", 1, len(lines), "", {}, {}),), "too large, or not a source text")
+    text = text.removeprefix("\ufeff")
+    lines = text.split("\n")
+    limit = _LARGEST if is_python(path) else _LARGEST_OTHER
+    if len(text) > limit or len(max(lines, key=len)) > _LONGEST_LINE or "\0" in text:
+        gap = "too large, or not a text" if is_python(path) or _suffix(path) in GRAMMAR_OF else ""
+        return FileOutline(path, (Definition("", "", 1, len(lines), "", {}, {}),), gap)
     spans, gap = _python_spans(text, lines) if is_python(path) else _other_spans(path, text)
     spans = sorted(spans, key=lambda one: (one.first, -one.last))[:_MOST_DEFINITIONS]
     tokens = _HASH_TOKENS if path.lower().endswith(_HASH_COMMENTS) else _SLASH_TOKENS
@@ -139,10 +143,13 @@ def _indented_spans(lines: list[str]) -> Iterator[Span]:
 
 
 def _other_spans(path: str, text: str) -> tuple[list[Span], str]:
-    suffix = path[path.rfind(".") :].lower()
+    suffix = _suffix(path)
     if suffix not in GRAMMAR_OF:
         return [], ""
     if not is_available(suffix):
         return [], "needs orch23[explore]"
-    found, error_line = declarations(suffix, text)
-    return found, f"syntax error in line {error_line}" if error_line else ""
+    return declarations(suffix, text)
+
+
+def _suffix(path: str) -> str:
+    return path[path.rfind(".") :].lower()

@@ -1,7 +1,6 @@
 """Find declarations in other languages than Python with tree-sitter, which the extra `explore` installs."""
 
 from collections.abc import Callable, Iterator, Mapping
-from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
@@ -15,9 +14,9 @@ if TYPE_CHECKING:
 
 DEEPEST: Final = 8
 _CHUNK_BYTES: Final = 65_536
-# Of steps of the parser, which calls back after a fixed number of them. Code needs fewer than 20 calls for 1,000 bytes.
-# A text that is not of the language needs three times as many, and each takes ten times as long: 4 s for 360 KB.
-_FEWEST_CALLS, _CALLS_OF_1000_BYTES = 2_000, 30
+# The parser calls back after a fixed number of steps. Headers of C and files of JavaScript needed up to 9 calls for 1,000
+# bytes, also with errors; a text that is not of the language needs 50, and each takes longer: 4 s for 360 KB.
+_FEWEST_CALLS, _CALLS_OF_1000_BYTES = 2_000, 15
 
 
 class Span(Struct, frozen=True):
@@ -63,14 +62,13 @@ _FUNCTION_VALUES = ("arrow_function", "function_expression", "generator_function
 _LONGEST_NAME: Final = 100
 
 
-@cache
 def is_available(suffix: str) -> bool:
     """Return whether tree-sitter and the grammar of such files are installed. Neither is imported."""
     return find_spec("tree_sitter") is not None and find_spec(GRAMMAR_OF[suffix][0]) is not None
 
 
-def declarations(suffix: str, text: str) -> tuple[list[Span], int]:
-    """Return the declarations of a text, and the line of its first syntax error, or 0.
+def declarations(suffix: str, text: str) -> tuple[list[Span], str]:
+    """Return the declarations of a text, and its first syntax error or an empty text.
 
     With an error, the tree can show a function as a part of another one, or not at all. So a declaration with an error
     in it has the lines up to the next one, and what is inside of it has no qualified name.
@@ -90,24 +88,24 @@ def declarations(suffix: str, text: str) -> tuple[list[Span], int]:
     try:  # a text in one piece would be parsed without the callback
         root = parser.parse(_reader(source), progress_callback=must_stop).root_node
     except ValueError:  # it was stopped
-        return [], 1
-    found = list(_declared(root))
+        return [], "too many syntax errors"
+    found = list(_declared(root, source))
     if root.has_error:
-        return _with_broken(found, text.count("\n") + 1), _first_error(root)
-    return [span for span, _ in found], 0
+        return _with_broken(found, text.count("\n") + 1), f"syntax error in line {_first_error(root)}"
+    return [span for span, _ in found], ""
 
 
 def _reader(source: bytes) -> Callable[[int, object], bytes]:
     return lambda offset, _point: source[offset : offset + _CHUNK_BYTES]
 
 
-def _declared(root: "Node") -> Iterator[tuple[Span, bool]]:
+def _declared(root: "Node", source: bytes) -> Iterator[tuple[Span, bool]]:
     """Yield each declaration, and whether there is an error in it. Then those in a function are declarations, too."""
     waiting: list[tuple[str, int, Node]] = [("", 0, root)]
     while waiting:
         above, depth, node = waiting.pop()
         for child in node.named_children:
-            name = _name_of(child)
+            name = _name_of(child, source)
             if name:
                 kind = _PREFIX.sub("", child.type).partition("_")[0] if child.type in _DECLARING else "function"
                 first, last = child.start_point.row + 1, child.end_point.row + 1
@@ -118,7 +116,7 @@ def _declared(root: "Node") -> Iterator[tuple[Span, bool]]:
                 waiting.append((above, depth, child))
 
 
-def _name_of(node: "Node") -> str:
+def _name_of(node: "Node", source: bytes) -> str:
     """Return the name of a declaration; an empty text for another node, a use of a type, and what has no name.
 
     An `impl` has the name of its type, and a function of C is named inside its declarators.
@@ -132,21 +130,26 @@ def _name_of(node: "Node") -> str:
     declarator = node.child_by_field_name("declarator")
     while declarator is not None:
         found, declarator = declarator, declarator.child_by_field_name("declarator")
-    text = found.text if found is not None else None
-    return text.decode("utf-8", "replace").split("\n")[0][:_LONGEST_NAME] if text else ""
+    if found is None:
+        return ""
+    # `text` of a node would read a whole chunk.
+    return source[found.start_byte : found.end_byte].decode("utf-8", "replace").split("\n")[0][:_LONGEST_NAME]
 
 
 def _first_error(root: "Node") -> int:
-    node = root
-    while not (node.is_error or node.is_missing):
-        node = next((one for one in node.children if one.has_error), None) or node.children[0]
-    return node.start_point.row + 1
+    node: Node | None = root
+    line = 0
+    while node is not None:
+        line = node.start_point.row + 1
+        is_found = node.is_error or node.is_missing
+        node = None if is_found else next((one for one in node.children if one.has_error), None)
+    return line
 
 
 def _with_broken(found: list[tuple[Span, bool]], lines: int) -> list[Span]:
     """Return the declarations of a text with errors: one that has an error in it ends before the next one."""
     found.sort(key=lambda one: one[0].first)
-    starts = [span.first for span, _ in found[1:]] + [lines + 1]
+    starts = [*(span.first for span, _ in found), lines + 1][1:]
     return [
         Span(one.kind, one.name, one.first, max(one.first, start - 1), one.first) if is_broken else one
         for (one, is_broken), start in zip(found, starts, strict=True)

@@ -24,7 +24,7 @@ _SECONDARY = 0.4  # factor of tests, examples and documents
 _SECONDARY_FOLDERS = {"test", "tests", "testing", "doc", "docs", "example", "examples", "bench", "benchmarks", "vendor"}
 
 _TOKEN = lazy_pattern(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*|\d+")
-_PART = lazy_pattern(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[^\W\d_A-Za-z]+|\d+")
+_PART = lazy_pattern(r"[A-Z]+(?![^\W\d_A-Z])|[A-Z]?[^\W\d_A-Z]+|\d+")
 _ENDINGS = ("ations", "ation", "ings", "ing", "ers", "er", "ors", "or", "ions", "ion", "ies", "ed", "es", "s", "ly")
 _SHORTEST_STEM = 3
 # Longer words of this kind count less because they are in many texts.
@@ -137,12 +137,11 @@ def _text_scores(wanted: Mapping[str, float], places: _Places) -> list[float]:
             known[name] = tuple(term for term in terms_of(name) if term in wanted)
         return known[name]
 
-    definitions: list[Counter[str]] = []  # weights of terms
-    files: dict[str, Counter[str]] = defaultdict(Counter)
+    definitions: list[dict[str, float]] = []  # weights of terms
+    files: dict[str, dict[str, float]] = {}
     for path, definition in places:
-        weights: Counter[str] = Counter(
-            {_ALL_WORDS: 1 + sum(definition.words.values()) + sum(definition.names.values())}
-        )
+        length = 1 + sum(definition.words.values()) + sum(definition.names.values())
+        weights: dict[str, float] = defaultdict(float, {_ALL_WORDS: length})
         above, _, name = definition.name.rpartition(".")
         around = dict.fromkeys((*above.split("."), *path.split("/")), 1)
         of_words = ((around, _AROUND), ({name: 1}, _NAME), (definition.words, _WORDS), (definition.names, _CODE))
@@ -151,7 +150,9 @@ def _text_scores(wanted: Mapping[str, float], places: _Places) -> list[float]:
                 for term in found_in(word):
                     weights[term] += factor * count
         definitions.append(weights)
-        files[path].update(weights)
+        of_file = files.setdefault(path, defaultdict(float))
+        for term, weight in weights.items():
+            of_file[term] += weight
     scores = _bm25(wanted, definitions)
     of_files = dict(zip(files, _bm25(wanted, list(files.values())), strict=True))
     return [score + _FILE * of_files[path] for score, (path, _) in zip(scores, places, strict=True)]

@@ -1,0 +1,181 @@
+"""The map of a repository: the order of definitions and files for a task, and its text."""
+
+import random
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from orch23.features.explore.ranking import terms_of
+from orch23.features.explore.repo_map import RepoMap, build, map_of, outlines_of
+
+SHOP = {
+    "shop/basket.py": '''"""Baskets of a customer."""
+
+
+class Basket:
+    """What a customer wants to buy."""
+
+    def add(self, article, count=1):
+        """Put an article into the basket."""
+        self.lines.append((article, count))
+
+    def total(self):
+        """Return the price of all articles, with the discount."""
+        return reduced(sum(price_of(article) * count for article, count in self.lines))
+''',
+    "shop/prices.py": '''"""Prices."""
+
+
+def price_of(article):
+    return TABLE[article]
+
+
+def reduced(amount):
+    """Subtract ten percent from amounts over one hundred."""
+    if amount > 100:
+        return amount * 0.9
+    return amount
+''',
+    "shop/mail.py": '''def send_receipt(customer, basket):
+    """Send a receipt by mail; log "cannot reach the mail server" otherwise."""
+    if not connect():
+        log("cannot reach the mail server")
+
+
+def connect():
+    return open_socket(HOST)
+''',
+    "tests/test_prices.py": '''def test_ten_percent_less_over_one_hundred():
+    """Amounts over one hundred: subtract ten percent."""
+    assert reduced(200) == 180
+''',
+    "web/page.js": "function showBasket(basket) {\n  return basket.total()\n}\n",
+    "README.md": "# Shop\nA shop with baskets, articles and prices.\n",
+}
+
+
+def order(task: str, files: dict[str, str] = SHOP) -> list[str]:
+    return [f"{one.path}#{one.definition.name}" for one in build(task, files).ranked]
+
+
+def test_behavior_finds_the_function_by_its_docstring_before_its_test() -> None:
+    found = order("Amounts over a hundred are not reduced by ten percent.")
+    assert found[0] == "shop/prices.py#reduced"
+    assert "tests/test_prices.py#test_ten_percent_less_over_one_hundred" in found
+
+
+def test_an_error_message_finds_the_function_that_has_it() -> None:
+    assert order("I get `cannot reach the mail server` each time")[0] == "shop/mail.py#send_receipt"
+
+
+@pytest.mark.parametrize(
+    ("task", "first"),
+    [
+        ("Something is slow in `connect`", "shop/mail.py#connect"),
+        ("Basket.add should count", "shop/basket.py#Basket.add"),
+        ("please look at showBasket", "web/page.js#showBasket"),
+        ("clean up shop/prices.py", "shop/prices.py#"),
+        ("clean up (prices.py).", "shop/prices.py#"),
+        ("the price of all articles, with the discount, and `connect`", "shop/mail.py#connect"),
+        ("Subtract ten percent from amounts over one hundred, as in web/page.js", "web/page.js#"),
+    ],
+)
+def test_what_the_task_names_is_first(task: str, first: str) -> None:
+    assert order(task)[0].startswith(first)
+
+
+def test_what_a_matching_definition_refers_to_is_before_what_nothing_refers_to() -> None:
+    files = {
+        "a.py": 'def report():\n    """Print the yearly balance."""\n    return helper_two()\n',
+        "b.py": "def helper_one():\n    return 1\n\n\ndef helper_two():\n    return 2\n",
+    }
+    found = order("The yearly balance is wrong", files)
+    assert found.index("b.py#helper_two") < found.index("b.py#helper_one")
+
+
+def test_a_definition_that_everything_uses_is_not_the_best_of_every_task() -> None:
+    users = "".join(f'def user_{number}():\n    """Count apples."""\n    return base()\n\n\n' for number in range(60))
+    files = {"a.py": users + 'def pears():\n    """Count apples and pears."""\n', "b.py": "def base():\n    return 1\n"}
+    assert order("count the apples and pears", files)[0] == "a.py#pears"
+
+
+def test_the_order_does_not_depend_on_the_order_of_the_files() -> None:
+    shuffled = list(SHOP.items())
+    random.Random(1).shuffle(shuffled)
+    assert build("basket", dict(shuffled)) == build("basket", SHOP)
+
+
+def test_the_text_has_paths_lines_kinds_and_signatures() -> None:
+    text = build("Amounts over a hundred are not reduced by ten percent.", SHOP).render(1_000)
+    assert text.startswith("shop/prices.py\n  L8-12 def reduced(amount)\n  L4-5 def price_of(article)\n")
+    assert "\nweb/page.js\n  L1-3 function showBasket(basket)\n" in text
+    assert "\nREADME.md\n" in text
+
+
+def test_a_text_of_few_tokens_is_the_start_of_the_order() -> None:
+    found = build("Amounts over a hundred are not reduced by ten percent.", SHOP)
+    assert found.render(0) == ""
+    assert found.render(11) == "shop/prices.py\n  L8-12 def reduced(amount)\n"
+    lengths = [len(found.render(tokens)) for tokens in range(120)]
+    assert all(length <= tokens * 4 for tokens, length in enumerate(lengths))
+    assert lengths == sorted(lengths)
+
+
+def test_a_long_map_starts_with_the_best_definitions_of_all_files() -> None:
+    many = "".join(f'def price_{number}():\n    """The price of an apple."""\n\n\n' for number in range(300))
+    files = {"a.py": many, "b.py": 'def pear():\n    """The price of a pear."""\n'}
+    text = build("the price of an apple and of a pear", files).render(8_000)
+    assert text.index("b.py") < len(text) // 4
+    assert text.count("a.py\n") > 1
+    assert text.count("  L") == 301
+
+
+def test_the_note_says_which_files_have_no_exact_definitions() -> None:
+    files = {
+        "a.py": "def f(:\n",
+        "b.py": "x = 1\n",
+        "big.py": "x = 1\n" * 200_000,
+        "large.js": "x\n" * 400_000,
+        "LOG.md": "\0",
+    }
+    assert build("x", files).note == ("a.py: syntax error in line 1; 2 files, such as big.py: too large, or not a text")
+    assert build("x", {"b.py": "x = 1\n"}).note == ""
+
+
+def test_bytes_that_are_not_utf_8_do_not_stop_the_map() -> None:
+    assert build("x", {"a.py": b"# caf\xe9\ndef f():\n    pass\n"}).files == ("a.py",)
+
+
+def test_a_map_of_no_files_and_of_no_task_words() -> None:
+    assert build("anything", {}) == RepoMap(())
+    assert build("", SHOP).files == tuple(sorted(SHOP))
+
+
+def test_outlines_can_be_kept_for_the_next_task() -> None:
+    outlines = outlines_of(SHOP)
+    assert map_of("", outlines) == map_of("", outlines[::-1]) == build("", SHOP)
+
+
+@pytest.mark.parametrize(
+    ("name", "terms"),
+    [
+        ("parse_tables", ("pars", "tabl", "parsetabl")),
+        ("HTTPServer", ("http", "serv", "httpserv")),
+        ("formatted", ("format",)),
+        ("matches", ("match",)),
+        ("x2", ("x", "2", "x2")),
+        ("größe", ("größ",)),
+        ("__", ()),
+    ],
+)
+def test_terms_of_names(name: str, terms: tuple[str, ...]) -> None:
+    assert terms_of(name) == terms
+
+
+def test_no_issue_of_the_benchmark_names_its_function() -> None:
+    cases = tomllib.loads((Path(__file__).parents[3] / "bench" / "explore_cases.toml").read_text())
+    for case in [*cases["known"], *cases["held_out"], *cases["last"]]:
+        name = case["place"].partition("#")[2].rpartition(".")[2]
+        assert name.strip("_") not in case["issue"].lower().split(), case["place"]
+        assert case["package"] in cases["packages"]
