@@ -137,12 +137,6 @@ class BaseSelection(Struct, frozen=True):
         }
         return self._moved(name, {**in_force, **moved})
 
-    def on_disk(self, name: str) -> Mapping[str, FileEntry]:
-        """Return the bases of a stage that starts from the files on disk, whoever made them."""
-        workspace = self.state.store.workspace
-        paths = frozenset[str]().union(*map(workspace.writable_files, self.state.stage(name).outputs))
-        return self._moved(name, {path: workspace.entry(path) for path in sorted(paths)})
-
     def accepted_in(self, record: Record, name: str, in_force: Mapping[str, FileEntry]) -> Mapping[str, FileEntry]:
         """Return the bases of a stage that starts from the accepted edits of a record, and elsewhere as so far."""
         edits = {path: record.outputs[path] for path in record.accepted} if self._has_base(name) else {}

@@ -136,6 +136,12 @@ def test_a_response_that_changes_nothing_is_an_empty_result_if_it_passes(project
     assert project.ran() == []
 
 
+def test_a_file_of_edits_need_not_exist_after_a_response_that_changes_nothing(project: Project) -> None:
+    story(project, "No changes needed.", edits=["src/**", "docs/none.md"])
+    outcome = project.build()
+    assert outcome.code == 0, outcome.err
+
+
 def test_a_response_that_changes_nothing_fails_with_the_verification(project: Project) -> None:
     answers = "No changes needed.", edit("src/a.py", "    return 1\n", "    return 2\n")
     story(project, *answers, verify=[{"shell": "grep -q 'return 2' src/a.py"}], retry=1)
