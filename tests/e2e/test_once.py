@@ -295,6 +295,10 @@ def test_an_item_is_done_by_itself(repo: Repository) -> None:
     assert repo.ran() == ["mod@c"]
     assert repo.read("src/a.py") == "mine = 1\n"
     assert repo.read("src/b.py") == repo.read("src/c.py") == A.replace("1", "2")
+    repo.commit()
+    repo.delete("src/b.py")
+    assert repo.plan() == {"mod@b": "done", "mod@c": "done"}, "a file that it changed need not exist any more"
+    green(repo.build())
 
 
 def test_a_command_runs_again_only_if_it_or_another_input_changes(repo: Repository) -> None:
