@@ -44,12 +44,12 @@ def edit_pairs(nodes: Mapping[str, Node], order: Iterable[str]) -> list[tuple[st
     place = {name: number for number, name in enumerate(order)}
     found = WriterIndex({name: nodes[name] for name in place}).overlaps(in_order=True)
     return [
-        (*sorted((one, other), key=place.__getitem__), path)
+        (one, other, path) if place[one] < place[other] else (other, one, path)
         for one, other, path in found
         if share_edits(nodes[one], nodes[other])
         and (chain_of(nodes[one]) is None or chain_of(nodes[one]) != chain_of(nodes[other]))
         and all(_surely_writes(nodes[name], path) for name in (one, other))
-    ]  # type: ignore[return-value]  # `sorted` returns two names
+    ]
 
 
 def _surely_writes(node: Node, path: str) -> bool:

@@ -4,8 +4,9 @@ import pytest
 
 from orch23.model.diagnostic import Location
 from orch23.model.pipeline import ChainLink, ForeachStage, Item
+from orch23.plan.diagnostics import missing_inputs_errors
 from orch23.plan.planner import build_plan, extend_plan
-from tests.unit.plan.test_planner import foreach, pipeline, planned, problems, stage
+from tests.unit.plan.test_planner import foreach, no_file, pipeline, planned, problems, stage
 
 
 def editor(name, *edits, reads=(), outputs=(), chain=None, **more):
@@ -156,3 +157,11 @@ def test_before_a_list_is_known_only_patterns_without_an_item_need_an_order():
     more, found = extend_plan(plan, {"mod": items("mod", "src/a")})
     assert more is None
     assert [one.code for one in found] == ["E821"]
+
+
+def test_a_missing_input_is_an_error_also_if_the_stage_itself_edits_the_file():
+    plan = planned(
+        editor("one", "src/**", reads=("src/typo",)), editor("two", "src/**", reads=("src/new",), needs=("one",))
+    )
+    found = missing_inputs_errors(plan, exists=no_file)
+    assert [(one.code, "`src/typo` of stage `one`" in one.message) for one in found] == [("E822", True)]
