@@ -167,7 +167,7 @@ class BaseSelection(Struct, frozen=True):
         return there if starts or self._has_users_bytes(path, there, start) else None
 
     def _older_versions(self, stage: Stage, path: str) -> list[FileEntry | None]:
-        """Return the versions of earlier items of the chain, what they started from, and the original; None: no file."""
+        """Return the versions of earlier items of a chain, what they started from, and the original; None: no file."""
         state, earlier = self.state, self.state.plan.earlier_items(stage.name)
         results = [state.results[name] for name in earlier if name in state.results]
         versions = [record.outputs.get(path) for record in results if path in written_paths(record)]
