@@ -135,6 +135,9 @@ class Editing(Facts):
             made, end = found[0], "restored"
         else:
             made, end = self._ran(stage, core, base, start, comes), "built"
+        if end == "built" and not all(map(self._is_there, base.values())):
+            message = "bytes of a base are lost"
+            raise UnsureError(message)
         if any(map(self.others, made.written)):
             message = "a file that another pipeline has"
             raise UnsureError(message)

@@ -180,7 +180,7 @@ class Facts:
 
     def recall(self, stage: Stage) -> None:
         """Learn what committed lock files know of a stage with a file that no one is known to have made."""
-        if stage.name in self.lock.retained:
+        if stage.name in self.lock.retained or (stage.edits and stage.kind != "llm"):
             return
         former = self.lock.results.get(stage.name)
         mine = {*stage.literal_outputs, *(former.outputs if former else ())}
