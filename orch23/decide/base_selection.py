@@ -180,12 +180,18 @@ class BaseSelection(Struct, frozen=True):
 
     def _older_versions(self, stage: Stage, path: str) -> list[FileEntry | None]:
         """Return the versions of earlier items of a chain, what they started from, and the original; None: no file."""
-        state, earlier = self.state, self.state.plan.earlier_items(stage.name)
-        results = [state.results[name] for name in earlier if name in state.results]
-        versions = [record.outputs.get(path) for record in results if path in written_paths(record)]
+        state, writers = self.state, list[str]()
+        versions: list[FileEntry | None] = []
+        for name in state.plan.earlier_items(stage.name):
+            record = state.results.get(name)
+            if record is not None and (path in record.outputs or path in record.deleted):
+                versions.append(record.outputs.get(path))
+                writers.append(name)
+            elif path in state.moved_bases.get(name, ()):
+                writers.append(name)
         if not versions:
             return []
-        return [state.original(path), *(state.start_version(name, path) for name in earlier), *versions]
+        return [state.original(path), *(state.start_version(name, path) for name in writers), *versions]
 
     def _has_users_bytes(self, path: str, there: FileEntry, start: FileEntry | None) -> bool:
         """Return whether runs made the file on disk from bytes of the user that the stage would not start from."""
