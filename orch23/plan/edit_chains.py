@@ -98,7 +98,7 @@ def unordered_error(
         hint = _line(pipeline, other, one)
     return Diagnostic(
         "E821",
-        f"stages `{one.name}` and `{other.name}` may both edit `{path}`, and neither is the first",
+        f"stages `{one.name}` and `{other.name}` may both write `{path}`, and have no order",
         place_of_output(pipeline, other, path),
         hint,
         related=(Related(f"`{one.name}` writes here", place_of_output(pipeline, one, path)),),
