@@ -6,7 +6,7 @@ from orch23.model.diagnostic import Location
 from orch23.model.pipeline import ChainLink, Condition, ForeachStage, Item
 from orch23.plan.diagnostics import missing_inputs_errors
 from orch23.plan.planner import build_plan, extend_plan
-from tests.unit.plan.test_planner import foreach, no_file, pipeline, planned, problems, stage
+from tests.unit.plan.test_planner import Kept, foreach, no_file, pipeline, planned, problems, stage
 
 
 def editor(name, *edits, reads=(), outputs=(), chain=None, **more):
@@ -172,3 +172,18 @@ def test_a_condition_is_a_reader_as_an_input_is():
     plan = planned(gate, editor("one", "src/**"), editor("two", "src/**", needs=("one",), reads=("x",)))
     assert plan.order == ("one", "gate", "two")
     assert plan.upstream_of_chains == {"gate": {"one": 1}}
+
+
+def test_a_stored_plan_has_the_chains_of_stages_that_edit_the_same_files():
+    stages = (
+        editor("one", "src/**"),
+        stage("between", ("src/**",), ("x",)),
+        editor("two", "src/**", reads=("x",), needs=("one",)),
+    )
+    kept = Kept()
+    first, again = (build_plan(pipeline(*stages), cache=kept)[0] for _ in range(2))
+    assert kept.made == 1
+    assert first is not None
+    assert again is not None
+    assert (again.nodes, again.chains) == (first.nodes, {"one": ("one", "two")})
+    assert again.upstream_of_chains == first.upstream_of_chains == {"between": {"one": 1}}
