@@ -59,11 +59,13 @@ class BaseSelection(Struct, frozen=True):
         state, former = self.state, self.state.former.get(stage.name)
         last: Mapping[str, FileEntry] = former.outputs if former is not None else {}
         starts: dict[str, FileEntry | None] = dict(bases)
-        for path in sorted(self._editable(stage).union(filter(stage.takes_edits_of, last))):
+        known = filter(stage.takes_edits_of, (*last, *bases, *state.known_originals))
+        for path in sorted(self._editable(stage).union(known)):
             entry, incoming = state.store.workspace.entry(path), state.incoming_version(stage.name, path)
             start = bases.get(path, incoming)
             if entry is None:
-                if start is not None and incoming == state.original(path):
+                is_deleted = not any(state.locked.deleting(path))
+                if is_deleted and start is not None and incoming == state.original(path):
                     starts[path] = state.known_originals[path] = None
             elif entry not in (start, last.get(path), *self._older_versions(stage, path)) and not (
                 self._is_of_later_model(stage, path)
