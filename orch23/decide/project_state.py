@@ -378,12 +378,9 @@ class ProjectState(Struct, dict=True):
         """
         written = written_paths(record)
         wanted = {path: record.outputs.get(path) for path in written if not self.has_later_version(name, path)}
-        last = self.former.get(name)
-        for path in written_paths(last):
+        for path in written_paths(self.former.get(name)):
             if path not in written and self._may_revert(name, path):
-                # An earlier result of a stage with `edits` does not say what a file was that it did not change.
-                start = last.bases.get(path) if last is not None and self.stage(name).edits else None
-                wanted[path] = self.version_without(name, path) if start is None else start.start
+                wanted[path] = self.version_without(name, path)
         # An earlier item left a file to a later one that declares it but may not have written it.
         chain = self.plan.chains.get(self.chain_of(name) or "", ())
         if chain and chain[-1] == name:

@@ -308,7 +308,7 @@ def _check_once(stage: Stage, step: Step | None, at: Problems) -> None:
 
 
 def _check_shown(document: StageDocument, stage: Stage, at: Problems, open_nodes: NodeSet) -> None:
-    """Report patterns of `edits` of which the model would see no file: it cannot change a file that it was not shown."""
+    """Report patterns of `edits` of which the model sees no file: it can change only what it was shown."""
     if not stage.step.asks_model or open_nodes.touches(f"{at.path}/inputs"):
         return
     shown = _shown_patterns(stage)

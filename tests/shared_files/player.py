@@ -6,10 +6,10 @@ import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 
-from tests.repository import Repository
+from tests.repository import DELETED, Repository
 from tests.shared_files.merges import past_locks
 from tests.shared_files.rules import Rules
-from tests.shared_files.setup import EXISTED, PATHS
+from tests.shared_files.setup import EXISTED, PATHS, SPECS
 from tests.shared_files.steps import Seen, Steps, differing, internal, require
 from tests.shared_files.values import Forecast, Lock, Store, UnsureError, stages_of
 
@@ -237,7 +237,7 @@ class Player(Steps):
             seen = self.orch23(command, *([flag] if flag else []), f"{name}.yaml")
             after = self.disk()
             for path in differing(before, after):
-                if internal(path):
+                if internal(path) or path not in before:
                     continue
                 mine = self.written.get(path) == before.get(path)
                 require(not mine or flag == "--force", "I1", f"{command} discarded the user's {path}: {before[path]!r}")
@@ -301,6 +301,11 @@ class Player(Steps):
                 self.written.pop(path, None)
                 continue
             covering = [s for s in stages_of(before[f"{pipeline}.yaml"])[0] if s.covers(path)]
+            # A stage with `edits` may delete what it started from: a model that is told to, a program by a line.
+            deletes = [s for s in covering if s.edits and new is None and seen.ends.get(s.name) == "built"]
+            if any("# drop" in old if s.kind == "shell" else path in self._deleted_by_spec() for s in deletes):
+                self.written.pop(path, None)
+                continue
             restored = any(seen.ends.get(s.name) == "restored" for s in covering)
             newer = any(seen.ends.get(s.name) in ("built", "restored", "verified") for s in covering)
             if restored:
@@ -327,6 +332,10 @@ class Player(Steps):
                 "lineage",
                 f"the user's lines {sorted(marks - kept)} are gone, {reported}",
             )
+
+    def _deleted_by_spec(self) -> set[str]:
+        lines = self.repository.read(SPECS["work"]).splitlines()
+        return {line.partition(": ")[0] for line in lines if line.endswith(f": {DELETED}")}
 
     def _was_accepted(self, path: str, text: str) -> bool:
         return any(path in made.accepted and made.outputs[path] == text for made in self.store.records) or bool(
@@ -451,8 +460,10 @@ class Player(Steps):
         files = {path: text for path, text in after.items() if path not in owned and not path.endswith(".lock")}
         for path, made in owned.items():
             original = made.originals.get(path)
-            if original is not None and made.core[0] == "llm":
+            if original is not None and (made.core[0] == "llm" or made.start):
                 files[path] = original
+        deleted = {path: made for made in lock.results.values() for path in made.deleted}
+        files |= {p: text for p, made in deleted.items() if (text := made.originals.get(p)) is not None}
         clean.write(files)
         store = self.repository.root / ".orch23"
         if (store / "exchanges").exists():
@@ -468,7 +479,7 @@ class Player(Steps):
             shutil.rmtree(clean.root)
         self.counts["clean builds"] += 1
         require(seen.outcome.code == 0, "I3", f"a clean build exited with {seen.outcome.code}: {seen.outcome.err}")
-        wrong = [path for path in owned if found.get(path) != after[path]]
+        wrong = [path for path in (*owned, *deleted) if found.get(path) != after.get(path)]
         require(not wrong, "I3", f"a clean build gives {[(p, after[p], found.get(p)) for p in wrong]}")
         complete = self.stores.get(here.root, Store()).complete
         require(
