@@ -137,8 +137,9 @@ class _MissingInputs(Struct, frozen=True, dict=True):
         yields_to = self.plan.upstream_of_chains.get(stage.name, {})
         return (
             not set(makers).isdisjoint(self.plan.upstream[stage.name])
-            # An earlier item of its chain may have made it. What a stage edits is not for itself to make.
-            or (stage.chain is not None and stage.name in makers and not match_any(stage.edits, path))
+            # An earlier item of its chain may have made it. What a stage edits is not for itself to make; if it is done
+            # (`once`), you may have removed the file, and the error is that of a run.
+            or (stage.chain is not None and stage.name in makers and (stage.once or not match_any(stage.edits, path)))
             or any(node.name in makers and node.name not in yields_to for node in self.plan.unexpanded)
             # A foreach without items today is not among the nodes, but it is what makes the folder.
             or (path.endswith("/") and bool(self.declared.writers_of(path)))
