@@ -290,8 +290,8 @@ class AttemptLoop(Struct, frozen=True, kw_only=True):
     def _owned(self, last: AttemptResult, tree: Files | None = None) -> dict[str, FileEntry]:
         """Return the stage's own files of a tree: those that differ from the base, and those it wrote again unchanged.
 
-        Literal outputs always belong to the stage: a program that writes the same bytes again leaves no trace. A file of
-        `edits` belongs to it only if it differs.
+        Literal outputs always belong to the stage: a program that writes the same bytes again leaves no trace. A file
+        of `edits` belongs to it only if it differs.
         """
         base, stage = self.resolved.base, self.resolved.stage
         certain = stage.literal_outputs | {path for path in last.written if not match_any(stage.edits, path)}

@@ -113,6 +113,11 @@ class Worker(Struct, frozen=True, kw_only=True):
             # A new model call would cost money and give another result: the files are verified as they are (ADR 21).
             return self._verify_claim(resolved, verify.record)
         resolved = self._checked_patterns(resolved) if resolved.unmatched else resolved
+        if isinstance(verify, VerifyOnly) and verify.claim and resolved.stage.edits:
+            # In a clone, the bytes that a program started from may be lost: its result proves itself.
+            newest = self._newest(resolved.base)
+            there = {path: entry for path, entry in newest.items() if self.opened.state.has_bytes(path, entry)}
+            resolved = replace(resolved, base=there)
         attempts = self._attempts(resolved, verify.history if isinstance(verify, StageResult) else None)
         if (forbidden := attempts.forbidden()) is not None:
             return forbidden
@@ -213,6 +218,12 @@ class Worker(Struct, frozen=True, kw_only=True):
         Outputs that the user edited and accepted stay as they are.
         """
         ran = attempts.run()
+        if attempts.resolved.stage.edits:
+            base = attempts.resolved.base
+            # What it was given as in the claim, and left so, is as in the claim.
+            kept = {p: e for p, e in base.items() if claim.outputs.get(p) == e and p not in ran.deleted}
+            gone = {path for path in claim.deleted if path not in base and path not in ran.outputs}
+            ran = replace(ran, outputs={**kept, **ran.outputs}, deleted=tuple(sorted({*ran.deleted, *gone})))
         changed = {path for path in {*ran.outputs, *claim.outputs} if ran.outputs.get(path) != claim.outputs.get(path)}
         # The exit code of a command is its only proof (ADR 21), so it runs again and its new outputs count.
         if ran.failure is not None or ran.deleted != claim.deleted or not changed <= set(claim.accepted):

@@ -59,13 +59,13 @@ class BaseSelection(Struct, frozen=True):
         state, former = self.state, self.state.former.get(stage.name)
         last: Mapping[str, FileEntry] = former.outputs if former is not None else {}
         starts: dict[str, FileEntry | None] = dict(bases)
-        workspace = state.store.workspace
-        there = {path for pattern in stage.edits for path in workspace.writable_files(pattern, ignored=False)}
-        for path in sorted(there.union(filter(stage.takes_edits_of, last))):
-            entry, incoming = workspace.entry(path), state.incoming_version(stage.name, path)
+        known = filter(stage.takes_edits_of, (*last, *bases, *state.known_originals))
+        for path in sorted(self._editable(stage).union(known)):
+            entry, incoming = state.store.workspace.entry(path), state.incoming_version(stage.name, path)
             start = bases.get(path, incoming)
             if entry is None:
-                if start is not None and incoming == state.original(path):
+                is_deleted = not any(state.locked.deleting(path))
+                if is_deleted and start is not None and incoming == state.original(path):
                     starts[path] = state.known_originals[path] = None
             elif entry not in (start, last.get(path), *self._older_versions(stage, path)) and not (
                 self._is_of_later_model(stage, path)
@@ -74,6 +74,18 @@ class BaseSelection(Struct, frozen=True):
                 if not is_own or self._has_users_bytes(path, entry, start):
                     starts[path] = entry
         return self._moved(stage.name, starts)
+
+    def _obtainable(self, name: str, in_force: Mapping[str, FileEntry]) -> Mapping[str, FileEntry]:
+        """Return the bases of a program that has to run: what is on disk, where the bytes of its base are lost."""
+        state = self.state
+        there = {path: state.store.workspace.entry(path) for path in self._editable(state.stage(name))}
+        starts = ((path, entry, state.start_version(name, path)) for path, entry in there.items())
+        lost = {path: e for path, e, start in starts if start is not None and not state.has_bytes(path, start)}
+        return self._moved(name, {**in_force, **lost}) if lost else in_force
+
+    def _editable(self, stage: Stage) -> set[str]:
+        files = self.state.store.workspace.writable_files
+        return {path for pattern in stage.edits for path in files(pattern, ignored=False)}
 
     def _is_of_later_model(self, stage: Stage, path: str) -> bool:
         """Return whether a model wrote a file after a stage of its chain: an edit of it is one of that result."""
@@ -128,7 +140,9 @@ class BaseSelection(Struct, frozen=True):
         With `repeats`, its result is up to date and it is forced to run: it does not start from that result.
         """
         state, stage = self.state, self.state.stage(name)
-        if not self._has_base(name) or self._takes_edits(name) or not self._follows_the_disk(stage):
+        if self._takes_edits(name):
+            return self._obtainable(name, in_force)
+        if not self._has_base(name) or not self._follows_the_disk(stage):
             return in_force
         # Neither the stage nor another item of its chain has a result in the lock file.
         items = state.plan.chains.get(state.chain_of(name) or "", (name,))
@@ -144,12 +158,6 @@ class BaseSelection(Struct, frozen=True):
             for path in sorted(paths)
         }
         return self._moved(name, {**in_force, **moved})
-
-    def on_disk(self, name: str) -> Mapping[str, FileEntry]:
-        """Return the bases of a stage that starts from the files on disk, whoever made them."""
-        workspace = self.state.store.workspace
-        paths = frozenset[str]().union(*map(workspace.writable_files, self.state.stage(name).outputs))
-        return self._moved(name, {path: workspace.entry(path) for path in sorted(paths)})
 
     def accepted_in(self, record: Record, name: str, in_force: Mapping[str, FileEntry]) -> Mapping[str, FileEntry]:
         """Return the bases of a stage that starts from the accepted edits of a record, and elsewhere as so far."""
@@ -176,13 +184,19 @@ class BaseSelection(Struct, frozen=True):
         return there if starts or self._has_users_bytes(path, there, start) else None
 
     def _older_versions(self, stage: Stage, path: str) -> list[FileEntry | None]:
-        """Return what earlier items of the chain started from at a path and made there, and the original; None: no file."""
-        state, earlier = self.state, self.state.plan.earlier_items(stage.name)
-        results = [state.results[name] for name in earlier if name in state.results]
-        versions = [record.outputs.get(path) for record in results if path in written_paths(record)]
+        """Return the versions of earlier items of a chain, what they started from, and the original; None: no file."""
+        state, writers = self.state, list[str]()
+        versions: list[FileEntry | None] = []
+        for name in state.plan.earlier_items(stage.name):
+            record = state.results.get(name)
+            if record is not None and (path in record.outputs or path in record.deleted):
+                versions.append(record.outputs.get(path))
+                writers.append(name)
+            elif path in state.moved_bases.get(name, ()):
+                writers.append(name)
         if not versions:
             return []
-        return [state.original(path), *(state.start_version(name, path) for name in earlier), *versions]
+        return [state.original(path), *(state.start_version(name, path) for name in writers), *versions]
 
     def _has_users_bytes(self, path: str, there: FileEntry, start: FileEntry | None) -> bool:
         """Return whether runs made the file on disk from bytes of the user that the stage would not start from."""
@@ -358,7 +372,8 @@ def recall(state: ProjectState, stage: Stage, own: Collection[str]) -> bool:
     Return whether that is more than is known. `own` are the paths of its outputs and last result.
     """
     name, ownership, on_disk = stage.name, state.ownership, state.store.workspace.entry
-    if name in state.lock.retained:
+    # A program with `edits` starts from what is on disk, whoever made it.
+    if name in state.lock.retained or (stage.edits and not stage.discovers):
         return False
     # A model starts from each file in its folders: also from one that another branch made and the last result lacks.
     patterns = stage.outputs if stage.chain is not None or name not in state.former else ()
@@ -377,7 +392,9 @@ def recall(state: ProjectState, stage: Stage, own: Collection[str]) -> bool:
     vars(ownership).pop("_blob_ids", None)  # they name more bytes of git
     fixed = state.lock.originals()
     for record in reversed(more):
-        state.known_originals.update((path, one) for path, one in record.originals.items() if path not in fixed)
+        found = ((path, one) for path, one in record.originals.items() if path not in fixed)
+        # A file that a user has deleted since is none that a later result of `edits` may start from.
+        state.known_originals.update((path, one) for path, one in found if not stage.edits or on_disk(path))
     return bool(more)
 
 

@@ -20,7 +20,7 @@ from orch23.decide.stage_view import ObsoleteFiles, StageTree
 from orch23.model.digest import FileEntry, git_blob_id
 from orch23.model.errors import MissingBytesError
 from orch23.model.event import FilesReleased
-from orch23.model.pipeline import CheckStep, EnsuresStep, Stage
+from orch23.model.pipeline import CheckStep, EnsuresStep, Stage, family_of
 from orch23.model.record import LockFile, Record
 from orch23.plan.nodes import reads_with_exclusions
 from orch23.resolve.resolution import ResolvedStage
@@ -226,7 +226,14 @@ class ResultWriter(Struct, dict=True):
         `complete`: everything is green, so records of stages that no longer exist are dropped.
         """
         opened = self.opened
-        before = opened.lock.where(lambda name, _: not complete or opened.state.plan.is_declared(name))
+        plan = opened.state.plan
+
+        def stays(name: str, record: Record) -> bool:
+            # A stage with `once` that is switched off for a time does not run a second time.
+            is_off = bool(record.task) and family_of(name) in plan.skipped
+            return not complete or plan.is_declared(name) or is_off
+
+        before = opened.lock.where(stays)
         records = {**before.records, **{name: record for name, record in self._locked.items() if name in green}}
         retained = {name: record for name, record in before.retained.items() if name not in records}
         left = ((name, record) for name, record in opened.lock.released.items() if name not in records)

@@ -140,8 +140,8 @@ def _check_together(
     _check_outputs(document, stage, step, at, open_nodes)
     _check_edits(document, stage, step, at)
     _check_explore(stage, step, at)
-    _check_shown(document, stage, at, open_nodes)
     _check_once(stage, step, at)
+    _check_shown(document, stage, at, open_nodes)
     _check_metrics(document, stage, at, open_nodes)
     _check_own_inputs(stage, at)
     _check_own_commands(stage, at)
@@ -305,8 +305,18 @@ def _check_edits(document: StageDocument, stage: Stage, step: Step | None, at: P
             at.add(f"outputs/{number}", "E856", message, "name each file in one of the two lists")
 
 
+def _check_once(stage: Stage, step: Step | None, at: Problems) -> None:
+    """Report `once` of a stage that starts from no files, or that an edit makes run."""
+    if stage.once and step is not None and not (step.asks_model or stage.edits):
+        message = f"a {step.kind} stage with `once` would replace your files when its task text changes"
+        at.add("once", "E856", message, "name the files in `edits`, or remove `once`")
+    if stage.once and stage.on_edit == "rerun":
+        hint = "remove `once`, or write `on_edit: keep`"
+        at.add("once", "E856", "`once` and `on_edit: rerun` contradict each other", hint)
+
+
 def _check_shown(document: StageDocument, stage: Stage, at: Problems, open_nodes: NodeSet) -> None:
-    """Report patterns of `edits` of which the model would see no file: it cannot change what it was not shown."""
+    """Report patterns of `edits` of which the model sees no file: it can change only what it was shown."""
     if not stage.step.asks_model or any(open_nodes.touches(f"{at.path}/{key}") for key in ("inputs", "explore")):
         return
     shown = _shown_patterns(stage)
@@ -320,18 +330,8 @@ def _check_shown(document: StageDocument, stage: Stage, at: Problems, open_nodes
 
 def _shown_patterns(stage: Stage) -> tuple[str, ...]:
     """Return the patterns of the files that a model may see."""
-    named = (*(one for one in stage.edits if not is_glob(one)), *(stage.explore))
+    named = (*(one for one in stage.edits if not is_glob(one)), *stage.explore)
     return (*named, *(one.pattern for one in stage.inputs if not isinstance(one, ListInput | OrderInput)))
-
-
-def _check_once(stage: Stage, step: Step | None, at: Problems) -> None:
-    """Report `once` of a stage that starts from no files, or that an edit makes run."""
-    if stage.once and step is not None and not (step.asks_model or stage.edits):
-        message = f"a {step.kind} stage with `once` would replace your files when its task text changes"
-        at.add("once", "E856", message, "name the files in `edits`, or remove `once`")
-    if stage.once and stage.on_edit == "rerun":
-        hint = "remove `once`, or write `on_edit: keep`"
-        at.add("once", "E856", "`once` and `on_edit: rerun` contradict each other", hint)
 
 
 def _check_output(scope: WriteScope, path: str, at: Problems, *, may_write_more: bool) -> None:

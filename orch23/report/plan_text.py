@@ -191,10 +191,8 @@ def _up_to_date(view: PlanView) -> str:
 
 
 def _skip_count(view: PlanView) -> str:
-    done = view.counts().get(Done.label, 0)
-    return "".join(
-        f", {number} {what}" for number, what in ((done, Done.label), (view.skip_count, "skipped")) if number
-    )
+    counts = ((view.counts().get(Done.label, 0), Done.label), (view.skip_count, "skipped"))
+    return "".join(f", {number} {what}" for number, what in counts if number)
 
 
 def _head(view: PlanView, style: Style) -> str:

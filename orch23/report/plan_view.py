@@ -84,9 +84,9 @@ _WITH_VALUES = frozenset({"command_changed", "params_changed", "model_changed", 
 
 
 class PlanLine(Struct, frozen=True, kw_only=True):
-    """One stage of a plan. `outputs` are the paths it would write, as far as they are known; `edits` patterns of others.
+    """One stage of a plan. `outputs` are the paths it would write, as far as they are known.
 
-    `files` are the inputs and outputs that it declares.
+    `edits` are the patterns of other files that it may change. `files` are the inputs and outputs that it declares.
 
     `network`: the step or its processes use the network. `sandbox`: all its processes run in a sandbox. For a
     foreach without items, both describe the least confined item that is possible. `accept`: the command that keeps an
@@ -308,7 +308,7 @@ def declared_files(node: Stage | ForeachStage) -> dict[str, Json]:
     for one in (*node.inputs, *node.verify.inputs):
         found.append({"list": one.text} if isinstance(one, ListInput) else one.text)
         found += [f"!{pattern}" for pattern in getattr(one, "exclude", ())]
-    return {"inputs": found, "outputs": [path for path in node.outputs if path not in node.edits], **_edits(node)}
+    return {"inputs": found, "outputs": list(node.required_outputs), **_edits(node)}
 
 
 def _edits(node: Stage | ForeachStage) -> dict[str, Json]:
@@ -320,7 +320,7 @@ def _would_write(node: Stage | ForeachStage, decision: Decision) -> tuple[str, .
         case Restore(record=record):
             return tuple(sorted(record.outputs))
         case Run() | Maybe() | VerifyOnly() if isinstance(node, Stage):
-            return tuple(path for path in node.outputs if path not in node.edits)
+            return node.required_outputs
         case Expand() if isinstance(node, ForeachStage):
             return tuple(path for path in node.writes if not is_glob(path) and path not in node.edits)
         case _:
@@ -352,13 +352,14 @@ def _values(reason: Reason) -> str:
     return f": {then} -> {now}" if then != now else ""  # two long values can be equal as far as they are shown
 
 
+_DONE_TEXT = "its result is committed, and its files are yours: it runs again only if its task text changes"
+
+
 def reason_texts(decision: Decision) -> tuple[str, ...]:
     """Return every reason of a decision as a clause, the most important first."""
     match decision:
-        case Done():
-            return ("its result is committed, and its files are yours: it runs again only if its task text changes",)
         case Fresh():
-            return ()
+            return (_DONE_TEXT,) if isinstance(decision, Done) else ()
         case VerifyOnly(adopted=edits) if edits:
             return (f"{_list(edits)} was edited by a user, who committed or accepted the edit",)
         case Restore(reasons=reasons) | VerifyOnly(reasons=reasons) | Run(reasons=reasons):

@@ -63,6 +63,21 @@ def test_a_changed_task_runs_both_editors_again_and_each_reader_sees_its_own_ver
     assert edited.read("build/all.txt") == "feature one\nb\nc\nnew\n"
 
 
+def test_edits_are_shown_as_such_and_not_as_outputs(edited: Project) -> None:
+    shown = edited.run("plan")
+    assert " would write build/count.txt build/all.txt\n would edit src/**\n" in shown.out
+    assert "may remove" not in shown.out
+    stages = {one["stage"]: one for one in edited.run("plan", "--json").json()["stages"]}
+    assert [stages["tidy"][key] for key in ("edits", "would_edit", "outputs", "would_write")] == [
+        ["src/**"],
+        ["src/**"],
+        [],
+        [],
+    ]
+    nodes = {one["stage"]: one for one in edited.run("graph", "--json").json()["nodes"]}
+    assert (nodes["feature"]["edits"], nodes["feature"]["outputs"]) == (["src/**"], [])
+
+
 def test_a_reader_before_both_sees_the_originals_and_no_created_file(project: Project) -> None:
     stages = """\
   survey: {inputs: ["src/**", {list: "src/**"}], outputs: [plan.txt], shell: "cat src/* .orch23/listings/1 > plan.txt"}
@@ -84,7 +99,11 @@ def test_a_reader_before_both_sees_the_originals_and_no_created_file(project: Pr
 def test_a_later_editor_that_changes_less_leaves_the_version_before_it(project: Project) -> None:
     stages = """\
   up: {inputs: [up.txt], edits: ["src/**"], shell: "cat up.txt >> src/a"}
-  tidy: {inputs: [tidy.txt], needs: [up], edits: ["src/**"], shell: "for f in $(cat tidy.txt); do echo tidy >> $f; done"}
+  tidy:
+    inputs: [tidy.txt]
+    needs: [up]
+    edits: ["src/**"]
+    shell: "for f in $(cat tidy.txt); do echo tidy >> $f; done"
 """
     project.write(shell(stages, {"src/a": "a\n", "src/b": "b\n", "up.txt": "up\n", "tidy.txt": "src/a src/b"}))
     green(project.build())

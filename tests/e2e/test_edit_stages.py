@@ -91,13 +91,17 @@ def test_a_named_file_that_no_prompt_shows_is_an_error_before_the_call(project: 
     assert "`{{ inputs | blocks }}`" in outcome.err
     assert not project.events_of("llm_request")
     project.write({"blind.j2": "Change {{ inputs | blocks }}"})
-    project.write({"pipeline.answers.yaml": json.dumps({"mod": [edit("src/a.py", "    return 1\n", "    return 2\n")]})})
+    project.write(
+        {"pipeline.answers.yaml": json.dumps({"mod": [edit("src/a.py", "    return 1\n", "    return 2\n")]})}
+    )
     assert project.build().code == 0
     assert project.read("src/a.py") == A.replace("1", "2")
 
 
 def test_names_in_edits_are_shown_and_patterns_are_not(project: Project) -> None:
-    story(project, edit("src/a.py", "    return 1\n", "    return 2\n"), inputs=["task.md"], edits=["src/a.py", "src/**"])
+    story(
+        project, edit("src/a.py", "    return 1\n", "    return 2\n"), inputs=["task.md"], edits=["src/a.py", "src/**"]
+    )
     assert project.build().code == 0
     (request,) = project.events_of("llm_request")
     assert [one["path"] for one in request["data"]["files"] if one["path"].startswith("src/")] == ["src/a.py"]
@@ -132,6 +136,12 @@ def test_a_response_that_changes_nothing_is_an_empty_result_if_it_passes(project
     assert project.ran() == []
 
 
+def test_a_file_of_edits_need_not_exist_after_a_response_that_changes_nothing(project: Project) -> None:
+    story(project, "No changes needed.", edits=["src/**", "docs/none.md"])
+    outcome = project.build()
+    assert outcome.code == 0, outcome.err
+
+
 def test_a_response_that_changes_nothing_fails_with_the_verification(project: Project) -> None:
     answers = "No changes needed.", edit("src/a.py", "    return 1\n", "    return 2\n")
     story(project, *answers, verify=[{"shell": "grep -q 'return 2' src/a.py"}], retry=1)
@@ -151,24 +161,32 @@ def test_the_verification_sees_all_files_and_checks_the_changed_ones(project: Pr
     assert outcome.code == 0, outcome.err
 
 
-def test_a_later_attempt_is_shown_the_files_as_the_one_before_left_them(project: Project) -> None:
+@pytest.mark.parametrize("style", ["prompt", "conversation"])
+def test_a_later_attempt_is_shown_the_files_as_the_one_before_left_them(project: Project, style: str) -> None:
     first = edit("src/a.py", "    return 1\n", "    return 3\n")
     second = edit("src/a.py", "    return 3\n", "    return 2\n")
-    story(project, first, second, verify=[{"shell": "grep -q 'return 2' src/a.py"}], retry=1)
+    story(project, first, second, verify=[{"shell": "grep -q 'return 2' src/a.py"}], retry={"max": 1, "style": style})
     outcome = project.build()
     assert outcome.code == 0, outcome.err
     assert project.read("src/a.py") == A.replace("1", "2")
     logs = sorted((project.root / "logs").rglob("prompt.txt"))
     prompt = logs[-1].read_text()
-    assert "return 3" in prompt.partition("It failed")[0]
-    assert "return 1" not in prompt
+    assert "def a():\n    return 3\n" in prompt
+    if style == "prompt":
+        assert "return 1" not in prompt
 
 
 def test_the_best_attempt_is_the_start_of_the_next_one(project: Project) -> None:
     """The third attempt repairs the first one, which failed fewer tests than the second."""
-    tests = "from a import a\nfrom b import b\n\ndef test_a():\n    assert a() == 2\n\ndef test_b():\n    assert b() == 2\n"
+    tests = (
+        "from a import a\nfrom b import b\n\ndef test_a():\n    assert a() == 2\n\ndef test_b():\n    assert b() == 2\n"
+    )
     both = [edit("src/a.py", "    return 1\n", "    return 9\n"), edit("src/b.py", "    return 1\n", "    return 2\n")]
-    answers = "".join(both), edit("src/b.py", "    return 2\n", "    return 7\n"), edit("src/a.py", "    return 9\n", "    return 2\n")
+    answers = (
+        "".join(both),
+        edit("src/b.py", "    return 2\n", "    return 7\n"),
+        edit("src/a.py", "    return 9\n", "    return 2\n"),
+    )
     story(
         project,
         *answers,
@@ -223,6 +241,19 @@ def test_a_file_that_is_saved_while_the_stage_runs_keeps_all_files_unwritten(pro
     assert outcome.code == 6, outcome.err
     assert saved in outcome.err
     assert project.files("src") == {**before, saved: b"mine\n"}
+
+
+def test_a_program_responds_with_edits(project: Project) -> None:
+    """It gets the request on stdin; its response is judged like that of any model."""
+    answer = edit("src/a.py", "    return 1\n", "    return 2\n")
+    program = f"import sys\nassert 'return 1' in sys.stdin.read()\nprint({answer!r})\n"
+    story(project)
+    llm = {"provider": "command", "model": "m", "command": ["python3", "tools/ask.py"], "prompt": "pipeline.md.j2"}
+    document = {"version": 1, "name": "p", "stages": {"mod": {**MOD, "llm": llm}}}
+    project.write({"pipeline.yaml": json.dumps(document), "tools/ask.py": program})
+    outcome = project.build()
+    assert outcome.code == 0, outcome.err
+    assert project.read("src/a.py") == A.replace("1", "2")
 
 
 # ---- shell -----------------------------------------------------------------------------------------
@@ -306,7 +337,7 @@ def codemod(project: Project, answers: dict[str, list[str]]) -> None:
         "verify": [{"check": "python_syntax"}],
     }
     project.write(scripted({"mod": stage}, answers))
-    project.write({path: A for path in FILES})
+    project.write(dict.fromkeys(FILES, A))
 
 
 def of_item(path: str) -> str:

@@ -5,7 +5,7 @@ from dataclasses import replace
 from fnmatch import fnmatch
 from typing import Any
 
-from tests.shared_files.facts import Facts
+from tests.shared_files.edits import Editing
 from tests.shared_files.values import (
     GREEN,
     Bases,
@@ -26,7 +26,7 @@ class RefusedError(Exception):
     """A stage would write a path that another pipeline owns."""
 
 
-class Building(Facts):
+class Building(Editing):
     """One build, foreseen."""
 
     # ---- a build ----
@@ -42,8 +42,8 @@ class Building(Facts):
 
     def _build(self) -> Forecast:
         """Go through all stages, those that read by a pattern last."""
-        if any(stage.edits for stage in (*self.declared, *self.skipped)):
-            message = "stages with edits"
+        if any(stage.family.startswith("polish") for stage in (*self.declared, *self.skipped)):
+            message = "a chain of stages with edits"
             raise UnsureError(message)
         if self._missing_input():
             return Forecast(65, self.disk, self.lock)
@@ -53,7 +53,10 @@ class Building(Facts):
         readers = [s for s in self.declared if s.family.startswith(("page", "lit"))]
         self._chain([stage for stage in self.declared if stage.chain])
         for stage in (s for s in self.declared if s not in readers and not s.chain):
-            self._take(stage, {path: self.disk[path] for path in stage.inputs})
+            if stage.edits and stage.kind != "llm":
+                self.edit_by_program(stage)
+            else:
+                self._take(stage, self.inputs_of(stage, dict(self.in_force(stage))))
         self._end_groups()
         for stage in readers:
             self._read(stage)
@@ -168,6 +171,8 @@ class Building(Facts):
 
     def _matches_in_force(self, stage: Stage, core: tuple[Any, ...]) -> list[Made]:
         """Return the results of today's key on the base in force."""
+        if stage.edits:
+            return self.made_from(stage, dict(self.in_force(stage)))
         records = [*self.lock.results.values(), *self.store.records]
         return [m for m in records if m.core == core and same(m.start, self.in_force(stage)) and not m.failed]
 
@@ -177,6 +182,8 @@ class Building(Facts):
         if known is None or stage.name in self.lock.results or not known.accepted:
             return None
         as_then = known.core == core and same(known.start, self.in_force(stage))
+        if stage.edits:
+            as_then = self.is_made_from(stage, known, dict(self.in_force(stage)))
         return known if as_then and all(self._obtainable(text) for text in known.outputs.values()) else None
 
     def _adopt(self, stage: Stage, known: Made) -> None:
@@ -265,6 +272,7 @@ class Building(Facts):
             return
         wanted = {p: text for p, text in made.outputs.items() if self.disk.get(p) != text}
         gone = self._left_over(stage, made)
+        gone |= {path: None for path in made.deleted if self.comes_back(stage, path)}
         if wanted or gone:
             if self._refused(stage, made.outputs):
                 return
@@ -307,10 +315,11 @@ class Building(Facts):
         return Made(
             stage.name,
             core,
-            self.in_force(stage),
+            self.in_force(stage) if not stage.edits else self.start_of(stage, outputs),
             outputs,
             {path: self.original(path) for path in outputs} if stage.kind == "llm" else {},
             frozenset(edited) | still,
+            deleted=(former.deleted if former is not None else frozenset()) - {*edited},
             instead=self._instead(stage, self.in_force(stage)),
         )
 
@@ -334,6 +343,8 @@ class Building(Facts):
     def _ask(self, stage: Stage, core: tuple[Any, ...], inputs: Mapping[str, str]) -> Made:
         """Call the model, unless its response is recorded."""
         base = self._moved(stage)
+        if stage.edits:
+            return self.edit_by_model(stage, base)
         shown = {path: text for path, text in base.items() if text is not None}
         if any(not self._obtainable(text) for text in shown.values()):
             message = "bytes of a base are lost"
@@ -384,7 +395,11 @@ class Building(Facts):
         merged = [one for one in self.lock.others if one.stage == stage.name]
         gone: dict[str, str | None] = {}
         for one in [*([former] if former is not None else []), *merged]:
-            for path in one.outputs.keys() - made.outputs.keys() & self.disk.keys():
+            # A file of its last result that was there before is as before, also if the user deleted it.
+            for path in (one.written if stage.edits else set()) - made.written - self.disk.keys():
+                if self.begun[stage.name].get(path) is not None:
+                    gone[path] = self.begun[stage.name][path]
+            for path in one.outputs.keys() - made.written & self.disk.keys():
                 if self.overwrite and one is former and not self.is_own(path):
                     message = "an edited file of an earlier result, overwritten"
                     raise UnsureError(message)
@@ -392,7 +407,8 @@ class Building(Facts):
                     message = "a file that another branch made of an edit, which the kept result lacks"
                     raise UnsureError(message)
                 if (self.overwrite and one is former) or (self.is_own(path) and not self.is_accepted(path)):
-                    gone.setdefault(path, {**dict(one.start), **dict(made.start)}.get(path))
+                    starts = self.begun[stage.name] if stage.edits else {**dict(one.start), **dict(made.start)}
+                    gone.setdefault(path, starts.get(path))
         return gone
 
     def _settle(self, stage: Stage, made: Made, end: str) -> None:
@@ -411,6 +427,9 @@ class Building(Facts):
                 del self.disk[path]
             else:
                 self.disk[path] = text
+        for path in made.deleted:
+            if self.comes_back(stage, path) or end == "built":
+                self.disk.pop(path, None)
         self.disk.update(made.outputs)
         self.results[stage.name] = made
         self.ends[stage.name] = end

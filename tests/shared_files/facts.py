@@ -43,6 +43,7 @@ class Facts:
         self.core_of: dict[str, tuple[Any, ...]] = {}
         self.versions: list[str | None] = []
         self.follows = True
+        self.begun: dict[str, Mapping[str, str | None]] = {}
 
     # ---- small questions ----
 
@@ -86,6 +87,16 @@ class Facts:
     def edited(self, stage: Stage) -> list[str]:
         """Return the outputs whose bytes a user wrote and no one has decided on yet."""
         former = self.lock.of(stage.name)
+        if stage.edits:  # what its result does not have is a source, and a program starts from what is there
+            made = former or next(iter(self.made_from(stage, dict(self.in_force(stage)))), None)
+            if made is None or stage.kind != "llm":
+                return []
+            runs = self.matching_edits(stage) is None or stage.family == self.forced
+            again = {path for path in made.deleted if former is not None and runs and self._is_edited(path)}
+            if again and self.resamples:
+                message = "a new response that is still due: the next build is forced, too"
+                raise UnsureError(message)
+            return sorted({path for path in made.outputs if self._is_edited(path)} | again)
         paths = {*stage.literal_outputs, *(former.outputs if former else ())}
         paths |= {path for path, text in self.store.released if stage.covers(path) and self.disk.get(path) == text}
         paths |= {path for made in self.lock.all() for path in made.outputs if stage.covers(path)}
@@ -142,6 +153,8 @@ class Facts:
         instead = dict(made.instead) if made is not None else {}
         base: dict[str, str | None] = {}
         there = {path for path in self.disk if stage.covers(path) and self.original(path) is not None}
+        if stage.edits:
+            there |= {path for known in self.lock.all() for path in known.originals if stage.covers(path)}
         for path in {*stage.literal_outputs, *there, *start}:
             comes = self.comes(stage, path)
             base[path] = start[path] if path in start and instead.get(path) == comes else comes
@@ -156,6 +169,8 @@ class Facts:
 
     def _matching(self, stage: Stage, core: tuple[Any, ...]) -> Made | None:
         """Return the record that wins: of the base in force, else of the base of an earlier record, newest first."""
+        if stage.edits:
+            return self.matching_edits(stage)
         bases = [self.in_force(stage)]
         locked = sorted(self.lock.results.items(), key=lambda one: one[0] != stage.name)
         every = [*(made for _, made in locked), *self.lock.others, *reversed(self.store.records)]
@@ -169,7 +184,7 @@ class Facts:
 
     def recall(self, stage: Stage) -> None:
         """Learn what committed lock files know of a stage with a file that no one is known to have made."""
-        if stage.name in self.lock.retained:
+        if stage.name in self.lock.retained or (stage.edits and stage.kind != "llm"):
             return
         former = self.lock.results.get(stage.name)
         mine = {*stage.literal_outputs, *(former.outputs if former else ())}
@@ -195,7 +210,11 @@ class Facts:
         again = known is not None and stage.name not in self.lock.results and known.core == self.core_of[stage.name]
         if again and known is not None and known.accepted:
             again = False  # a user's bytes are in it
-        if again and known is not None and same(known.start, force) and (self.overwrite or not self.edited(stage)):
+        as_then = known is not None and same(known.start, force)
+        if stage.edits:
+            again = as_then = known is not None and not known.accepted and self.is_made_from(stage, known, base)
+            again = again and stage.name not in self.lock.results
+        if again and as_then and (self.overwrite or not self.edited(stage)):
             return base  # after a reset: the same request again
         if not self.follows:
             return base

@@ -460,8 +460,10 @@ class Player(Steps):
         files = {path: text for path, text in after.items() if path not in owned and not path.endswith(".lock")}
         for path, made in owned.items():
             original = made.originals.get(path)
-            if original is not None and made.core[0] == "llm":
+            if original is not None and (made.core[0] == "llm" or made.start):
                 files[path] = original
+        deleted = {path: made for made in lock.results.values() for path in made.deleted}
+        files |= {p: text for p, made in deleted.items() if (text := made.originals.get(p)) is not None}
         clean.write(files)
         store = self.repository.root / ".orch23"
         if (store / "exchanges").exists():
@@ -477,7 +479,7 @@ class Player(Steps):
             shutil.rmtree(clean.root)
         self.counts["clean builds"] += 1
         require(seen.outcome.code == 0, "I3", f"a clean build exited with {seen.outcome.code}: {seen.outcome.err}")
-        wrong = [path for path in owned if found.get(path) != after[path]]
+        wrong = [path for path in (*owned, *deleted) if found.get(path) != after.get(path)]
         require(not wrong, "I3", f"a clean build gives {[(p, after[p], found.get(p)) for p in wrong]}")
         complete = self.stores.get(here.root, Store()).complete
         require(

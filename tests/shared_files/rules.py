@@ -49,7 +49,7 @@ class Rules(Building):
                 raise UnsureError(message)
             return Forecast(64, self.disk, self.lock)
         for stage in found:
-            made_today = self._matching(stage, self.core(stage, {p: self.disk[p] for p in stage.inputs}))
+            made_today = self._matching(stage, self.core(stage, self.inputs_of(stage, dict(self.in_force(stage)))))
             if (made_today is None or not stage.literal_outputs) and self._is_new(stage) and edited[stage]:
                 message = "accept of a new stage"
                 raise UnsureError(message)
@@ -64,7 +64,7 @@ class Rules(Building):
                 return Forecast(64, self.disk, self.lock)  # a model would have to make the others
         for stage, paths in edited.items():
             if paths and not all(self.is_head(path) and stage.kind == "llm" for path in paths):
-                made = self.accepted(stage, self.core(stage, {p: self.disk[p] for p in stage.inputs}), paths)
+                made = self.accepted(stage, self.core(stage, self.inputs_of(stage, dict(self.in_force(stage)))), paths)
                 if made is None:
                     code = 1
                 else:
@@ -115,7 +115,7 @@ class Rules(Building):
         if modified and not force:
             return Forecast(6, self.disk, self.lock)
         for path, original in {**target, **modified}.items():
-            self.store.contents.add(self.disk[path])
+            self.store.contents |= {self.disk[path]} if path in self.disk else set()
             self._put(path, original)
         return Forecast(0, self.disk, self.lock)
 
@@ -142,12 +142,19 @@ class Rules(Building):
         for path in {path for made in records for path in made.outputs if path in self.disk}:
             originals = [made.originals.get(path) for made in records]
             original = next((text for text in originals if text is not None), None)
+            # A stage with `edits` gives back what it started from.
+            begun = [dict(made.start).get(path) for made in records if made.edits and path in made.written]
+            original = next((text for text in begun if text is not None), original)
             if self.disk[path] == original or self.others(path):
                 continue
             if not self.makers(path, self.disk[path]):
-                modified[path] = original
+                by_program = any(made.edits and made.core[0] != "llm" and path in made.outputs for made in records)
+                modified |= {} if by_program else {path: original}
             elif not self.is_accepted(path) or force:
                 target[path] = original
+        for made in records:
+            gone = {path: {**made.originals, **dict(made.start)}.get(path) for path in made.deleted - self.disk.keys()}
+            target |= {path: text for path, text in gone.items() if text is not None}
         return target, modified
 
     def release(self, name: str) -> Forecast:

@@ -12,7 +12,18 @@ from typing import Any
 from tests.project import Outcome
 from tests.repository import EchoModel, Repository
 from tests.shared_files.merges import Part, merge
-from tests.shared_files.setup import PATHS, SPECS, Setup, Step, item, pipeline_text, slot_of, spec_text, stage_text, tidy
+from tests.shared_files.setup import (
+    PATHS,
+    SPECS,
+    Setup,
+    Step,
+    item,
+    pipeline_text,
+    slot_of,
+    spec_text,
+    stage_text,
+    tidy,
+)
 from tests.shared_files.values import Lock, Store
 
 # ---- what went wrong -------------------------------------------------------------------------------

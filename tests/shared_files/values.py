@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from fnmatch import fnmatch
 from typing import Any
 
-from tests.repository import addition
+from tests.repository import DELETED, addition
 
 Files = dict[str, str]
 Bases = tuple[tuple[str, str | None], ...]
@@ -103,6 +103,7 @@ class Made:
     originals: Mapping[str, str | None]
     accepted: frozenset[str] = frozenset()
     failed: bool = False
+    deleted: frozenset[str] = frozenset()
     instead: Bases = ()
     """What the run would have started from, had no base moved."""
 
@@ -110,6 +111,16 @@ class Made:
     def key(self) -> tuple[Any, ...]:
         """Return what the result is found by."""
         return (self.core, self.start)
+
+    @property
+    def edits(self) -> bool:
+        """Return whether a stage with `edits` made it."""
+        return bool({"work/", "tidy/", "work/near/"}.intersection(self.core[1]))
+
+    @property
+    def written(self) -> set[str]:
+        """Return the paths that it has a file at, or deleted one."""
+        return {*self.outputs, *self.deleted}
 
     @property
     def identity(self) -> tuple[Any, ...]:
@@ -198,7 +209,7 @@ def answered(stage: Stage, inputs: Mapping[str, str], base: Mapping[str, str]) -
         item = json.loads(stage.item)
         lines = [f"{path}: {item['text']}" for path in item["files"]]
     wanted = [line.partition(": ")[::2] for line in lines]
-    return {path: base.get(path, "") + addition(text) for path, text in wanted}
+    return {path: base.get(path, "") + addition(text) for path, text in wanted if text != DELETED}
 
 
 def computed(stage: Stage, inputs: Mapping[str, str]) -> str:

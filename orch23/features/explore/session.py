@@ -121,7 +121,7 @@ class Explorer(Struct, kw_only=True, dict=True):
     @property
     def summary(self) -> str:
         """What the model may look at, and how often it may ask."""
-        how = "definitions by tree-sitter" if is_available("tree_sitter") else "definitions of Python by ast"
+        how = "definitions by tree-sitter" if is_available(".js") else "definitions of Python by ast"
         note = f" ({self.known.note})" if self.map_text is not None and self.known.note else ""
         turns = f"up to {pluralize(self.most_turns, 'request')}"
         return f"a map of {pluralize(len(self.texts), 'file')}, {how}{note}; {turns}"

@@ -114,7 +114,6 @@ class MemoryWorkspace:
         return self.files.get(path)
 
     def writable_files(self, pattern: str, *, ignored: bool = True) -> tuple[str, ...]:
-        del ignored  # it knows no `.gitignore`
         return tuple(sorted(path for path in self.files if match(normalize_pattern(pattern), path)))
 
     def listing(self, pattern: str, outputs: object = None, exclude: tuple[str, ...] = ()) -> tuple[str, ...]:
@@ -330,6 +329,7 @@ class MemoryGit:
     """What HEAD has, by path."""
 
     was_used = False
+    is_repository = True
     left_out: Mapping[str, str] = {}
 
     def __init__(self) -> None:
