@@ -495,7 +495,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "S2-23": (
         M(
             "orch23/runners/llm.py",
-            "    return (*declared, *own)\n",
+            "    return (*declared, *explored, *own)\n",
             "    return own\n",
         ),
     ),

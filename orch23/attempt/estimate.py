@@ -150,7 +150,7 @@ def _calls_of_attempts(node: Stage | ForeachStage) -> int:
     if isinstance(node, Stage):
         cut = sum(truncation_policy(step).retries for step in _fallbacks(node))
         calls = [1 + truncation_policy(step).retries + cut for step in _attempts(node)]
-        return sum(calls) + max(calls, default=0) * (node.explore.turns if node.explore else 0)
+        return sum(calls) + max(calls, default=0) * (node.explore_turns if node.explore else 0)
     retry: Json = node.body.get("retry")
     attempts = _whole(retry.get("max") if isinstance(retry, Mapping) else retry) + 1
     if explore := node.body.get("explore"):
@@ -234,12 +234,12 @@ def _most(basis: EstimateBasis, tariff_of: TariffOf) -> Decimal | None:
     # The most tokens of a response, also after truncated ones.
     limits = ((with_token_limit(step).max_tokens, truncation_policy(step)) for step in attempts)
     most_tokens = max(int(tokens * more.factor**more.retries) for tokens, more in limits)
-    if node.explore is not None:
+    if node.explore:
         # What was shown is in all further requests, and a token may have only one character.
-        shown = Message("user", "." * node.explore.tokens * CHARACTERS_PER_TOKEN)
+        shown = Message("user", "." * node.explore_tokens * CHARACTERS_PER_TOKEN)
         request, attempts = (
             replace(request, messages=(*request.messages, shown)),
-            [*attempts[:1] * node.explore.turns, *attempts],
+            [*attempts[:1] * node.explore_turns, *attempts],
         )
     costs = [
         _attempt_cost((step, *_fallbacks(node)), _with_feedback(request, node, step, number, most_tokens), tariff_of)

@@ -269,13 +269,12 @@ class Worker(Struct, frozen=True, kw_only=True):
         Outputs that the user edited and accepted stay as they are.
         """
         ran = attempts.run()
-        if attempts.resolved.stage.edits:  # what it was given as in the claim, and left so, is as in the claim
-            kept = {
-                p: e for p, e in attempts.resolved.base.items() if claim.outputs.get(p) == e and p not in ran.deleted
-            }
-            gone = {path for path in claim.deleted if path not in attempts.resolved.base and path not in ran.outputs}
-            deleted = tuple(sorted({*ran.deleted, *gone}))
-            ran = replace(ran, outputs={**kept, **ran.outputs}, deleted=deleted)
+        if attempts.resolved.stage.edits:
+            base = attempts.resolved.base
+            # What it was given as in the claim, and left so, is as in the claim.
+            kept = {p: e for p, e in base.items() if claim.outputs.get(p) == e and p not in ran.deleted}
+            gone = {path for path in claim.deleted if path not in base and path not in ran.outputs}
+            ran = replace(ran, outputs={**kept, **ran.outputs}, deleted=tuple(sorted({*ran.deleted, *gone})))
         changed = {path for path in {*ran.outputs, *claim.outputs} if ran.outputs.get(path) != claim.outputs.get(path)}
         # The exit code of a command is its only proof (ADR 21), so it runs again and its new outputs count.
         if ran.failure is not None or ran.deleted != claim.deleted or not changed <= set(claim.accepted):

@@ -59,11 +59,13 @@ class BaseSelection(Struct, frozen=True):
         state, former = self.state, self.state.former.get(stage.name)
         last: Mapping[str, FileEntry] = former.outputs if former is not None else {}
         starts: dict[str, FileEntry | None] = dict(bases)
-        for path in sorted(self._editable(stage).union(filter(stage.takes_edits_of, last))):
+        known = filter(stage.takes_edits_of, (*last, *bases, *state.known_originals))
+        for path in sorted(self._editable(stage).union(known)):
             entry, incoming = state.store.workspace.entry(path), state.incoming_version(stage.name, path)
             start = bases.get(path, incoming)
             if entry is None:
-                if start is not None and incoming == state.original(path):
+                is_deleted = not any(state.locked.deleting(path))
+                if is_deleted and start is not None and incoming == state.original(path):
                     starts[path] = state.known_originals[path] = None
             elif entry not in (start, last.get(path), *self._older_versions(stage, path)) and not (
                 self._is_of_later_model(stage, path)
@@ -157,12 +159,6 @@ class BaseSelection(Struct, frozen=True):
         }
         return self._moved(name, {**in_force, **moved})
 
-    def on_disk(self, name: str) -> Mapping[str, FileEntry]:
-        """Return the bases of a stage that starts from the files on disk, whoever made them."""
-        workspace = self.state.store.workspace
-        paths = frozenset[str]().union(*map(workspace.writable_files, self.state.stage(name).outputs))
-        return self._moved(name, {path: workspace.entry(path) for path in sorted(paths)})
-
     def accepted_in(self, record: Record, name: str, in_force: Mapping[str, FileEntry]) -> Mapping[str, FileEntry]:
         """Return the bases of a stage that starts from the accepted edits of a record, and elsewhere as so far."""
         edits = {path: record.outputs[path] for path in record.accepted} if self._has_base(name) else {}
@@ -188,13 +184,19 @@ class BaseSelection(Struct, frozen=True):
         return there if starts or self._has_users_bytes(path, there, start) else None
 
     def _older_versions(self, stage: Stage, path: str) -> list[FileEntry | None]:
-        """Return what earlier items of the chain started from at a path and made there, and the original; None: no file."""
-        state, earlier = self.state, self.state.plan.earlier_items(stage.name)
-        results = [state.results[name] for name in earlier if name in state.results]
-        versions = [record.outputs.get(path) for record in results if path in written_paths(record)]
+        """Return the versions of earlier items of a chain, what they started from, and the original; None: no file."""
+        state, writers = self.state, list[str]()
+        versions: list[FileEntry | None] = []
+        for name in state.plan.earlier_items(stage.name):
+            record = state.results.get(name)
+            if record is not None and (path in record.outputs or path in record.deleted):
+                versions.append(record.outputs.get(path))
+                writers.append(name)
+            elif path in state.moved_bases.get(name, ()):
+                writers.append(name)
         if not versions:
             return []
-        return [state.original(path), *(state.start_version(name, path) for name in earlier), *versions]
+        return [state.original(path), *(state.start_version(name, path) for name in writers), *versions]
 
     def _has_users_bytes(self, path: str, there: FileEntry, start: FileEntry | None) -> bool:
         """Return whether runs made the file on disk from bytes of the user that the stage would not start from."""

@@ -137,7 +137,7 @@ class StageDecider(Struct):
 
     def _part_of(self, stage: Stage, tree: VisibleFiles) -> Callable[[str], str | None]:
         """Return what finds today's digest of a part that the model of a stage was shown."""
-        if stage.explore is None:
+        if not stage.explore:
             return lambda _: None
         from orch23.resolve.explored import part_digest  # noqa: PLC0415 - only for such stages
 
@@ -412,7 +412,7 @@ class StageDecider(Struct):
             disk=disk,
             foreign=frozenset(p for p, e in disk.items() if e is not None and self._is_foreign(stage, p, e)),
             edited=edited,
-            existed=frozenset(p for p in edited if not (state.locked.owning(p) or state.store.records.owners(p))),
+            existed=frozenset(p for p in edited if not self._was_written(p)),
             is_committed=stage.chain is not None and self._are_decided(edited),
             is_compared=stage.chain is None,
             failed_before=self.failed_before.get(name) == resolved.key,
@@ -423,6 +423,11 @@ class StageDecider(Struct):
             pending_upstream=waiting,
             possible=others,
         )
+
+    def _was_written(self, path: str) -> bool:
+        """Return whether a stage wrote a file at a path, or deleted it."""
+        locked = self.state.locked
+        return bool(locked.owning(path) or any(locked.deleting(path)) or self.state.store.records.owners(path))
 
     def _is_foreign(self, stage: Stage, path: str, entry: FileEntry) -> bool:
         """Return whether a file may be where the result of a stage has none."""
@@ -436,11 +441,12 @@ class StageDecider(Struct):
         if stage.name not in state.former:  # without a record, only the wanted paths show which files are its own
             others = (path for path in sorted(wanted) if path not in edited and not stage.takes_edits_of(path))
             edited = (*edited, *(path for path in others if self._is_edited(path, stage.name)))
-        if not current:
+        if stage.discovers and stage.name in state.former and (not current or self._is_forced(stage)):
             # Where its last result deleted a file, a new one might do so again.
-            deleted = state.former[stage.name].deleted if stage.edits and stage.name in state.former else ()
-            again = (path for path in deleted if not stage.takes_edits_of(path) and self._is_edited(path, stage.name))
-            return (*edited, *(path for path in again if path not in edited))
+            deleted = (path for path in state.former[stage.name].deleted if path not in edited)
+            edited = (*edited, *(path for path in deleted if self._is_edited(path, stage.name)))
+        if not current:
+            return edited
         there = {
             path: state.store.workspace.entry(path)
             for path in edited

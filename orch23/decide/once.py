@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
-from orch23.decide.base_selection import BaseSelection
 from orch23.decide.decisions import DecidedStage, StageDecider
 from orch23.decide.freshness import change_reasons, decide
 from orch23.decide.ownership import GitFiles
@@ -128,7 +127,7 @@ class _Results(Struct, frozen=True):
 def decide_done(decider: StageDecider, name: str) -> DecidedStage:
     """Decide a stage whose last result is done: it runs, from the files on disk, only if its task text has changed."""
     state = decider.state
-    state.moved_bases[name] = BaseSelection(state).on_disk(name)
+    state.moved_bases[name] = {}  # the originals are the files on disk, since no record owns them
     resolved = decider.resolve(name)
     # A part of the class, in a module that only such stages load.
     known = replace(decider._known(resolved, need_intermediate=False), edited=())  # noqa: SLF001

@@ -31,10 +31,16 @@ class ObsoleteFiles(Struct, frozen=True):
         entry = state.store.workspace.entry(path) if state.locked.owning(path) and not state.owners.get(path) else None
         if entry is None:
             return False
-        having = [record for record in self._makers(path, entry) if self._may_remove(record, path)]
+        makers = (one for one in self._makers(path, entry) if not self._is_base(one.stage, path, entry))
+        having = [record for record in makers if self._may_remove(record, path)]
         removable = bool(having) and not state.ownership.is_accepted(path, entry)
         is_left = any(state.plan.is_declared(record.stage) for record in having)
         return removable and (is_left or not self._is_released(path, having))
+
+    def _is_base(self, stage: str, path: str, entry: FileEntry) -> bool:
+        """Return whether the result of a stage started from a file: it leaves an older result as it is."""
+        result = self.state.results.get(stage)
+        return result is not None and path in result.bases and result.bases[path].start == entry
 
     def _makers(self, path: str, entry: FileEntry) -> Iterable[Record]:
         """Return the records with a file by a stage that owns its path: also a kept failure, or an earlier version."""

@@ -196,7 +196,7 @@ class CallPreflight(Struct, frozen=True, kw_only=True):
             if conversation.recorded.mode == "replay":
                 return None
             requests = RequestBuilder(self.conversations.secrets, self.sources, self.pipeline)
-            if resolved.stage.explore is not None:
+            if resolved.stage.explore:
                 return self._missing_of(resolved, this, seen, requests, conversation)
             request, problems = requests.build(resolved, step, this, conversation.params)
         except (Orch23Error, MissingBytesError):  # the stage fails with this error and calls no model

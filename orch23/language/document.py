@@ -15,7 +15,6 @@ from orch23.language.key_readers import (
     read_attempts,
     read_cwd,
     read_env,
-    read_explore,
     read_files,
     read_scratch,
 )
@@ -381,7 +380,7 @@ class StageDocument(CommonDocument, OneOf):
     edits: Patterns = Key("['src/**']", default=(), read=None).doc("""
         Patterns of files that an llm or shell stage may change, create and delete. Those that it changed are its
         result. Not with `allowed_paths.write` and `allowed_paths.delete`.""")
-    explore: SomePatterns | ExploreDocument | UnsetType = Key("['src/**']", read=read_explore).doc("""
+    explore: SomePatterns | ExploreDocument | UnsetType = Key("['src/**']", read=None).doc("""
         Files that the model of an llm stage may look at: it gets a map of them, and names the parts to see. A list is
         short for `{files: [...]}`. The key has the patterns, and the parts that were shown.""")
     once: bool = Key("true", default=False, in_key=False).doc("""

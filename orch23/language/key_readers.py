@@ -3,11 +3,14 @@
 import re
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
+from typing import Any
+
+from msgspec import UNSET, UnsetType
 
 from orch23.model.diagnostic import Severity
 from orch23.model.fields import Problems
 from orch23.model.language import Document, read_fields
-from orch23.model.pipeline import MAX_RETRIES, DeclaredCache, Explore, Price, RateLimits
+from orch23.model.pipeline import LEAST_EXPLORE_TOKENS, MAX_RETRIES, DeclaredCache, Price, RateLimits
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 # Values of `env` are part of the key, so they cannot be secrets.
@@ -36,16 +39,22 @@ def read_files(at: Problems, key: str, texts: Sequence[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(at.paths(key, texts, "file")))
 
 
-def read_explore(at: Problems, key: str, value: Sequence[str] | Document) -> Explore:
-    """Return the files that a model may look at, and the limits of that."""
+def read_explore(at: Problems, key: str, value: Sequence[str] | Document | UnsetType) -> dict[str, Any]:
+    """Return the fields of a stage for the files that its model may look at, and the limits of that."""
     from orch23.model.features import EXPLORE, is_installed, missing_feature  # noqa: PLC0415 - few stages explore
 
+    if value is UNSET:
+        return {}
     if not is_installed(EXPLORE["begin"]):
         missing = missing_feature(EXPLORE["begin"])
         at.add(key, missing.code, missing.message, missing.hint)
-    if isinstance(value, Document):
-        return Explore(**read_fields(value, at.below(key)))
-    return Explore(files=at.paths(key, value))
+    if not isinstance(value, Document):
+        return {"explore": at.paths(key, value)}
+    found = read_fields(value, at.below(key))
+    if (tokens := found["tokens"]) < LEAST_EXPLORE_TOKENS:
+        message = f"`tokens` is {tokens}, too few for a map and parts of files"
+        at.add(f"{key}/tokens", "E812", message, f"write `tokens: {LEAST_EXPLORE_TOKENS}`, or more")
+    return {"explore": found["files"], "explore_turns": found["turns"], "explore_tokens": tokens}
 
 
 def read_scratch(at: Problems, key: str, patterns: tuple[str, ...]) -> tuple[str, ...]:

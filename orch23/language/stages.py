@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from orch23.language.document import AllowedPathsDocument, RetryDocument, StageDocument, VerifyDocument
 from orch23.language.expressions import render_watched
-from orch23.language.key_readers import read_attempts
+from orch23.language.key_readers import read_attempts, read_explore
 from orch23.language.pipeline_document import kinds_in_stage, stage_form
 from orch23.language.reading import NO_NODES_BROKEN, NodeSet, independent_problems, read_document
 from orch23.language.stage_fields import (
@@ -118,6 +118,7 @@ def make_stage(
         # A single llm stage, or one with `edits`, is a chain of one: it has a base, as an item of a chain has (ADR 19).
         chain=ChainLink(chain=name, index=0) if chain is None and (usable.asks_model or edits) else chain,
         moved=at.moved,
+        **read_explore(at, "explore", document.explore),
         **read_fields(document, at),
     )
     holds = at.condition("if", document.if_)
@@ -141,8 +142,8 @@ def _check_together(
     _check_outputs(document, stage, step, at, open_nodes)
     _check_edits(document, stage, step, at)
     _check_explore(stage, step, at)
-    _check_shown(document, stage, at, open_nodes)
     _check_once(stage, step, at)
+    _check_shown(document, stage, at, open_nodes)
     _check_metrics(document, stage, at, open_nodes)
     _check_own_inputs(stage, at)
     _check_own_commands(stage, at)
@@ -282,7 +283,7 @@ def _check_outputs(document: StageDocument, stage: Stage, step: Step | None, at:
 
 def _check_explore(stage: Stage, step: Step | None, at: Problems) -> None:
     """Report a stage that asks no model and would let one look at files."""
-    if stage.explore is not None and step is not None and not step.asks_model:
+    if stage.explore and step is not None and not step.asks_model:
         at.add("explore", "E856", "`explore` is for llm stages", "remove it, or name the files in `inputs`")
 
 
@@ -309,25 +310,6 @@ def _check_edits(document: StageDocument, stage: Stage, step: Step | None, at: P
             at.add(f"outputs/{number}", "E856", message, "name each file in one of the two lists")
 
 
-def _check_shown(document: StageDocument, stage: Stage, at: Problems, open_nodes: NodeSet) -> None:
-    """Report patterns of `edits` of which the model would see no file: it cannot change what it was not shown."""
-    if not stage.step.asks_model or any(open_nodes.touches(f"{at.path}/{key}") for key in ("inputs", "explore")):
-        return
-    shown = _shown_patterns(stage)
-    for number, path in enumerate(stage.edits):
-        if is_glob(path) and UNKNOWN_MARK not in path and not any(may_overlap(path, one) for one in shown):
-            message = f"the prompt shows no file of `{path}`, so the model cannot change one"
-            hint = f"add `'{path}'` to `inputs`" if document.inputs else f"write `inputs: ['{path}']`"
-            hint += f"; or write `explore: ['{path}']`: then the model finds the files" if stage.explore is None else ""
-            at.add(f"edits/{number}", "E856", message, hint)
-
-
-def _shown_patterns(stage: Stage) -> tuple[str, ...]:
-    """Return the patterns of the files that a model may see."""
-    named = (*(one for one in stage.edits if not is_glob(one)), *(stage.explore.files if stage.explore else ()))
-    return (*named, *(one.pattern for one in stage.inputs if not isinstance(one, ListInput | OrderInput)))
-
-
 def _check_once(stage: Stage, step: Step | None, at: Problems) -> None:
     """Report `once` of a stage that starts from no files, or that an edit makes run."""
     if stage.once and step is not None and not (step.asks_model or stage.edits):
@@ -336,6 +318,25 @@ def _check_once(stage: Stage, step: Step | None, at: Problems) -> None:
     if stage.once and stage.on_edit == "rerun":
         hint = "remove `once`, or write `on_edit: keep`"
         at.add("once", "E856", "`once` and `on_edit: rerun` contradict each other", hint)
+
+
+def _check_shown(document: StageDocument, stage: Stage, at: Problems, open_nodes: NodeSet) -> None:
+    """Report patterns of `edits` of which the model sees no file: it can change only what it was shown."""
+    if not stage.step.asks_model or any(open_nodes.touches(f"{at.path}/{key}") for key in ("inputs", "explore")):
+        return
+    shown = _shown_patterns(stage)
+    for number, path in enumerate(stage.edits):
+        if is_glob(path) and UNKNOWN_MARK not in path and not any(may_overlap(path, one) for one in shown):
+            message = f"the prompt shows no file of `{path}`, so the model cannot change one"
+            hint = f"add `'{path}'` to `inputs`" if document.inputs else f"write `inputs: ['{path}']`"
+            hint += f"; or write `explore: ['{path}']`: then the model finds the files" if not stage.explore else ""
+            at.add(f"edits/{number}", "E856", message, hint)
+
+
+def _shown_patterns(stage: Stage) -> tuple[str, ...]:
+    """Return the patterns of the files that a model may see."""
+    named = (*(one for one in stage.edits if not is_glob(one)), *stage.explore)
+    return (*named, *(one.pattern for one in stage.inputs if not isinstance(one, ListInput | OrderInput)))
 
 
 def _check_output(scope: WriteScope, path: str, at: Problems, *, may_write_more: bool) -> None:

@@ -455,15 +455,6 @@ class StoreRepaired(Notice, frozen=True, kw_only=True):
     kind: ClassVar[str] = "healed"
 
 
-class PartsShown(Notice, frozen=True, kw_only=True):
-    """A model with `explore` named what it needs to see; these are the parts that it is shown, and its errors."""
-
-    kind: ClassVar[str] = "parts_shown"
-    attempt: NaturalNumber = 1
-    parts: tuple[str, ...] = ()
-    errors: tuple[str, ...] = ()
-
-
 class ChangeApproved(Notice, frozen=True, kw_only=True):
     """A change is promoted that a user has approved: its digest, who, and when."""
 

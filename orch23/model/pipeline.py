@@ -31,6 +31,7 @@ DEFAULT_SCRATCH = ("__pycache__", "*.pyc", ".pytest_cache", ".mypy_cache", ".ruf
 DEFAULT_TIMEOUT_S = 300.0
 MAX_RETRIES = 50
 MAX_EXPLORE_TURNS = 20
+LEAST_EXPLORE_TOKENS = 1_000
 
 RetriedKind: TypeAlias = Literal[
     "preflight",
@@ -262,14 +263,6 @@ class ChainLink(Struct, frozen=True, omit_defaults=True, kw_only=True):
     index: int
 
 
-class Explore(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """The files that a model may look at: patterns, requests for all attempts together, and tokens of what is shown."""
-
-    files: tuple[str, ...]
-    turns: int = 1
-    tokens: int = 15_000
-
-
 class Item(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """An item of a foreach: its key, the name that expressions use for it, and its value."""
 
@@ -282,7 +275,8 @@ class Stage(Struct, frozen=True, omit_defaults=True, tag=True, kw_only=True):
     """A declared unit of work, fully rendered. An item of a foreach is a stage named `stage@key`.
 
     `outputs` has `edits` too, the patterns of files that it may change, create and delete, and need not make (ADR 87).
-    `promote` is the promotion group of the stage; None if it is promoted by itself, or its foreach has the group.
+    `explore` are the patterns of files that its model may look at, with the requests for that in all attempts together,
+    and the tokens of what is shown. `promote` is the promotion group of the stage; None if it is promoted by itself, or its foreach has the group.
     `own_inputs` are the positions of the inputs that some other item of its foreach does not have. `metrics` are the
     outputs whose values are compared; they change no result, so they are not part of the key. `approve`: a user has to
     approve the changes of the stage and its group before they are promoted. `moved` maps the paths of
@@ -298,7 +292,9 @@ class Stage(Struct, frozen=True, omit_defaults=True, tag=True, kw_only=True):
     inputs: tuple[Input, ...] = ()
     outputs: tuple[str, ...] = ()
     edits: tuple[str, ...] = ()
-    explore: Explore | None = None
+    explore: tuple[str, ...] = ()
+    explore_turns: int = 1
+    explore_tokens: int = 15_000
     # The name is stored in pipelines and is an aspect of keys, so it stays.
     fence: WriteScope = WriteScope(())
     verify: Verify = Verify()

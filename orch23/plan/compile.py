@@ -359,8 +359,8 @@ def _firmness(reader: Node, producer: Node, pattern: str) -> EdgeFirmness:
 
 
 # A planner often reads files that the stages of its plan write. With edges of one rank, that would be a cycle; with
-# ranks, it reads the files as they were before these stages (ADR 5). Stages that edit the same files often read them all,
-# so this is the weakest reason for an order.
+# ranks, it reads the files as they were before these stages (ADR 5). Stages that edit the same files often read them
+# all, so this is the weakest reason for an order.
 def _build_graph(nodes: Mapping[str, Node], candidates: list[_Candidate]) -> tuple[StageGraph, list[Edge]]:
     """Return the graph with its edges, added rank by rank, and the edges that are dropped."""
     graph = new_graph(nodes)

@@ -44,12 +44,12 @@ def edit_pairs(nodes: Mapping[str, Node], order: Iterable[str]) -> list[tuple[st
     place = {name: number for number, name in enumerate(order)}
     found = WriterIndex({name: nodes[name] for name in place}).overlaps(in_order=True)
     return [
-        (*sorted((one, other), key=place.__getitem__), path)
+        (one, other, path) if place[one] < place[other] else (other, one, path)
         for one, other, path in found
         if share_edits(nodes[one], nodes[other])
         and (chain_of(nodes[one]) is None or chain_of(nodes[one]) != chain_of(nodes[other]))
         and all(_surely_writes(nodes[name], path) for name in (one, other))
-    ]  # type: ignore[return-value]  # `sorted` returns two names
+    ]
 
 
 def _surely_writes(node: Node, path: str) -> bool:
@@ -98,7 +98,7 @@ def unordered_error(
         hint = _line(pipeline, other, one)
     return Diagnostic(
         "E821",
-        f"stages `{one.name}` and `{other.name}` may both edit `{path}`, and neither is the first",
+        f"stages `{one.name}` and `{other.name}` may both write `{path}`, and have no order",
         place_of_output(pipeline, other, path),
         hint,
         related=(Related(f"`{one.name}` writes here", place_of_output(pipeline, one, path)),),

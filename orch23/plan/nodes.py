@@ -61,7 +61,7 @@ def reads_of(node: Node, *, order_only: bool = True) -> tuple[str, ...]:
         return (node.foreach.source, *node.reads) if node.foreach.source else node.reads
     left_out = ListInput if order_only else (ListInput, OrderInput)
     patterns = [one.pattern for one in (*node.inputs, *node.verify.inputs) if not isinstance(one, left_out)]
-    looked_at = node.explore.files if node.explore else ()
+    looked_at = node.explore
     return tuple(dict.fromkeys((*patterns, *looked_at, *(condition.path for condition in node.requires))))
 
 
@@ -148,8 +148,8 @@ class WriterIndex:
         """Yield pairs of nodes that may write the same path, with a path or pattern that shows it.
 
         Nodes with the same pattern are paired with the first of them only: this finds every conflict, and 1,000 nodes
-        give 999 pairs instead of 499,500. With `in_order`, each is paired with the next one: if all pairs have an order,
-        all nodes have. Items of one chain may write the same files, so they have no other pairs.
+        give 999 pairs instead of 499,500. With `in_order`, each is paired with the next one: if all pairs have an
+        order, all nodes have. Items of one chain may write the same files, so they have no other pairs.
         """
         seen: set[tuple[str, str]] = set()
         for one, other, path in (*self._literal_pairs(in_order=in_order), *self._pattern_pairs(in_order=in_order)):
@@ -277,7 +277,7 @@ def graph_facts_of(node: Node) -> object:
     """Return the facts of a node that its edges and its place in the order follow from."""
     if isinstance(node, ForeachStage):
         return node
-    reads = (node.inputs, node.verify.inputs, node.requires, node.needs, node.explore and node.explore.files)
+    reads = (node.inputs, node.verify.inputs, node.requires, node.needs, node.explore)
     writes = (node.outputs, node.edits, node.fence)
     return (node.name, reads, writes, node.chain, node.item, node.promote, program_files_of(node))
 

@@ -84,9 +84,9 @@ _WITH_VALUES = frozenset({"command_changed", "params_changed", "model_changed", 
 
 
 class PlanLine(Struct, frozen=True, kw_only=True):
-    """One stage of a plan. `outputs` are the paths it would write, as far as they are known; `edits` patterns of others.
+    """One stage of a plan. `outputs` are the paths it would write, as far as they are known.
 
-    `files` are the inputs and outputs that it declares.
+    `edits` are the patterns of other files that it may change. `files` are the inputs and outputs that it declares.
 
     `network`: the step or its processes use the network. `sandbox`: all its processes run in a sandbox. For a
     foreach without items, both describe the least confined item that is possible. `accept`: the command that keeps an

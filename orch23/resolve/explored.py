@@ -11,7 +11,7 @@ from orch23.resolve.resolution import VisibleFiles, never_sent_error
 
 def explorable(stage: Stage, tree: VisibleFiles, never_send: tuple[str, ...]) -> dict[str, FileEntry]:
     """Return the files that the model of a stage may look at, by path."""
-    patterns = stage.explore.files if stage.explore else ()
+    patterns = stage.explore
     found: Mapping[str, FileEntry] = {path: entry for one in patterns for path, entry in tree.matching(one).items()}
     return {path: found[path] for path in sorted(found) if not is_withheld(path, found[path], never_send)}
 
@@ -32,7 +32,7 @@ def part_digest(place: str, stage: Stage, tree: VisibleFiles, never_send: tuple[
     """
     path, _, part = place.partition("#")
     entry = tree.entry(path)
-    if entry is None or stage.explore is None or not match_any(stage.explore.files, path):
+    if entry is None or not stage.explore or not match_any(stage.explore, path):
         return None
     if is_withheld(path, entry, never_send):
         return None

@@ -223,7 +223,7 @@ def _declared(stage: Stage, facts: Facts) -> dict[str, Json]:
         "action_format": ACTION_FORMAT,
         "outputs": list(stage.outputs),
         "edits": list(stage.edits) or None,
-        "explore": list(stage.explore.files) if stage.explore else None,
+        "explore": list(stage.explore) or None,
         "fence": {"write": list(scope.write), "protect": list(scope.protect), "delete": list(scope.delete)},
         "cwd": stage.cwd,
         "scratch": list(stage.scratch),

@@ -26,14 +26,14 @@ from orch23.attempt.stage_outcomes import StageUsage
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry, digest_bytes, digest_json, is_script
 from orch23.model.errors import MissingBytesError, ProviderError
-from orch23.model.event import FilesProposed, LlmRequest, PartsShown
+from orch23.model.event import FilesProposed, LlmRequest, StepOutput
 from orch23.model.event_data import RecordingMode
 from orch23.model.features import EXPLORE, load_feature
 from orch23.model.llm import ExchangeOutcome, Proposal, ProposedWrite, Request, Response, response_data
 from orch23.model.media import may_be_media
 from orch23.model.paths import match_any
 from orch23.model.pipeline import SliceInput, WriteScope
-from orch23.model.text import LineSplitter, join_first
+from orch23.model.text import LineSplitter
 from orch23.proposal.proposal import judge_response
 from orch23.proposal.proposal_codes import EMPTY, FORBIDDEN_DELETE, NOT_SHOWN, TOO_LARGE
 from orch23.proposal.proposal_files import MAX_FILE_BYTES, ProposalScope
@@ -51,8 +51,6 @@ from orch23.resolve.prompt_inputs import (
 from orch23.resolve.resolution import is_discovered
 from orch23.resolve.text_slices import SliceError, TextPart, first_line, moved_end, text_part
 from orch23.steps.llm.spec import LLMStep
-
-_MOST_PLACES = 4
 
 
 class _Rejected(Struct, frozen=True):
@@ -144,7 +142,7 @@ class _LLMRunner(StepRunner):
         """Call the model, and return the tree that its response proposes, if all of it may be written."""
         declared, retry = step, attempts.resolved.stage.retry
         step = declared.of_attempt(retry, turn.attempt)
-        if attempts.resolved.stage.explore is not None:
+        if attempts.resolved.stage.explore:
             exploring = _explore(attempts, declared, step, turn)
             if exploring is not None:
                 return exploring
@@ -237,10 +235,9 @@ def _explore(attempts: AttemptLoop, declared: LLMStep, step: LLMStep, turn: Atte
         errors = explored.take(call.response.text, fingerprint)
         conversation.recorded.settle(fingerprint, "invalid" if errors else "accepted", ())
         places = tuple(explored.shown)[before:]
-        text = f"explored: {join_first(places, _MOST_PLACES)}" if places else "explored: nothing more is shown"
-        if errors:
-            text += f"; {len(errors)} error{'s' if len(errors) != 1 else ''}: {errors[0]}"
-        attempts.report.emit(PartsShown(attempt=turn.attempt, parts=places, errors=errors), text)
+        text = f"shown: {', '.join(places) or 'nothing more'}"
+        for line in (text, *(f"error: {one}" for one in errors)):
+            attempts.report.emit(StepOutput(step=EXPLORES, line=line), line)
     return None
 
 

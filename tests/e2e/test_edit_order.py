@@ -99,7 +99,11 @@ def test_a_reader_before_both_sees_the_originals_and_no_created_file(project: Pr
 def test_a_later_editor_that_changes_less_leaves_the_version_before_it(project: Project) -> None:
     stages = """\
   up: {inputs: [up.txt], edits: ["src/**"], shell: "cat up.txt >> src/a"}
-  tidy: {inputs: [tidy.txt], needs: [up], edits: ["src/**"], shell: "for f in $(cat tidy.txt); do echo tidy >> $f; done"}
+  tidy:
+    inputs: [tidy.txt]
+    needs: [up]
+    edits: ["src/**"]
+    shell: "for f in $(cat tidy.txt); do echo tidy >> $f; done"
 """
     project.write(shell(stages, {"src/a": "a\n", "src/b": "b\n", "up.txt": "up\n", "tidy.txt": "src/a src/b"}))
     green(project.build())

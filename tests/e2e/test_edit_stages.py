@@ -136,6 +136,12 @@ def test_a_response_that_changes_nothing_is_an_empty_result_if_it_passes(project
     assert project.ran() == []
 
 
+def test_a_file_of_edits_need_not_exist_after_a_response_that_changes_nothing(project: Project) -> None:
+    story(project, "No changes needed.", edits=["src/**", "docs/none.md"])
+    outcome = project.build()
+    assert outcome.code == 0, outcome.err
+
+
 def test_a_response_that_changes_nothing_fails_with_the_verification(project: Project) -> None:
     answers = "No changes needed.", edit("src/a.py", "    return 1\n", "    return 2\n")
     story(project, *answers, verify=[{"shell": "grep -q 'return 2' src/a.py"}], retry=1)
@@ -155,17 +161,19 @@ def test_the_verification_sees_all_files_and_checks_the_changed_ones(project: Pr
     assert outcome.code == 0, outcome.err
 
 
-def test_a_later_attempt_is_shown_the_files_as_the_one_before_left_them(project: Project) -> None:
+@pytest.mark.parametrize("style", ["prompt", "conversation"])
+def test_a_later_attempt_is_shown_the_files_as_the_one_before_left_them(project: Project, style: str) -> None:
     first = edit("src/a.py", "    return 1\n", "    return 3\n")
     second = edit("src/a.py", "    return 3\n", "    return 2\n")
-    story(project, first, second, verify=[{"shell": "grep -q 'return 2' src/a.py"}], retry=1)
+    story(project, first, second, verify=[{"shell": "grep -q 'return 2' src/a.py"}], retry={"max": 1, "style": style})
     outcome = project.build()
     assert outcome.code == 0, outcome.err
     assert project.read("src/a.py") == A.replace("1", "2")
     logs = sorted((project.root / "logs").rglob("prompt.txt"))
     prompt = logs[-1].read_text()
-    assert "return 3" in prompt.partition("It failed")[0]
-    assert "return 1" not in prompt
+    assert "def a():\n    return 3\n" in prompt
+    if style == "prompt":
+        assert "return 1" not in prompt
 
 
 def test_the_best_attempt_is_the_start_of_the_next_one(project: Project) -> None:
@@ -233,6 +241,19 @@ def test_a_file_that_is_saved_while_the_stage_runs_keeps_all_files_unwritten(pro
     assert outcome.code == 6, outcome.err
     assert saved in outcome.err
     assert project.files("src") == {**before, saved: b"mine\n"}
+
+
+def test_a_program_responds_with_edits(project: Project) -> None:
+    """It gets the request on stdin; its response is judged like that of any model."""
+    answer = edit("src/a.py", "    return 1\n", "    return 2\n")
+    program = f"import sys\nassert 'return 1' in sys.stdin.read()\nprint({answer!r})\n"
+    story(project)
+    llm = {"provider": "command", "model": "m", "command": ["python3", "tools/ask.py"], "prompt": "pipeline.md.j2"}
+    document = {"version": 1, "name": "p", "stages": {"mod": {**MOD, "llm": llm}}}
+    project.write({"pipeline.yaml": json.dumps(document), "tools/ask.py": program})
+    outcome = project.build()
+    assert outcome.code == 0, outcome.err
+    assert project.read("src/a.py") == A.replace("1", "2")
 
 
 # ---- shell -----------------------------------------------------------------------------------------

@@ -234,6 +234,29 @@ def test_a_forced_run_starts_from_the_files_as_they_are(done: Repository) -> Non
     assert done.read("src/a.py") == A.replace("1", "9")
 
 
+def test_after_an_earlier_editor_it_starts_from_the_files_as_they_are_too(repo: Repository) -> None:
+    story(repo, edit(1, 2), needs=["fmt"])
+    document = json.loads(repo.read("pipeline.yaml"))
+    document["stages"]["fmt"] = {"edits": ["src/a.py"], "shell": "grep -q end src/a.py || echo '# end' >> src/a.py"}
+    repo.write({"pipeline.yaml": json.dumps(document)})
+    repo.commit()
+    green(repo.build())
+    assert repo.read("src/a.py") == A.replace("1", "2") + "# end\n"
+    repo.commit()
+    green(repo.build())
+    assert (repo.ran(), repo.plan()["mod"]) == (["fmt"], "done"), "the file is a new one for the stage before it"
+    mine = A.replace("1", "7") + "# end\n# mine\n"
+    repo.edit("src/a.py", mine)
+    green(repo.build())
+    assert repo.read("src/a.py") == mine
+    repo.edit("task.md", "Return eight.\n")
+    repo.replace("pipeline.yaml", "'# end' >>", "'# an end' >>")
+    repo.edit("src/a.py", mine.replace("# end\n", ""))
+    again(repo, edit(7, 8))
+    green(repo.build())
+    assert repo.read("src/a.py") == A.replace("1", "8") + "# mine\n# an end\n"
+
+
 def test_a_stage_that_gets_the_key_later_is_done_after_the_next_build_and_commit(repo: Repository) -> None:
     story(repo, edit(1, 2), once=False)
     repo.commit()
@@ -272,6 +295,10 @@ def test_an_item_is_done_by_itself(repo: Repository) -> None:
     assert repo.ran() == ["mod@c"]
     assert repo.read("src/a.py") == "mine = 1\n"
     assert repo.read("src/b.py") == repo.read("src/c.py") == A.replace("1", "2")
+    repo.commit()
+    repo.delete("src/b.py")
+    assert repo.plan() == {"mod@b": "done", "mod@c": "done"}, "a file that it changed need not exist any more"
+    green(repo.build())
 
 
 def test_a_command_runs_again_only_if_it_or_another_input_changes(repo: Repository) -> None:

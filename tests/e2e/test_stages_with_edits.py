@@ -103,3 +103,153 @@ def test_release_names_the_files_that_stay_deleted(repository: Repository) -> No
     assert not repository.exists("src/a")
     released = green(repository.run("release", "a.yaml", "remove"))
     assert released.out == "left src/a deleted; the store has its bytes\n"
+
+
+@pytest.mark.slow
+def test_a_reverted_spec_restores_all_files_of_its_result_and_what_the_newer_one_changed_beyond(
+    repository: Repository,
+) -> None:
+    files = {"src/a": "a\n", "src/b": "b\n", "spec.md": spec("src/a: x", "src/new: y")}
+    repository.write({**pipeline({"feature": FEATURE}), **files})
+    model = EchoModel()
+    with model.answering():
+        green(repository.build("a.yaml"))
+        first = repository.files("src")
+        repository.edit("spec.md", spec("src/b: z", "src/other: y"))
+        green(repository.build("a.yaml"))
+        assert repository.read("src/a") == "a\n"
+        assert set(repository.files("src")) == {"src/a", "src/b", "src/other"}
+        repository.edit("spec.md", files["spec.md"])
+        assert repository.plan("a.yaml") == {"feature": "restore"}
+        green(repository.build("a.yaml"))
+        assert repository.files("src") == first
+        up_to_date(repository.build("a.yaml"))
+    assert len(model.calls) == 2
+
+
+@pytest.mark.slow
+def test_an_unaccepted_edit_of_a_result_stops_a_model_and_a_source_is_its_base(repository: Repository) -> None:
+    files = {"src/a": "a\n", "src/b": "b\n", "spec.md": spec("src/a: x")}
+    repository.write({**pipeline({"feature": FEATURE}), **files})
+    model = EchoModel()
+    with model.answering():
+        green(repository.build("a.yaml"))
+        repository.edit("src/b", "b\nmine\n")
+        green(repository.build("a.yaml"))
+        assert model.last.base["src/b"] == "b\nmine\n"
+        assert model.last.base["src/a"] == "a\n"
+        repository.edit("src/a", repository.read("src/a") + "mine\n")
+        assert repository.build("a.yaml").code == 6
+        green(repository.run("accept", "a.yaml", "feature"))
+        up_to_date(repository.build("a.yaml"))
+        repository.edit("spec.md", spec("src/a: more"))
+        green(repository.build("a.yaml"))
+    assert model.last.base["src/a"] == "a\n" + addition("x") + "mine\n"
+    assert len(model.calls) == 3
+
+
+@pytest.mark.slow
+def test_accept_keeps_what_the_result_deleted(repository: Repository) -> None:
+    files = {"src/a": "a\n", "src/b": "b\n", "spec.md": spec("src/a: x", f"src/b: {DELETED}")}
+    repository.write({**pipeline({"feature": FEATURE}), **files})
+    with EchoModel().answering():
+        green(repository.build("a.yaml"))
+        repository.edit("src/a", "mine\n")
+        green(repository.run("accept", "a.yaml", "feature"))
+        up_to_date(repository.build("a.yaml"))
+    assert set(repository.files("src")) == {"src/a"}
+
+
+@pytest.mark.slow
+def test_a_file_saved_where_a_model_deleted_one_stays_until_the_model_has_to_run(repository: Repository) -> None:
+    files = {"src/a": "a\n", "src/b": "b\n", "spec.md": spec("src/a: x", f"src/b: {DELETED}")}
+    repository.write({**pipeline({"feature": FEATURE}), **files})
+    model = EchoModel()
+    with model.answering():
+        green(repository.build("a.yaml"))
+        repository.write({"src/b": "mine\n"})
+        green(repository.build("a.yaml"))
+        assert repository.read("src/b") == "mine\n"
+        repository.edit("spec.md", spec("src/a: y", f"src/b: {DELETED}"))
+        assert repository.build("a.yaml").code == 6
+        assert len(model.calls) == 1
+    assert repository.read("src/b") == "mine\n"
+
+
+@pytest.mark.slow
+def test_a_program_takes_an_edit_after_release_and_leaves_it(repository: Repository) -> None:
+    stage = {"edits": ["src/**"], "shell": "grep -q done src/a || echo done >> src/a"}
+    repository.write({**pipeline({"tidy": stage}), "src/a": "a\n", "src/b": "b\n"})
+    green(repository.build("a.yaml"))
+    green(repository.run("release", "a.yaml", "tidy"))
+    green(repository.build("a.yaml"))
+    repository.edit("src/a", "a\ndone\nmine\n")
+    green(repository.build("a.yaml"))
+    assert repository.read("src/a") == "a\ndone\nmine\n"
+    up_to_date(repository.build("a.yaml"))
+
+
+@pytest.mark.slow
+def test_an_older_result_that_a_checkout_brings_back_is_the_base_of_a_program(repository: Repository) -> None:
+    repository.write({**pipeline({"shout": SHOUT}), "src/a": "a\n"})
+    repository.init()
+    green(repository.build("a.yaml"))
+    repository.commit()
+    repository.edit("src/a", "b\n")
+    green(repository.build("a.yaml"))
+    assert repository.read("src/a") == "B\n"
+    repository.git("checkout", "-q", "HEAD", "--", "src/a")
+    green(repository.build("a.yaml"))
+    assert repository.read("src/a") == "A\n"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("trust", ["", "1"])
+def test_a_clone_whose_base_no_one_committed_has_nothing_to_do(
+    repository: Repository, tmp_path: Path, trust: str
+) -> None:
+    repository.write({**pipeline({"shout": SHOUT}), "src/a": "a\n", "src/b": "b\n"})
+    repository.init()
+    green(repository.build("a.yaml"))
+    repository.commit()
+    clone = repository.clone(tmp_path / "clone")
+    before = clone.files()
+    green(clone.build("a.yaml", env={"ORCH23_TRUST": trust}))
+    assert clone.files() == before
+    up_to_date(clone.build("a.yaml", env={"ORCH23_TRUST": trust}))
+    # It has to run: it starts from the result, since the bytes before it are lost.
+    clone.edit("a.yaml", clone.read("a.yaml").replace("a-z A-Z", "a-y A-Y"))
+    green(clone.build("a.yaml", env={"ORCH23_TRUST": trust}))
+    assert clone.read("src/a") == "A\n"
+
+
+TWO = {
+    "feature": {**FEATURE, "inputs": ["spec.md", "src/*"], "edits": ["src/*"]},
+    "shout": {"needs": ["feature"], "edits": ["src/*"], "shell": SHOUT["shell"]},
+}
+
+
+@pytest.mark.slow
+def test_the_last_program_of_a_chain_takes_an_edit(repository: Repository) -> None:
+    files = {"src/a": "A\n", "src/b": "b\n", "src/c": "C\n", "spec.md": spec("src/a: x", "src/b: y")}
+    repository.write({**pipeline(TWO), **files})
+    model = EchoModel()
+    with model.answering():
+        green(repository.build("a.yaml"))
+        assert repository.read("src/a") == "A\n" + addition("x").upper()
+        up_to_date(repository.build("a.yaml"))
+        repository.edit("src/a", repository.read("src/a") + "mine\n")
+        assert repository.plan("a.yaml") == {"feature": "fresh", "shout": "run"}
+        green(repository.build("a.yaml"))
+        assert repository.read("src/a") == "A\n" + addition("x").upper() + "MINE\n"
+        up_to_date(repository.build("a.yaml"))
+        # The edit needs no change by the program: it is left, and is a source of it.
+        repository.edit("src/a", "MINE\n")
+        green(repository.build("a.yaml"))
+        assert repository.read("src/a") == "MINE\n"
+        up_to_date(repository.build("a.yaml"))
+        assert len(model.calls) == 1
+        # The model has to run: nobody has decided on the edit of its result.
+        repository.edit("spec.md", spec("src/a: z", "src/b: y"))
+        assert repository.build("a.yaml").code == 6
+    assert repository.read("src/a") == "MINE\n"

@@ -69,9 +69,16 @@ stages:
     needs: [before, earlier]
     outputs: [shared/x.txt]
     shell: [sh, -c, 'echo $0 >> shared/x.txt', "${{ item }}"]
-  first: {inputs: [k.txt], edits: ["tree/**"], shell: 'cat k.txt >> tree/a.txt; cp k.txt tree/new.txt; rm -f tree/c.txt'}
+  first:
+    inputs: [k.txt]
+    edits: ["tree/**"]
+    shell: 'cat k.txt >> tree/a.txt; cp k.txt tree/new.txt; rm -f tree/c.txt'
   between: {inputs: ["tree/*.txt", {list: tree/**}], outputs: [between.txt], shell: 'cat tree/*.txt > between.txt'}
-  last: {inputs: [l.txt], needs: [between], edits: ["tree/**"], shell: 'for f in $(cat l.txt); do echo l >> tree/$f.txt; done'}
+  last:
+    inputs: [l.txt]
+    needs: [between]
+    edits: ["tree/**"]
+    shell: 'for f in $(cat l.txt); do echo l >> tree/$f.txt; done'
   after: {inputs: ["tree/*.txt"], outputs: [after.txt], shell: 'cat tree/*.txt > after.txt'}
 """
     + ALONE

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.shared_files.play import Played, play, script
-from tests.shared_files.setup import Setup, Step, history
+from tests.shared_files.setup import Setup, Step, edit_history, history
 
 SAMPLE = range(4)
 SLOW = range(4, 9)
@@ -21,6 +21,39 @@ def check(setup: Setup, steps: list[Step]) -> Played:
 @pytest.mark.parametrize("seed", SAMPLE)
 def test_no_edit_is_lost_and_a_build_does_what_the_rules_say(seed):
     check(*history(seed))
+
+
+@pytest.mark.slow
+@pytest.mark.stride(2)
+@pytest.mark.parametrize("seed", SAMPLE)
+def test_no_edit_is_lost_by_stages_with_edits(seed):
+    check(*edit_history(seed))
+
+
+@pytest.mark.slow
+def test_a_released_file_that_a_user_saves_again_is_not_replaced():
+    """The program leaves it as it is: it is not taken back to what the run before started from."""
+    steps = [("build", "a"), ("release", "tidy"), ("spec", "tidy", "q"), ("build", "a"), ("edit", "tidy/a.py")]
+    check(Setup(slots=("tidy",)), [*steps, ("delete", "tidy/made.py"), ("build", "a")])
+
+
+@pytest.mark.slow
+def test_a_file_that_a_user_deleted_is_not_brought_back_by_an_older_lock_file():
+    """The lock file of an earlier commit names it, and is read before a stage with a file of the user runs."""
+    steps = [("build", "a"), ("delete", "tidy/b.py"), ("commit", "all"), ("spec", "tidy", "r"), ("build", "a")]
+    check(Setup(slots=("tidy",)), [*steps, ("format", "tidy"), ("commit", "sources"), ("build", "a")])
+
+
+@pytest.mark.slow
+def test_a_file_that_a_user_deleted_is_not_brought_back_by_a_renamed_program():
+    steps = [("build", "a"), ("rename", "tidy"), ("delete", "tidy/a.py"), ("spec", "tidy", "q"), ("build", "a")]
+    check(Setup(slots=("tidy",)), steps)
+
+
+@pytest.mark.slow
+def test_a_file_saved_where_a_model_deleted_one_stops_the_next_run():
+    steps = [("spec", "work", "a p|b delete it"), ("build", "a"), ("edit", "work/near/b.py"), ("reset", "--outputs")]
+    check(Setup(slots=("work",)), [*steps, ("build", "a")])
 
 
 @pytest.mark.slow
@@ -61,6 +94,7 @@ def test_two_branches_may_rename_a_stage_to_the_same_name():
 def test_no_edit_is_lost_in_more_histories(seeds):
     for seed in seeds:
         check(*history(seed))
+        check(*edit_history(seed))
 
 
 @pytest.mark.thorough
@@ -69,3 +103,4 @@ def test_no_edit_is_lost_in_more_histories(seeds):
 def test_no_edit_is_lost_in_thousands_of_histories(seeds):
     for seed in seeds:
         check(*history(seed))
+        check(*edit_history(seed))

@@ -395,6 +395,10 @@ class Building(Editing):
         merged = [one for one in self.lock.others if one.stage == stage.name]
         gone: dict[str, str | None] = {}
         for one in [*([former] if former is not None else []), *merged]:
+            # A file of its last result that was there before is as before, also if the user deleted it.
+            for path in (one.written if stage.edits else set()) - made.written - self.disk.keys():
+                if self.begun[stage.name].get(path) is not None:
+                    gone[path] = self.begun[stage.name][path]
             for path in one.outputs.keys() - made.written & self.disk.keys():
                 if self.overwrite and one is former and not self.is_own(path):
                     message = "an edited file of an earlier result, overwritten"

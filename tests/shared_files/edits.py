@@ -109,35 +109,14 @@ class Editing(Facts):
     def edit_by_program(self, stage: Stage) -> None:
         """Take a program that edits what is there: a user's file is its base, and a reason to run."""
         last = self.lock.of(stage.name)
-        mine = last.outputs if last is not None else {}
-        start: dict[str, str | None] = {}
-        comes: dict[str, str | None] = {}
-        for path in sorted({*filter(stage.covers, self.disk), *mine, *(last.deleted if last is not None else ())}):
-            there, comes[path] = self.disk.get(path), self.original(path)
-            begun = comes[path]
-            if last is not None and path in dict(last.start) and dict(last.instead).get(path) == begun:
-                begun = dict(last.start)[path]
-            if there is None:
-                # The user deleted a file that was there before; one that the stage created or deleted is as it was.
-                if path in mine and begun is not None:
-                    begun = comes[path] = None
-            elif there not in (begun, mine.get(path)):
-                is_own = bool(self.makers(path, there)) and not self.is_accepted(path)
-                if not is_own or self._has_users_bytes(path, begun):
-                    begun = there
-            start[path] = begun
-        base = {path: text for path, text in start.items() if text is not None}
+        start, comes = self._begun(stage, last)
+        base = _texts(tuple(start.items()))
         core = self.core_of[stage.name] = self.core(stage, {})
         every = [*self.lock.results.values(), *self.lock.others, *reversed(self.store.records)]
         whole = [m for m in every if not m.failed and m.core == core and _texts(m.start) == base]
         found = [made for made in whole if self.is_at_rest(made)] or whole
-        if found and stage.family != self.forced:
-            made, end = found[0], "restored"
-        else:
-            made, end = self._ran(stage, core, base, start, comes), "built"
-        if end == "built" and not all(map(self._is_there, base.values())):
-            message = "bytes of a base are lost"
-            raise UnsureError(message)
+        runs = not found or stage.family == self.forced
+        made = self._ran(stage, core, base, start, comes) if runs else found[0]
         if any(map(self.others, made.written)):
             message = "a file that another pipeline has"
             raise UnsureError(message)
@@ -147,18 +126,39 @@ class Editing(Facts):
                 wanted[path] = start.get(path)
         wanted |= made.outputs
         changed = {path: text for path, text in wanted.items() if self.disk.get(path) != text}
-        if any(text is not None and not self._is_there(text) for text in changed.values()) and end == "restored":
+        needed = [*base.values()] if runs else [text for text in changed.values() if text is not None]
+        if not all(map(self._is_there, needed)):
             message = "bytes are lost"
             raise UnsureError(message)
-        for path, text in changed.items():
-            if text is None:
-                del self.disk[path]
-            else:
-                self.disk[path] = text
-        if end == "built" or made not in self.store.records:
+        self.disk = {path: text for path, text in {**self.disk, **changed}.items() if text is not None}
+        if runs or made not in self.store.records:
             self.store.add(made)
         self.results[stage.name] = made
-        self.ends[stage.name] = "fresh" if end == "restored" and not changed else end
+        self.ends[stage.name] = "built" if runs else "restored" if changed else "fresh"
+
+    def _begun(self, stage: Stage, last: Made | None) -> tuple[dict[str, str | None], dict[str, str | None]]:
+        """Return what a program starts from at each path, and what was there before any stage wrote it."""
+        mine = last.outputs if last is not None else {}
+        start: dict[str, str | None] = {}
+        comes: dict[str, str | None] = {}
+        known = {path for made in self.lock.all() for path in made.originals}
+        removed = {path for made in self.lock.all() for path in made.deleted}
+        for path in sorted(filter(stage.covers, self.disk.keys() | known)):
+            there, comes[path] = self.disk.get(path), self.original(path)
+            start[path] = comes[path]
+            if last is not None and path in dict(last.start) and dict(last.instead).get(path) == comes[path]:
+                start[path] = dict(last.start)[path]
+            if there is None and path not in removed and start[path] is not None:
+                # The user deleted a file that was there before; one that a stage created or deleted is as it was.
+                start[path] = comes[path] = None
+            elif there not in (None, start[path], mine.get(path)) and self._is_base(path, start[path]):
+                start[path] = there
+        return start, comes
+
+    def _is_base(self, path: str, so_far: str | None) -> bool:
+        """Return whether a program starts from what is on disk: a file of a user, or made of one."""
+        is_own = bool(self.makers(path, self.disk[path])) and not self.is_accepted(path)
+        return not is_own or self._has_users_bytes(path, so_far)
 
     def _ran(
         self,

@@ -91,8 +91,12 @@ class Facts:
             made = former or next(iter(self.made_from(stage, dict(self.in_force(stage)))), None)
             if made is None or stage.kind != "llm":
                 return []
-            again = made.deleted if former is not None and self.matching_edits(stage) is None else ()
-            return [path for path in sorted({*made.outputs, *again}) if self._is_edited(path)]
+            runs = self.matching_edits(stage) is None or stage.family == self.forced
+            again = {path for path in made.deleted if former is not None and runs and self._is_edited(path)}
+            if again and self.resamples:
+                message = "a new response that is still due: the next build is forced, too"
+                raise UnsureError(message)
+            return sorted({path for path in made.outputs if self._is_edited(path)} | again)
         paths = {*stage.literal_outputs, *(former.outputs if former else ())}
         paths |= {path for path, text in self.store.released if stage.covers(path) and self.disk.get(path) == text}
         paths |= {path for made in self.lock.all() for path in made.outputs if stage.covers(path)}

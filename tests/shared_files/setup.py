@@ -70,7 +70,7 @@ def item(slot: str, name: str, revision: str) -> dict[str, Any]:
     return {"id": name, "files": [path], "text": revision}
 
 
-def stage_text(slot: str, setup: "Setup") -> dict[str, Any]:
+def stage_text(slot: str, setup: "Setup") -> dict[str, Any]:  # noqa: C901  a table
     """Return the declaration of a slot's stage, as it is at first."""
     where = {"site": "site/", "chain": "src/app.py", "par": "${{ one.files[0] }}"}.get(slot, PATHS[slot][0])
     asked: dict[str, Any] = {
@@ -80,6 +80,8 @@ def stage_text(slot: str, setup: "Setup") -> dict[str, Any]:
     }
     if setup.transcripts:
         asked["llm"] |= {"transcripts": "kept"}
+    if slot in EDIT_SLOTS:
+        return _edit_stage(slot, asked)
     match slot:
         case "feature" | "gen":
             return {"inputs": [SPECS[slot]], "outputs": list(PATHS[slot]), **asked}
@@ -96,13 +98,6 @@ def stage_text(slot: str, setup: "Setup") -> dict[str, Any]:
                 "outputs": ["src/app.py" if slot == "chain" else "tests/test_${{ one.id }}.py"],
                 **asked,
             }
-        case "work":
-            edits = {"inputs": ["WORK.md", "work/near/*.py"], "edits": ["work/**"], **asked}
-            return {**edits, "llm": {**asked["llm"], "returns": "files"}, "verify": [{"shell": "! grep -rq bad work"}]}
-        case "tidy":
-            return {"edits": ["tidy/*.py"], "shell": tidy(slot, "p")}
-        case "polish":  # its input orders it after `work`
-            return {"inputs": ["work/far/*.py"], "edits": ["work/near/*.py"], "shell": tidy(slot, "p")}
         case "copy":
             return {"inputs": ["COPY.md"], "outputs": ["build/copy.txt"], "shell": "cat COPY.md > build/copy.txt"}
         case "page":
@@ -115,6 +110,16 @@ def stage_text(slot: str, setup: "Setup") -> dict[str, Any]:
                 "shell": "cat src/gen.py > build/lit.txt",
             }
     raise AssertionError(slot)
+
+
+def _edit_stage(slot: str, asked: Mapping[str, Any]) -> dict[str, Any]:
+    if slot == "work":
+        shown = {"inputs": ["WORK.md", "work/near/*.py"], "edits": ["work/**"], **asked}
+        return {**shown, "llm": {**asked["llm"], "returns": "files"}, "verify": [{"shell": "! grep -rq bad work"}]}
+    if slot == "tidy":
+        return {"edits": ["tidy/*.py"], "shell": tidy(slot, "p")}
+    # Its input orders it after `work`.
+    return {"inputs": ["work/far/*.py"], "edits": ["work/near/*.py"], "shell": tidy(slot, "p")}
 
 
 @dataclass(frozen=True)

@@ -191,7 +191,7 @@ def first_call(project: Project, seen: Preview, decided: DecidedStage | None) ->
     if request is None or decided is None:
         return None
     resolved, step = decided.resolved, decided.resolved.stage.step
-    if resolved.stage.explore is None or not is_llm(step):
+    if not resolved.stage.explore or not is_llm(step):
         return FirstCall(request, replay_first_request(project, decided, request))
     from orch23.model.features import EXPLORE, load_feature  # noqa: PLC0415 - few stages explore
 

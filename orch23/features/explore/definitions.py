@@ -61,7 +61,8 @@ def definitions(path: str, text: str) -> FileOutline:
     lines = text.split("\n")
     limit = _LARGEST if is_python(path) else _LARGEST_OTHER
     if len(text) > limit or len(max(lines, key=len)) > _LONGEST_LINE or "\0" in text:
-        return FileOutline(path, (Definition("", "", 1, len(lines), "", {}, {}),), "too large, or not a source text")
+        gap = "too large, or not a text" if is_python(path) or _suffix(path) in GRAMMAR_OF else ""
+        return FileOutline(path, (Definition("", "", 1, len(lines), "", {}, {}),), gap)
     spans, gap = _python_spans(text, lines) if is_python(path) else _other_spans(path, text)
     spans = sorted(spans, key=lambda one: (one.first, -one.last))[:_MOST_DEFINITIONS]
     tokens = _HASH_TOKENS if path.lower().endswith(_HASH_COMMENTS) else _SLASH_TOKENS
@@ -142,9 +143,13 @@ def _indented_spans(lines: list[str]) -> Iterator[Span]:
 
 
 def _other_spans(path: str, text: str) -> tuple[list[Span], str]:
-    suffix = path[path.rfind(".") :].lower()
+    suffix = _suffix(path)
     if suffix not in GRAMMAR_OF:
         return [], ""
     if not is_available(suffix):
         return [], "needs orch23[explore]"
     return declarations(suffix, text)
+
+
+def _suffix(path: str) -> str:
+    return path[path.rfind(".") :].lower()

@@ -100,6 +100,6 @@ def _line(one: Ranked, *, with_signature: bool) -> str:
     found = one.definition
     rest = ""
     if with_signature:
-        rest = found.shown.partition(found.name.rpartition(".")[2])[2].rstrip(" :{")
+        rest = found.shown.partition(found.name.rpartition(".")[2])[2].rstrip(" :{(")
     place = f"L{found.first}" if found.first == found.last else f"L{found.first}-{found.last}"
     return f"  {place} {found.kind} {found.name}{rest}\n"

@@ -17,7 +17,6 @@ from orch23.model.diagnostic import Diagnostic, Severity, nearest_names, questio
 from orch23.model.digest import FileEntry, Json, digest_bytes
 from orch23.model.llm import Exchange, Message, Request
 from orch23.model.paths import match_any
-from orch23.model.pipeline import Explore
 from orch23.report.values import pluralize
 from orch23.resolve.explored import explorable
 from orch23.resolve.prompt_blocks import DataBlock, render_blocks
@@ -81,7 +80,9 @@ class Explorer(Struct, kw_only=True, dict=True):
     characters that can still be shown, `turns` that of requests. `exchanges` are the fingerprints of these requests.
     """
 
-    limits: Explore
+    patterns: tuple[str, ...]
+    tokens: int
+    most_turns: int
     files: Mapping[str, FileEntry]
     read: Callable[[str], bytes]
     secrets: Secrets
@@ -120,15 +121,15 @@ class Explorer(Struct, kw_only=True, dict=True):
     @property
     def summary(self) -> str:
         """What the model may look at, and how often it may ask."""
-        how = "definitions by tree-sitter" if is_available("tree_sitter") else "definitions of Python by ast"
+        how = "definitions by tree-sitter" if is_available(".js") else "definitions of Python by ast"
         note = f" ({self.known.note})" if self.map_text is not None and self.known.note else ""
-        turns = f"up to {pluralize(self.limits.turns, 'request')}"
+        turns = f"up to {pluralize(self.most_turns, 'request')}"
         return f"a map of {pluralize(len(self.texts), 'file')}, {how}{note}; {turns}"
 
     @property
     def warnings(self) -> tuple[Diagnostic, ...]:
         """A warning for each pattern that matches no file."""
-        unmatched = [one for one in self.limits.files if not any(match_any((one,), path) for path in self.files)]
+        unmatched = [one for one in self.patterns if not any(match_any((one,), path) for path in self.files)]
         hint = "correct it, or remove it from `explore`"
         return tuple(
             Diagnostic("W822", f"`{one}` of `explore` matches no file", hint=hint, severity=Severity.WARNING)
@@ -154,7 +155,7 @@ class Explorer(Struct, kw_only=True, dict=True):
         rest = len(_HEAD) + 3 * len(FORM) + len(_TAIL) + 300  # with the lines of blocks
         if self.map_text is None:
             self._task = request.text
-            whole = self.limits.tokens * CHARACTERS_PER_TOKEN
+            whole = self.tokens * CHARACTERS_PER_TOKEN
             most = max(whole - rest - len(request.text), whole // _LEAST_MAP)
             self.map_text = self.known.render(most // _OF_THE_MAP)
         head = _HEAD.format(map=render_blocks([DataBlock("map of the repository", self.map_text)]), form=FORM)
@@ -292,18 +293,17 @@ def explorer_of(
     Raises:
         MissingBytesError: the bytes of a file are lost.
     """
-    stage, limits = resolved.stage, resolved.stage.explore
-    if limits is None:
-        message = f"BUG: {stage.name} has no `explore`"
-        raise TypeError(message)
+    stage = resolved.stage
     files = explorable(stage, tree, never_send)
     return Explorer(
-        limits=limits,
+        patterns=stage.explore,
+        tokens=stage.explore_tokens,
+        most_turns=stage.explore_turns,
         # What a build writes there would make the next map another one, so that no recorded response is found.
         files={path: entry for path, entry in files.items() if not match_any(own, path)},
         read=lambda path: tree.read(path, files[path]),
         secrets=secrets,
         whole=frozenset(one.path for one in resolved.given if not one.slice),
-        turns=limits.turns,
-        left=limits.tokens * CHARACTERS_PER_TOKEN,
+        turns=stage.explore_turns,
+        left=stage.explore_tokens * CHARACTERS_PER_TOKEN,
     )

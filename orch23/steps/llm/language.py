@@ -133,7 +133,7 @@ class LLMDocument(Document):
     returns: Literal["files", "blocks", "edits", "json", "text", "code"] = Key("files", default="files").doc("""
         The format of the response: whole files as JSON, whole files as fenced blocks, edits as SEARCH/REPLACE blocks,
         one JSON value, text, or the first fenced block of code. With the last three, the stage has exactly one
-        output.""")
+        output. A stage with `edits` returns `edits` unless it says otherwise, and none of these three.""")
     only_json: bool = Key("true", default=False).doc("""
         For `returns: files` and `json`: refuse a response that is not exactly one JSON value, also one with a code
         fence or thoughts around it, which are left out otherwise.""")

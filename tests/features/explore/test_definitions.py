@@ -135,6 +135,7 @@ def test_a_function_after_an_unclosed_one_is_not_a_part_of_it() -> None:
 
 def test_carriage_returns_and_a_byte_order_mark_do_not_move_lines() -> None:
     assert listed(definitions("a.py", "\ufeffx = 1\r\ndef f():\r\n    pass\r\n")) == ["def f 2-3"]
+    assert definitions("a.py", "\ufeffdef f(): pass\n").definitions[1].shown == "def f(): pass"
     assert listed(definitions("a.go", "\ufeffpackage a\r\nfunc F() {\r\n}\r\n")) == ["function F 2-3"]
     lone = definitions("a.py", "x = '\r'\ndef f():\n    pass\n")
     assert listed(lone) == ["def f 2-3"]

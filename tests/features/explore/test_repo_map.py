@@ -1,6 +1,8 @@
 """The map of a repository: the order of definitions and files for a task, and its text."""
 
 import random
+import tomllib
+from pathlib import Path
 
 import pytest
 
@@ -75,6 +77,8 @@ def test_an_error_message_finds_the_function_that_has_it() -> None:
         ("please look at showBasket", "web/page.js#showBasket"),
         ("clean up shop/prices.py", "shop/prices.py#"),
         ("clean up (prices.py).", "shop/prices.py#"),
+        ("the price of all articles, with the discount, and `connect`", "shop/mail.py#connect"),
+        ("Subtract ten percent from amounts over one hundred, as in web/page.js", "web/page.js#"),
     ],
 )
 def test_what_the_task_names_is_first(task: str, first: str) -> None:
@@ -128,10 +132,14 @@ def test_a_long_map_starts_with_the_best_definitions_of_all_files() -> None:
 
 
 def test_the_note_says_which_files_have_no_exact_definitions() -> None:
-    files = {"a.py": "def f(:\n", "b.py": "x = 1\n", "big.py": "x = 1\n" * 200_000, "large.js": "x\n" * 400_000}
-    assert build("x", files).note == (
-        "a.py: syntax error in line 1; 2 files, such as big.py: too large, or not a source text"
-    )
+    files = {
+        "a.py": "def f(:\n",
+        "b.py": "x = 1\n",
+        "big.py": "x = 1\n" * 200_000,
+        "large.js": "x\n" * 400_000,
+        "LOG.md": "\0",
+    }
+    assert build("x", files).note == ("a.py: syntax error in line 1; 2 files, such as big.py: too large, or not a text")
     assert build("x", {"b.py": "x = 1\n"}).note == ""
 
 
@@ -146,7 +154,7 @@ def test_a_map_of_no_files_and_of_no_task_words() -> None:
 
 def test_outlines_can_be_kept_for_the_next_task() -> None:
     outlines = outlines_of(SHOP)
-    assert map_of("basket", outlines) == build("basket", SHOP)
+    assert map_of("", outlines) == map_of("", outlines[::-1]) == build("", SHOP)
 
 
 @pytest.mark.parametrize(
@@ -163,3 +171,11 @@ def test_outlines_can_be_kept_for_the_next_task() -> None:
 )
 def test_terms_of_names(name: str, terms: tuple[str, ...]) -> None:
     assert terms_of(name) == terms
+
+
+def test_no_issue_of_the_benchmark_names_its_function() -> None:
+    cases = tomllib.loads((Path(__file__).parents[3] / "bench" / "explore_cases.toml").read_text())
+    for case in [*cases["known"], *cases["held_out"], *cases["last"]]:
+        name = case["place"].partition("#")[2].rpartition(".")[2]
+        assert name.strip("_") not in case["issue"].lower().split(), case["place"]
+        assert case["package"] in cases["packages"]

@@ -74,6 +74,13 @@ def make(
     )
 
 
+def shown(project: Project) -> tuple[list[str], list[str]]:
+    """Return what the newest run has shown in its exploring requests, and the errors."""
+    lines = [one["data"]["line"] for one in project.events_of("step_output") if one["data"]["step"] == "explore"]
+    places = [one for line in lines if line.startswith("shown: ") for one in line.removeprefix("shown: ").split(", ")]
+    return places, [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]
+
+
 def green(outcome: Outcome) -> Outcome:
     assert outcome.code == 0, outcome.out + outcome.err
     return outcome
@@ -97,8 +104,7 @@ def test_a_model_is_shown_what_it_asks_for_and_edits_it(tmp_path: Path) -> None:
     assert "0.19" not in last
     assert 'slice="def total"' in last
     assert project.read("src/shop.py") == SHOP.replace("sum(items)", "round(sum(items), 2)")
-    (shown,) = project.events_of("parts_shown")
-    assert shown["data"]["parts"] == ["src/shop.py#def total"]
+    assert shown(project)[0] == ["src/shop.py#def total"]
     sent = [[one["path"] for one in event["data"]["files"]] for event in project.events_of("llm_request")]
     assert "src/shop.py" not in sent[0]
     assert "src/shop.py" in sent[1]
@@ -150,9 +156,9 @@ def test_exchanges_are_replayed_without_a_call(tmp_path: Path) -> None:
 
 def test_a_plan_says_what_a_model_would_be_shown(tmp_path: Path) -> None:
     project = make(tmp_path / "p", {"files": ["src/**"], "turns": 3}, llm={"transcripts": "t"}, retry=1)
-    shown = green(project.run("plan")).out
-    assert re.search(r"explores a map of 2 files, definitions [^;]*; up to 3 requests", shown)
-    assert "LLM calls 2 to 5" in shown
+    said = green(project.run("plan")).out
+    assert re.search(r"explores a map of 2 files, definitions [^;]*; up to 3 requests", said)
+    assert "LLM calls 2 to 5" in said
     with Model(asks("src/shop.py#def total"), asks(), EDIT).answering():
         green(project.build())
     project.replace("issue.md", "rounded", "round")
@@ -245,8 +251,7 @@ def test_a_search_shows_the_definition_around_each_match(tmp_path: Path) -> None
     assert "def tax(net):" in model.prompts[1]
     assert "return sum(items)" in model.prompts[1]
     assert "import math" not in model.prompts[1]
-    (shown,) = project.events_of("parts_shown")
-    assert shown["data"]["parts"] == ["src/shop.py#L8-9", "src/shop.py#L4-5"]
+    assert shown(project)[0] == ["src/shop.py#L8-9", "src/shop.py#L4-5"]
 
 
 def test_files_that_may_not_be_sent_are_in_no_request(tmp_path: Path) -> None:
@@ -294,8 +299,7 @@ def test_requests_and_parts_are_within_the_tokens(tmp_path: Path) -> None:
     first, last = map(len, model.prompts)
     assert 3000 < first <= 3 * 3000
     assert 3 * 2500 < last <= 3 * 3000 + 300
-    (shown,) = project.events_of("parts_shown")
-    assert shown["data"]["parts"][0].startswith("src/m0.py#L1-")
+    assert shown(project)[0][0].startswith("src/m0.py#L1-")
 
 
 def test_a_large_file_is_cut_and_leaves_tokens_for_others(tmp_path: Path) -> None:
@@ -315,8 +319,7 @@ def test_a_large_file_is_cut_and_leaves_tokens_for_others(tmp_path: Path) -> Non
     assert "line_19999 = 19999" in model.prompts[1]
     assert "return sum" in model.prompts[1]
     assert "line_15000 = 15000" in model.prompts[1]
-    (shown,) = project.events_of("parts_shown")
-    assert [one.partition("#")[0] for one in shown["data"]["errors"]] == [
+    assert [one.partition("#")[0] for one in shown(project)[1]] == [
         "`src/long.py`: it is longer than what can still be shown; name fewer or smaller parts",
         "`src/shop.py",
     ]
@@ -372,7 +375,7 @@ def test_turns_and_tokens_are_not_in_the_key_and_patterns_are(tmp_path: Path) ->
         project.write(
             {
                 "pipeline.yaml": text.replace(
-                    '["src/**"], "edits"', '{"files": ["src/**"], "turns": 9, "tokens": 99}, "edits"'
+                    '["src/**"], "edits"', '{"files": ["src/**"], "turns": 9, "tokens": 9000}, "edits"'
                 )
             }
         )

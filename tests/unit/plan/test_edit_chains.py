@@ -3,9 +3,10 @@
 import pytest
 
 from orch23.model.diagnostic import Location
-from orch23.model.pipeline import ChainLink, ForeachStage, Item
+from orch23.model.pipeline import ChainLink, Condition, ForeachStage, Item
+from orch23.plan.diagnostics import missing_inputs_errors
 from orch23.plan.planner import build_plan, extend_plan
-from tests.unit.plan.test_planner import foreach, pipeline, planned, problems, stage
+from tests.unit.plan.test_planner import Kept, foreach, no_file, pipeline, planned, problems, stage
 
 
 def editor(name, *edits, reads=(), outputs=(), chain=None, **more):
@@ -95,7 +96,7 @@ def test_two_editors_without_an_order_are_an_error_that_names_both_lines_and_the
     places = {"stages__one__edits__0": Location("p.yaml", 4, 9), "stages__two__edits__0": Location("p.yaml", 5, 9)}
     (found,) = problems(one, stage("three"), two, **places)
     assert (found.code, found.location) == ("E821", Location("p.yaml", 5, 9))
-    assert found.message == "stages `one` and `two` may both edit `src/a`, and neither is the first"
+    assert found.message == "stages `one` and `two` may both write `src/a`, and have no order"
     assert [(one.message, one.location) for one in found.related] == [("`one` writes here", Location("p.yaml", 4, 9))]
     assert found.hint == "write `needs: [three, one]` in `two`, which then starts from the files of `one`"
 
@@ -156,3 +157,33 @@ def test_before_a_list_is_known_only_patterns_without_an_item_need_an_order():
     more, found = extend_plan(plan, {"mod": items("mod", "src/a")})
     assert more is None
     assert [one.code for one in found] == ["E821"]
+
+
+def test_a_missing_input_is_an_error_also_if_the_stage_itself_edits_the_file():
+    plan = planned(
+        editor("one", "src/**", reads=("src/typo",)), editor("two", "src/**", reads=("src/new",), needs=("one",))
+    )
+    found = missing_inputs_errors(plan, exists=no_file)
+    assert [(one.code, "`src/typo` of stage `one`" in one.message) for one in found] == [("E822", True)]
+
+
+def test_a_condition_is_a_reader_as_an_input_is():
+    gate = stage("gate", (), ("x",), requires=(Condition(kind="file_exists", path="src/new"),))
+    plan = planned(gate, editor("one", "src/**"), editor("two", "src/**", needs=("one",), reads=("x",)))
+    assert plan.order == ("one", "gate", "two")
+    assert plan.upstream_of_chains == {"gate": {"one": 1}}
+
+
+def test_a_stored_plan_has_the_chains_of_stages_that_edit_the_same_files():
+    stages = (
+        editor("one", "src/**"),
+        stage("between", ("src/**",), ("x",)),
+        editor("two", "src/**", reads=("x",), needs=("one",)),
+    )
+    kept = Kept()
+    first, again = (build_plan(pipeline(*stages), cache=kept)[0] for _ in range(2))
+    assert kept.made == 1
+    assert first is not None
+    assert again is not None
+    assert (again.nodes, again.chains) == (first.nodes, {"one": ("one", "two")})
+    assert again.upstream_of_chains == first.upstream_of_chains == {"between": {"one": 1}}

@@ -20,7 +20,7 @@ def describe_impact(run: RunFacts, anchors: Anchors) -> ImpactView:
     causes: dict[str, list[Row]] = {}
     followers = []
     for stage in run.stages.values():
-        if stage.decided is None or stage.decided.decision in ("fresh", "edited"):
+        if stage.decided is None or stage.decided.decision in ("fresh", "done", "edited"):
             continue
         own, after = _split(stage, writers, run)
         for clause in own:
