@@ -4,19 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import Decimal
 
 from orch23.model.event import waiting_text
-from orch23.model.plan import (
-    CallRange,
-    Decision,
-    Done,
-    Edited,
-    Estimate,
-    Expand,
-    Maybe,
-    Restore,
-    Run,
-    Skipped,
-    VerifyOnly,
-)
+from orch23.model.plan import CallRange, Decision, Edited, Estimate, Expand, Maybe, Restore, Run, Skipped, VerifyOnly
 from orch23.model.text import format_duration, format_money, one_line
 from orch23.report.diagnostics import visible
 from orch23.report.marks import MAX_IDLE_LINES, Marks, Style, Tone
@@ -191,7 +179,7 @@ def _up_to_date(view: PlanView) -> str:
 
 
 def _skip_count(view: PlanView) -> str:
-    counts = ((view.counts().get(Done.label, 0), Done.label), (view.skip_count, "skipped"))
+    counts = ((view.counts().get("done", 0), "done"), (view.skip_count, "skipped"))
     return "".join(f", {number} {what}" for number, what in counts if number)
 
 

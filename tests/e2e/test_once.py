@@ -54,6 +54,25 @@ def done(repo: Repository) -> Repository:
     return repo
 
 
+def test_a_stage_with_outputs_is_done_too(repo: Repository) -> None:
+    def write(prompt: str, number: int) -> None:
+        stage = {"inputs": ["task.md"], "outputs": ["o.py"], "once": True, "llm": {"returns": "code"}}
+        repo.write(scripted({"mod": stage}, {"mod": [f"```python\nx = {number}\n```\n"]}))
+        repo.write({"pipeline.md.j2": prompt + " {{ inputs | blocks }}", "task.md": TASK})
+
+    write("Write it.", 1)
+    green(repo.build())
+    repo.commit()
+    repo.edit("o.py", "mine = 1\n")
+    assert repo.plan() == {"mod": "done"}
+    green(repo.build())
+    assert repo.read("o.py") == "mine = 1\n"
+    write("Write it again.", 2)
+    green(repo.build())
+    assert repo.read("o.py") == "x = 2\n"
+    assert any("mine = 1" in one.read_text() for one in (repo.root / "logs").rglob("prompt.txt"))
+
+
 def test_before_the_commit_the_files_are_those_of_the_stage(repo: Repository) -> None:
     story(repo, edit(1, 2))
     repo.commit()
