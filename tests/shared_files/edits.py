@@ -26,7 +26,7 @@ class Editing(Facts):
     def is_made_from(self, stage: Stage, made: Made, base: Mapping[str, str | None]) -> bool:
         """Return whether a result is today's on a base: only the files that it wrote or deleted count."""
         core = self.core(stage, self.inputs_of(stage, base) if stage.kind == "llm" else {})
-        return made.core == core and all(base.get(path) == text for path, text in made.start)
+        return made.core == core and all(base.get(path) == text for path, text in made.start if path in made.written)
 
     def made_from(self, stage: Stage, base: Mapping[str, str | None]) -> list[Made]:
         """Return today's results on a base: those of the lock file first, then the newest."""
@@ -56,9 +56,9 @@ class Editing(Facts):
         return there and self.disk.keys().isdisjoint(made.deleted)
 
     def start_of(self, stage: Stage, written: Any) -> tuple[tuple[str, str | None], ...]:
-        """Return the base in force of some files."""
+        """Return the base in force, also of the files that a result has."""
         force = dict(self.in_force(stage))
-        return tuple((path, force.get(path)) for path in sorted(written))
+        return tuple(sorted({**dict.fromkeys(written), **force}.items()))
 
     def comes_back(self, stage: Stage, path: str) -> bool:
         """Return whether a file that a stage deletes is there as before: it is deleted again."""
@@ -89,7 +89,7 @@ class Editing(Facts):
         # It can neither change what it has not seen, nor delete what is not there.
         refused = {path for path in outputs if path in there and path not in shown} | (deleted - there)
         tree = {path: text for path, text in base.items() if text is not None and path not in deleted}
-        start = tuple((path, base.get(path)) for path in sorted({*outputs, *deleted}))
+        start = tuple(sorted({**dict.fromkeys({*outputs, *deleted}), **base}.items()))
         return Made(
             stage.name,
             self.core(stage, inputs),
