@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 DEEPEST: Final = 8
 _CHUNK_BYTES: Final = 65_536
-# The parser calls back after a fixed number of steps. Headers of C and files of JavaScript needed up to 9 calls for 1,000
-# bytes, also with errors; a text that is not of the language needs 50, and each takes longer: 4 s for 360 KB.
+# The parser calls back after a fixed number of steps. Headers of C and files of JavaScript needed up to 9 calls for
+# 1,000 bytes, also with errors; a text that is not of the language needs 50, and each takes longer: 4 s for 360 KB.
 _FEWEST_CALLS, _CALLS_OF_1000_BYTES = 2_000, 15
 
 

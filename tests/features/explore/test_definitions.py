@@ -33,7 +33,10 @@ if LIMIT:
 '''
 LANGUAGES = {
     "a.js": (
-        "class A {\n m(x) {\n  return 1\n }\n f = (a) => {}\n}\nconst g = () => {\n}\nfunction h() { function in1() {} }\n",
+        (
+            "class A {\n m(x) {\n  return 1\n }\n f = (a) => {}\n}\n"
+            "const g = () => {\n}\nfunction h() { function in1() {} }\n"
+        ),
         ["class A 1-6", "method A.m 2-4", "function A.f 5-5", "function g 7-8", "function h 9-9"],
     ),
     "a.ts": (
@@ -120,7 +123,8 @@ def test_without_the_extra_a_file_of_another_language_is_in_the_map_by_its_path(
 
 
 def test_a_python_file_with_a_syntax_error_is_read_by_indentation() -> None:
-    text = "class A:\n    x = (\n    def m(self):\n        a\n\n    def n(\n        b,\n    ):\n        return 1\n\ndef f(:\n    y\nz = 1\n"
+    text = "class A:\n    x = (\n    def m(self):\n        a\n\n"
+    text += "    def n(\n        b,\n    ):\n        return 1\n\ndef f(:\n    y\nz = 1\n"
     outline = definitions("a.py", text)
     assert listed(outline) == ["class A 1-9", "def m 3-4", "def n 6-9", "def f 11-12"]
     assert outline.gap == "syntax error in line 3"
