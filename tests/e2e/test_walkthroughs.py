@@ -27,7 +27,12 @@ PAGES = {
     "cookbook/secrets.md": 4,
 }
 # Page -> the feature that its commands use.
-NEEDS = {"metrics.md": "metrics", "approval.md": "approval", "cookbook/ci.md": "exports", "cookbook/monorepo.md": "metrics"}
+NEEDS = {
+    "metrics.md": "metrics",
+    "approval.md": "approval",
+    "cookbook/ci.md": "exports",
+    "cookbook/monorepo.md": "metrics",
+}
 
 
 def marks_of(text: str) -> list[pytest.MarkDecorator]:
