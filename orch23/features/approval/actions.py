@@ -9,12 +9,10 @@ from orch23.cli.console import Console
 from orch23.cli.opening import open_for_command, open_stages
 from orch23.cli.parameters import PipelineArguments
 from orch23.cli.project_loading import Project, open_for_reading
-from orch23.decide.dry_run import preview
-from orch23.decide.open_pipeline import OpenPipeline
 from orch23.engine.group_checks import forget_results
 from orch23.execute.git_revision import git_command, run_git
-from orch23.features.approval.changes import Change, diff_text, file_changes, waiting_changes
-from orch23.features.approval.decisions import Decision, keep
+from orch23.features.approval.changes import diff_text, file_changes
+from orch23.features.approval.decisions import Change, Decision, is_rejected, keep, waiting_changes
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
 from orch23.model.errors import InvalidInputError, NotFoundError, UsageError
@@ -48,8 +46,7 @@ def _decide(console: Console, args: PipelineArguments, by: str | None, text: str
     project, names = open_stages(console, args)
     with project.store.build_lock():
         project.store.promoter.recover(project.refusal)
-        opened = open_for_reading(project)
-        changes = _changes_of(project, opened, names)
+        changes = _changes_of(project, names)
         missing = [name for name in names if name not in changes]
         if missing:
             hint = f"`{project.pipeline.command_line('status')}` lists what waits; a build makes a result first"
@@ -57,7 +54,7 @@ def _decide(console: Console, args: PipelineArguments, by: str | None, text: str
                 *(Diagnostic(E_NOTHING, f"no change of `{one}` waits for approval", hint=hint) for one in missing)
             )
         for name, change in changes.items():
-            keep_decision(console, project, opened, change, name, by, text)
+            keep_decision(console, project, change, name, by, text)
     again = project.pipeline.command_line("build")
     what = "approved" if not text else "rejected"
     for name, change in changes.items():
@@ -65,9 +62,7 @@ def _decide(console: Console, args: PipelineArguments, by: str | None, text: str
     console.write_out(f"`{visible(again)}` {'promotes them' if not text else 'starts another attempt'}\n")
 
 
-def keep_decision(
-    console: Console, project: Project, opened: OpenPipeline, change: Change, name: str, by: str | None, text: str
-) -> None:
+def keep_decision(console: Console, project: Project, change: Change, name: str, by: str | None, text: str) -> None:
     """Store a decision about a change. The caller holds the build lock.
 
     Raises:
@@ -77,20 +72,19 @@ def keep_decision(
     if found := guard_edit(secrets, {"-m": text}):
         raise InvalidInputError(*found)
     now = format_timestamp(datetime.now(UTC))
-    stage = opened.state.stage(name)
-    keep(opened.store, stage, change.digest, Decision(by=by or _user(console, project), at=now, text=text))
+    keep(project.store, change, name, Decision(by=by or _user(console, project), at=now, text=text))
     # Its attempts are replayed from their recordings by the next build, which continues them.
-    if text and stage.step.asks_model:
-        forget_results(opened, [change.records[name]])
+    if text and change.members[name].asks_model:
+        opened = open_for_reading(project)
+        forget_results(opened, opened.store.records.by_key(change.members[name].key))
         project.store.save_index()
     remove_snapshots(str(project.settings.root), project.pipeline.file)
 
 
-def _changes_of(project: Project, opened: OpenPipeline, names: tuple[str, ...]) -> dict[str, Change]:
+def _changes_of(project: Project, names: tuple[str, ...]) -> dict[str, Change]:
     """Return the waiting changes of stages, in the order of the names."""
-    Selection(targets=names).nodes(opened.state.plan)
-    waiting = [*waiting_changes(preview(opened, project.selection))]
-    found = {name: next((one for one in waiting if name in one.records), None) for name in names}
+    waiting = waiting_changes(project.store, project.pipeline.file)
+    found = {name: next((one for one in waiting if name in one.members), None) for name in names}
     return {name: one for name, one in found.items() if one is not None}
 
 
@@ -117,11 +111,13 @@ def show_changes(project: Project, name: str, *, lists_files: bool) -> tuple[str
         NotFoundError: it has no result.
     """
     opened = open_for_reading(project)
-    change = _changes_of(project, opened, (name,)).get(name)
+    Selection(targets=(name,)).nodes(opened.state.plan)
+    change = _changes_of(project, (name,)).get(name)
     record = opened.lock.records.get(name)
     if change is not None:
-        old, new, state = change.old, change.new, "waiting"
-        head = f"waits for approval: {_count(change)} of {' '.join(change.records)} ({change.digest[:12]})"
+        old, new = change.old, change.new
+        state, said = ("rejected",) * 2 if is_rejected(project.store, change) else ("waiting", "waits for approval")
+        head = f"{said}: {_count(change)} of {' '.join(change.members)} ({change.digest[:12]})"
     elif record is not None:
         old, state, head = dict(record.starts), "promoted", "promoted: what the stage started from, and its result"
         new = {**record.outputs, **dict.fromkeys(record.deleted)}
@@ -134,7 +130,7 @@ def show_changes(project: Project, name: str, *, lists_files: bool) -> tuple[str
         "stage": name,
         "state": state,
         "digest": change.digest if change is not None else None,
-        "stages": list(change.records) if change is not None else [name],
+        "stages": list(change.members) if change is not None else [name],
         "files": [one.facts() for one in files],
     }
     return f"{visible(head)}\n{listed if lists_files else diff_text(files)}", facts
@@ -146,16 +142,17 @@ def ask(console: Console, args: PipelineArguments, code: int, build: Callable[[]
 
     while True:
         project, _ = open_for_command(console, args)
-        opened, decided = open_for_reading(project), False
-        for change in waiting_changes(preview(opened, project.selection)):
-            name, files = change.stage.name, file_changes(opened.state, change.old, change.new)
+        state, decided = open_for_reading(project).state, False
+        waiting = waiting_changes(project.store, project.pipeline.file)
+        for change in (one for one in waiting if not is_rejected(project.store, one)):
+            name, files = change.stage, file_changes(state, change.old, change.new)
             console.write_err(f"\n{visible(name)}: {_count(change)} wait for approval\n{diff_text(files, _MOST_ASKED)}")
             said = click.prompt("Promote? y, n, or what to change", default="n", err=True).strip()
             if said.lower() in ("n", "no"):
                 continue
             text = "" if said.lower() in ("y", "yes") else said
             with project.store.build_lock():
-                keep_decision(console, project, opened, change, name, None, text)
+                keep_decision(console, project, change, name, None, text)
             decided = True
         if not decided:
             return code

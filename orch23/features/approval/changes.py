@@ -1,17 +1,17 @@
-"""The changes of the workspace that wait for approval: their digest, and how they are shown."""
+"""The digest of a change of the workspace, and how it is shown."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from difflib import unified_diff
 
 from msgspec import Struct
 
 from orch23.decide.dry_run import Preview
 from orch23.decide.project_state import ProjectState
-from orch23.features.approval.decisions import approval_of
+from orch23.features.approval.decisions import is_rejected, waiting_changes
 from orch23.model.digest import FileEntry, Json, digest_json
 from orch23.model.errors import MissingBytesError
 from orch23.model.pipeline import Stage
-from orch23.model.plan import Edited, Fresh, Restore
+from orch23.model.plan import Restore
 from orch23.model.record import LockFile, Record, same_result
 from orch23.report.diagnostics import visible
 from orch23.report.values import format_size
@@ -52,16 +52,6 @@ class FileChange(Struct, frozen=True, kw_only=True):
         return {"path": self.path, "old": old, "new": new, "added": added, "removed": removed}
 
 
-class Change(Struct, frozen=True, kw_only=True):
-    """A change of the workspace. `stage` is the one to approve, `records` the results that are promoted together."""
-
-    stage: Stage
-    records: Mapping[str, Record]
-    digest: str
-    old: Mapping[str, FileEntry | None]
-    new: Mapping[str, FileEntry | None]
-
-
 def gate_of(state: ProjectState, members: Sequence[str]) -> Stage:
     """Return the stage by which a user approves the change of some stages: the first of their group with `approve`."""
     names = state.plan.promoted_with(members[0])
@@ -86,32 +76,19 @@ def is_promoted(lock: LockFile, records: Mapping[str, Record]) -> bool:
     return all(one is not None and one.key == record.key and same_result(one, record) for one, record in locked)
 
 
-def waiting_changes(seen: Preview) -> Iterator[Change]:
-    """Yield the changes that the next build would not promote without an approval."""
-    done, state = set[str](), seen.state
-    for name in seen.plan.order if seen.plan.gated else ():
-        if name not in seen.plan.gated or name in done or name not in seen.decisions:
-            continue
-        group = [one for one in seen.plan.promoted_with(name) if one in seen.decisions]
-        done.update(group)
-        decisions = {one: seen.decisions[one] for one in group}
-        decided = {n: d for n, d in decisions.items() if not (isinstance(d, Edited) and d.record is not None)}
-        records = {n: d.record for n, d in decided.items() if isinstance(d, Fresh | Restore)}
-        if not records or records.keys() != decided.keys():
-            continue
-        on_disk = state.store.workspace.entry
-        stale = [state.target(n, record) for n, record in records.items() if isinstance(decisions[n], Restore)]
-        new = {path: entry for target in stale for path, entry in target.items() if on_disk(path) != entry}
-        digest = digest_of(state, records)
-        if new and not is_promoted(state.lock, records) and approval_of(state.store, digest) is None:
-            old = {path: on_disk(path) for path in new}
-            yield Change(stage=gate_of(state, group), records=records, digest=digest, old=old, new=new)
-
-
 def waiting_commands(seen: Preview) -> dict[str, str]:
-    """Return the stages whose changes wait for approval, each with the command that approves them."""
-    line = seen.plan.pipeline.command_line
-    return {name: line("approve", one.stage.name) for one in waiting_changes(seen) for name in one.records}
+    """Return the stages whose changes wait for approval, each with the command that approves them.
+
+    Not those that run: they make other changes.
+    """
+    pipeline, found = seen.plan.pipeline, dict[str, str]()
+    for one in waiting_changes(seen.state.store, pipeline.file):
+        if is_rejected(seen.state.store, one):
+            continue
+        decisions = {name: seen.decisions.get(name) for name in one.members}
+        command = pipeline.command_line("approve", one.stage)
+        found |= {name: command for name, decision in decisions.items() if isinstance(decision, Restore)}
+    return found
 
 
 def file_changes(

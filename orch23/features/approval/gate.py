@@ -11,13 +11,14 @@ from orch23.decide.open_pipeline import OpenPipeline
 from orch23.engine.promotions import Outcomes
 from orch23.engine.result_writer import PassedStage, WorkspaceChange
 from orch23.features.approval.changes import digest_of, gate_of, is_promoted
-from orch23.features.approval.decisions import Decision, approval_of, rejection_of
+from orch23.features.approval.decisions import Change, Decision, Member, approval_of, hold, rejection_of, release
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ExitCode
 from orch23.model.event import ChangeApproved
 from orch23.model.event_data import StageStatus
 from orch23.model.llm import RetryFeedback
 from orch23.report.plan_view import first_names
+from orch23.steps.registry import is_llm
 
 
 class Gate(Struct, frozen=True):
@@ -30,31 +31,37 @@ class Gate(Struct, frozen=True):
         self, members: Mapping[str, PassedStage], change: WorkspaceChange
     ) -> tuple[Outcomes, Mapping[str, Failure]] | None:
         """Return None if the change may be promoted, else outcomes of all members, or failures of rejected ones."""
-        records, state = {name: one.record for name, one in members.items()}, self.opened.state
-        if is_promoted(self.opened.lock, records):
-            return None
-        digest, gate = digest_of(state, records), gate_of(state, [*members])
-        if (approval := approval_of(self.opened.store, digest)) is not None:
+        records, opened = {name: one.record for name, one in members.items()}, self.opened
+        gate, pipeline = gate_of(opened.state, [*members]).name, opened.pipeline
+        digest = digest_of(opened.state, records)
+        approval = approval_of(opened.store, digest)
+        if approval is not None:
             data = ChangeApproved(digest=digest, by=approval.by, at=approval.at)
-            self.events.emit(data, f"approved by {approval.by}", gate.name)
+            self.events.emit(data, f"approved by {approval.by}", gate)
+        if approval is not None or is_promoted(opened.lock, records):
+            release(opened.store, pipeline.file, gate)
             return None
-        stages = {name: one.resolved.stage for name, one in members.items()}
-        found = {name: rejection_of(self.opened.store, stage, digest) for name, stage in stages.items()}
-        rejections = {name: _failure(self.opened, name, one) for name, one in found.items() if one is not None}
+        of = {name: _member(one) for name, one in members.items()}
+        found = {name: rejection_of(opened.store, name, one, digest) for name, one in of.items()}
+        rejections = {name: _failure(opened, name, one) for name, one in found.items() if one is not None}
+        old, new = dict(change.old), dict(change.new)
+        hold(opened.store, Change(pipeline=pipeline.file, stage=gate, digest=digest, members=of, old=old, new=new))
         if rejections:
             return {}, rejections
-        line, name = self.opened.pipeline.command_line, gate.name
-        ways = f"`{line('approve', name)}`, or `{line('reject', name, '-m', 'TEXT')}`"
-        hint = f"`{line('show', name, '--changes')}` shows the diff; then {ways}"
-        waits = Diagnostic("E646", f"its changes wait for approval: {first_names(sorted(change.new))}", hint=hint)
-        text = f"waits for approval: `{line('approve', name)}`"
-        status, code = StageStatus.WITHHELD, ExitCode.APPROVAL
+        ways = [f"`{pipeline.command_line(*words)}`" for words in (("approve", gate), ("reject", gate, "-m", "TEXT"))]
+        hint = f"`{pipeline.command_line('show', gate, '--changes')}` shows the diff; then {', or '.join(ways)}"
+        waits = Diagnostic("E646", f"its changes wait for approval: {first_names(sorted(new))}", hint=hint)
+        held = {"status": StageStatus.WITHHELD, "text": f"waits for approval: {ways[0]}", "code": ExitCode.APPROVAL}
         return {
-            name: one.outcome
-            if one.how == "fresh"
-            else replace(one.outcome, status=status, text=text, code=code, problems=(waits,))
+            name: one.outcome if one.how == "fresh" else replace(one.outcome, **held, problems=(waits,))
             for name, one in members.items()
         }, {}
+
+
+def _member(passed: PassedStage) -> Member:
+    step = passed.resolved.stage.step
+    transcripts = step.transcripts if is_llm(step) else None
+    return Member(key=passed.record.key, asks_model=step.asks_model, transcripts=transcripts)
 
 
 def _failure(opened: OpenPipeline, name: str, rejection: Decision) -> Failure:
