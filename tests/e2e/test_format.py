@@ -1,4 +1,4 @@
-"""`format`: programs change the files of an answer before it is verified; what only they changed is no edit."""
+"""`format`: programs change the files of an answer before it is verified; what only they changed is not an edit."""
 
 import json
 import shlex
@@ -215,7 +215,7 @@ def commit_with_hook(repository: Repository) -> None:
     repository.git("commit", "-q", "-m", "with a hook")
 
 
-def test_a_result_that_a_hook_formatted_is_no_edit(repository: Repository) -> None:
+def test_a_result_that_a_hook_formatted_is_not_an_edit(repository: Repository) -> None:
     # The result is older than the hook: another style, which the declared formatter makes the same.
     built(repository)
     hook(repository, "printf \"s( 'one' )\\n\" > src/a.py")
