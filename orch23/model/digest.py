@@ -72,7 +72,7 @@ def canonical_json(value: Json) -> bytes:
         TypeError: the value contains something that is not JSON, such as bytes.
     """
     parts = (value, *value.values()) if isinstance(value, dict) else ()
-    if isinstance(value, dict) and any(len(one) >= _MANY for one in parts if isinstance(one, dict)):
+    if isinstance(value, dict) and [one for one in parts if isinstance(one, dict) and len(one) >= _MANY]:
         # msgspec writes texts, not numbers, as `json` does, in a fifth of the time. Its own sorting is quadratic if
         # nearly all names are sorted.
         texts = ((name, value[name]) for name in sorted(value))

@@ -11,7 +11,7 @@ from orch23.snapshot.signatures import ENTRIES, is_racy, is_racy_signature, lsta
 
 TYPE_CHECKING = False  # `typing` and `collections.abc` take longer to load than 1,000 files to `lstat`
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
 SNAPSHOT_FORMAT = b"orch23 snapshot 3\n"
 _MAX_CHANGED = 1000
@@ -239,8 +239,8 @@ class StatSnapshot:
         """Return the bytes of a state. Those of a damaged block say that no file was hashed."""
         start = number * _STATE_BYTES
         block = start // _BLOCK_BYTES
-        if block in self.sums:
-            known = self.sums[block]
+        known = self.sums.get(block)
+        if known is not None:
             states = self.details[block * _BLOCK_BYTES : (block + 1) * _BLOCK_BYTES]
             if _sum_of(states) != known:
                 self.details[block * _BLOCK_BYTES : (block + 1) * _BLOCK_BYTES] = bytes(len(states))
@@ -280,8 +280,21 @@ class StatSnapshot:
 
     def content(self, number: int) -> tuple[str, int, bool]:
         """Return SHA-256 in hex, size in bytes, and whether it is executable, of the file at an index of `paths`."""
-        data = self._state(number)
-        return data[:_DIGEST_BYTES].hex(), int.from_bytes(data[_DIGEST_BYTES:-1], "big"), bool(data[-1])
+        return self.contents((number,))[0]
+
+    def contents(self, numbers: "Sequence[int]") -> list[tuple[str, int, bool]]:
+        """Return what `content` does, for many indices."""
+        for block in {number * _STATE_BYTES // _BLOCK_BYTES for number in numbers}:
+            self._state(block * _BLOCK_BYTES // _STATE_BYTES)  # verifies it
+        data, end = self.details, _STATE_BYTES - 1
+        return [
+            (
+                data[at : at + _DIGEST_BYTES].hex(),
+                int.from_bytes(data[at + _DIGEST_BYTES : at + end], "big"),
+                bool(data[at + end]),
+            )
+            for at in [number * _STATE_BYTES for number in numbers]
+        ]
 
     def add_file(self, path: str, ctime_ns: int, content: tuple[str, int, bool]) -> None:
         """Add a file with its content as of `content`; the change time is 0 if it is too young to trust."""

@@ -3,7 +3,7 @@
 import stat
 import struct
 from _blake2 import blake2b
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
@@ -18,6 +18,7 @@ FILES_TABLE = "files"
 """The table of the index with the hashed files, by a digest of their path."""
 _ROW = struct.Struct("<QQqqqIq32s")
 _ROW_BYTES = 16
+_NOT_HASHED = "0" * 64
 
 
 class HashedFile(NamedTuple):
@@ -62,19 +63,23 @@ class EarlierHashes:
         """Use what a snapshot has now, not what is merged into it later."""
         self._snapshot, self._numbers = snapshot.copy_of_files(), dict[str, int]()
 
-    def get(self, path: str, now: tuple[int, ...] | None = None) -> HashedFile | None:
-        """Return the file at a path as it was hashed last, or None. With its `FILE_STAMP` now, it is found faster."""
-        if now is not None and not self._numbers:
+    def unchanged(self, files: Sequence[tuple[str, tuple[int, ...]]], now_ns: int) -> dict[str, HashedFile]:
+        """Return those of some files, each with its `FILE_STAMP`, that the snapshot has as they are."""
+        if not self._numbers:
             self._numbers.update(zip(self._snapshot.paths, range(len(self._snapshot.paths)), strict=True))
-        number = self._numbers.get(path)
-        if now is not None and number is not None:
-            *stamp, mode = now
-            _, _, size, _, ctime_ns = stamp
-            sha256, size_bytes, executable = self._snapshot.content(number)
+        known = [(*one, number) for one in files if (number := self._numbers.get(one[0])) is not None]
+        contents, found = self._snapshot.contents([number for *_, number in known]), dict[str, HashedFile]()
+        for (path, stamp, number), (digest, size_bytes, executable) in zip(known, contents, strict=True):
+            device, inode, size, mtime_ns, ctime_ns, mode = stamp
+            is_old = self._snapshot.ctimes[number] == ctime_ns and mtime_ns <= ctime_ns <= now_ns - RACY_NS
             # Git may convert files of another size otherwise by now. A digest of zeros: it was not hashed.
-            if self._snapshot.ctimes[number] == ctime_ns and size_bytes == size and sha256.strip("0"):
-                entry = FileEntry(Digest(sha256, size_bytes), executable=executable)
-                return HashedFile(FileStamp(*stamp, stat.S_IMODE(mode)), entry, ctime_ns + RACY_NS)
+            if is_old and size == size_bytes and stat.S_ISREG(mode) and digest != _NOT_HASHED:
+                now = FileStamp(device, inode, size, mtime_ns, ctime_ns, mode ^ stat.S_IFREG)
+                found[path] = HashedFile(now, FileEntry(Digest(digest, size), executable), ctime_ns + RACY_NS)
+        return found
+
+    def get(self, path: str) -> HashedFile | None:
+        """Return the file at a path as it was hashed last, or None."""
         if self._index is None or not self._is_readable:
             return None
         try:

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+from collections.abc import Mapping
 
 from msgspec import Struct, field
 
@@ -43,9 +44,13 @@ class Observations(Struct):
         if entry is None or (first is not entry and first != entry):
             self.unsettled.add(path)
 
-    def note_unchanged(self, path: str, entry: FileEntry) -> None:
-        """Note the entry of a file that is as it was hashed."""
-        if self.entries.get(path) is not entry:
+    def note_unchanged(self, files: Mapping[str, FileEntry]) -> None:
+        """Note the entries of files that are as they were hashed."""
+        if self.present.keys().isdisjoint(files) and self.entries.keys().isdisjoint(files):
+            self.present.update(dict.fromkeys(files, True))
+            self.entries.update(files)
+            return
+        for path, entry in files.items():
             self.note_presence(path, is_there=True)
             self.note_entry(path, entry)
 

@@ -183,12 +183,15 @@ class Workspace:
         before = self._folders.get(folder)
         if before is not None and before[:2] == (paths, stamps):
             return before[2]
-        found, now_ns = dict[str, HashedFile](), self._now_ns()
-        for path, stamp in zip(paths, stamps, strict=True):
-            seen = self._seen.get(path) or self.earlier.get(path, stamp)
+        now_ns = self._now_ns()
+        files = [*zip(paths, stamps, strict=True)]
+        found = self.earlier.unchanged([one for one in files if self._seen.get(one[0]) is None], now_ns)
+        for path, stamp in files if len(found) < len(files) else ():
+            seen = self._seen.get(path) or (None if path in found else self.earlier.get(path))
             if seen and seen.stamp == (*stamp[:-1], stamp[-1] ^ stat.S_IFREG) and not _is_racy(seen, now_ns):
-                found[path] = self._seen[path] = seen
-                self._observed.note_unchanged(path, seen.entry)
+                found[path] = seen
+        self._seen |= found
+        self._observed.note_unchanged({path: seen.entry for path, seen in found.items()})
         if len(found) == len(paths):
             self._folders[folder] = paths, stamps, found
         return found
