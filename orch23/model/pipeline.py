@@ -274,15 +274,15 @@ class Item(Struct, frozen=True, omit_defaults=True, kw_only=True):
 class Stage(Struct, frozen=True, omit_defaults=True, tag=True, kw_only=True):
     """A declared unit of work, fully rendered. An item of a foreach is a stage named `stage@key`.
 
-    `outputs` has `edits` too, the patterns of files that it may change, create and delete, and need not make (ADR 87).
-    `explore` are the patterns of files that its model may look at, with the requests for that in all attempts together,
-    and the tokens of what is shown. `promote` is the promotion group of the stage; None if it is promoted by itself, or its foreach has the group.
-    `own_inputs` are the positions of the inputs that some other item of its foreach does not have. `metrics` are the
-    outputs whose values are compared; they change no result, so they are not part of the key. `approve`: a user has to
-    approve the changes of the stage and its group before they are promoted. `moved` maps the paths of
-    its values in the document to those at which they are written, if exclusions, lists of vars or an `if` move them.
-    With `once` it is done when its result is committed (ADR 90). `on_edit` is what follows from an accepted edit.
-    `format` are programs that change the files of an answer before it is verified.
+    `outputs` has `edits` too, the patterns of files that it may change, create and delete, and need not make (ADR
+    87). `explore` are the patterns of files that its model may look at, with the requests for that in all attempts
+    together, and the tokens of what is shown. `promote` is the promotion group of the stage; None if it is promoted
+    by itself, or its foreach has the group. `own_inputs` are the positions of the inputs that some other item of its
+    foreach does not have. `metrics` are the outputs whose values are compared; they change no result, so they are not
+    part of the key. `approve`: a user has to approve the changes of the stage and its group before they are promoted.
+    `moved` maps the paths of its values in the document to those at which they are written, if exclusions, lists of
+    vars or an `if` move them. With `once` it is done when its result is committed (ADR 90). `on_edit` is what follows
+    from an accepted edit. `format` are programs that change the files of an answer before it is verified.
     """
 
     name: str
