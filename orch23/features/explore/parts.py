@@ -116,7 +116,7 @@ def search(texts: Mapping[str, str], query: str, known: RepoMap) -> Matches:
 
     is_regex = len(query) > 2 and query.startswith("/") and query.endswith("/")  # noqa: PLR2004 - two slashes
     pattern = query[1:-1] if is_regex else re2.escape(query)
-    paths = dict.fromkeys((*known.files, *texts))
+    paths = dict.fromkeys((*(one for one in known.files if one in texts), *texts))
     lines = _matching_lines(texts, paths, pattern, is_exact=True) or _matching_lines(
         texts, paths, pattern, is_exact=False
     )
@@ -143,7 +143,7 @@ def _matching_lines(
     except re2.error as error:
         said = error.args[0]
         raise ValueError(said.decode("utf-8", "replace") if isinstance(said, bytes) else str(error)) from None
-    matching = (path for path in paths if compiled.search(texts.get(path, "")) is not None)
+    matching = (path for path in paths if compiled.search(texts[path]) is not None)
     lines = ((path, number, line) for path in matching for number, line in enumerate(texts[path].split("\n")))
     found = ((path, number) for path, number, line in lines if compiled.search(line) is not None)
     return list(islice(found, _MOST_COUNTED))

@@ -385,14 +385,28 @@ def test_turns_and_tokens_are_not_in_the_key_and_patterns_are(tmp_path: Path) ->
         assert project.plan() == {"fix": "run"}
 
 
-def test_reset_keeps_what_the_model_was_shown(tmp_path: Path) -> None:
+def test_an_accepted_edit_is_known_after_a_reset_by_what_the_model_was_shown(tmp_path: Path) -> None:
     project = make(tmp_path / "p")
-    with Model(asks("src/shop.py#def total"), EDIT).answering() as model:
+    with Model(asks("src/shop.py#def total"), EDIT).answering():
         green(project.build())
+        project.replace("src/shop.py", ", 2)", ", 3)")
+        green(project.run("accept", "fix"))
         green(project.run("reset"))
+        assert project.plan() == {"fix": "verify"}
         green(project.build())
-        assert "round" in project.read("src/shop.py")
-        assert len(model.requests) == 2
+    assert ", 3)" in project.read("src/shop.py")
+
+
+def test_a_result_whose_bytes_are_lost_is_made_of_the_response_alone(tmp_path: Path) -> None:
+    project = make(tmp_path / "p", llm={"transcripts": "t"})
+    with Model(asks("src/shop.py#def total"), EDIT).answering():
+        green(project.build())
+        built = project.read("src/shop.py")
+        (project.root / ".orch23/cas").rename(tmp_path / "cas")
+        project.edit("src/shop.py", SHOP)
+        assert project.plan() == {"fix": "restore"}
+        green(project.build())
+    assert project.read("src/shop.py") == built
 
 
 def test_a_pattern_without_files_is_a_warning(tmp_path: Path) -> None:
