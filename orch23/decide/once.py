@@ -47,7 +47,7 @@ def users_files(
     once = {name: one for name, one in lock.owner_records().items() if one.task and _is_once(plan, name)}
     head = _of_head(lock, plan, git)
     committed = head.owner_records()
-    given = {name for name, one in once.items() if name in committed and same_result(one, committed[name])}
+    given = {name for name, one in once.items() if name in committed and _is_same(one, committed[name])}
 
     def view(records: Mapping[str, Record]) -> dict[str, Record]:
         return {name: _without_files(one) if name in given else one for name, one in records.items()}
@@ -75,6 +75,11 @@ def _of_head(lock: LockFile, plan: Plan, git: GitFiles) -> LockFile:
     with suppress(CorruptStateError):  # it was committed with conflict markers, or by a later version
         return LockFile() if data is None else decode_lock(data, path)
     return LockFile()
+
+
+def _is_same(one: Record, other: Record) -> bool:
+    # `reset` keeps no key, and two tasks may have an equal result.
+    return one.task == other.task and same_result(one, other)
 
 
 def _without_files(record: Record) -> Record:

@@ -150,6 +150,20 @@ def test_a_new_task_runs_from_the_files_as_they_are_and_clean_gives_these_back(d
     assert done.plan()["mod"] == "done"
 
 
+def test_a_second_task_with_an_equal_result_is_not_run_again_before_its_commit(repo: Repository) -> None:
+    story(repo, "No changes needed.")
+    repo.commit()
+    green(repo.build())
+    repo.commit()
+    assert repo.plan()["mod"] == "done"
+    repo.edit("task.md", "Return one.\n")
+    again(repo, "No changes needed.")
+    green(repo.build())
+    assert repo.plan()["mod"] == "fresh"
+    repo.commit()
+    assert repo.plan()["mod"] == "done"
+
+
 def test_the_template_and_the_vars_that_it_uses_are_task_text_and_other_vars_are_not(repo: Repository) -> None:
     story(repo, edit(1, 2))
     document = json.loads(repo.read("pipeline.yaml"))
