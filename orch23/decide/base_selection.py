@@ -181,13 +181,19 @@ class BaseSelection(Struct, frozen=True):
         return there if starts or self._has_users_bytes(path, there, start) else None
 
     def _older_versions(self, stage: Stage, path: str) -> list[FileEntry | None]:
-        """Return what earlier items of the chain started from at a path and made there, and the original."""
-        state, earlier = self.state, self.state.plan.earlier_items(stage.name)
-        results = [state.results[name] for name in earlier if name in state.results]
-        versions: list[FileEntry | None] = [record.outputs[path] for record in results if path in record.outputs]
+        """Return the versions of earlier items of a chain, what they started from, and the original; None: no file."""
+        state, writers = self.state, list[str]()
+        versions: list[FileEntry | None] = []
+        for name in state.plan.earlier_items(stage.name):
+            record = state.results.get(name)
+            if record is not None and (path in record.outputs or path in record.deleted):
+                versions.append(record.outputs.get(path))
+                writers.append(name)
+            elif path in state.moved_bases.get(name, ()):
+                writers.append(name)
         if not versions:
             return []
-        return [state.original(path), *(state.start_version(name, path) for name in earlier), *versions]
+        return [state.original(path), *(state.start_version(name, path) for name in writers), *versions]
 
     def _has_users_bytes(self, path: str, there: FileEntry, start: FileEntry | None) -> bool:
         """Return whether runs made the file on disk from bytes of the user that the stage would not start from."""

@@ -283,7 +283,8 @@ def removals(
         if isinstance(node, Stage):
             # The files of a failed attempt may be fewer.
             made.update(path for path in node.outputs if not is_glob(path) and node.on_failure != "keep")
-            base = decided[name].resolved.base if node.fence.delete else ()
+            # Each file that `edits` match may be deleted: the plan shows the patterns.
+            base = decided[name].resolved.base if node.fence.delete and not node.edits else ()
             lost += [(name, path) for path in base if match_any(node.fence.delete, path)]
     again = PatternSet(writes)
     for name in state.former:

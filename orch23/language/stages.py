@@ -27,12 +27,13 @@ from orch23.model.digest import Json, is_identical
 from orch23.model.fields import Problem, Problems, given, normalize_path
 from orch23.model.file_policy import sealed_reason
 from orch23.model.language import read_fields
-from orch23.model.paths import match, match_any, may_overlap
+from orch23.model.paths import is_glob, match, match_any, may_overlap
 from orch23.model.pipeline import (
     ChainLink,
     CommandsStep,
     ForeachStage,
     Item,
+    ListInput,
     OrderInput,
     PathInput,
     Retry,
@@ -137,6 +138,7 @@ def _check_together(
     at.found += filter(None, (on_failure_conflict(stage.promote, stage.on_failure, at.path),))
     _check_outputs(document, stage, step, at, open_nodes)
     _check_edits(document, stage, step, at)
+    _check_shown(document, stage, at, open_nodes)
     _check_metrics(document, stage, at, open_nodes)
     _check_own_inputs(stage, at)
     _check_own_commands(stage, at)
@@ -292,6 +294,24 @@ def _check_edits(document: StageDocument, stage: Stage, step: Step | None, at: P
         if (pattern := next((one for one in stage.edits if may_overlap(one, path)), None)) is not None:
             message = f"the output `{path}` may be a file of `edits` (`{pattern}`)"
             at.add(f"outputs/{number}", "E856", message, "name each file in one of the two lists")
+
+
+def _check_shown(document: StageDocument, stage: Stage, at: Problems, open_nodes: NodeSet) -> None:
+    """Report patterns of `edits` of which the model sees no file: it can change only what it was shown."""
+    if not stage.step.asks_model or open_nodes.touches(f"{at.path}/inputs"):
+        return
+    shown = _shown_patterns(stage)
+    for number, path in enumerate(stage.edits):
+        if is_glob(path) and UNKNOWN_MARK not in path and not any(may_overlap(path, one) for one in shown):
+            message = f"the prompt shows no file of `{path}`, so the model cannot change one"
+            hint = f"add `'{path}'` to `inputs`" if document.inputs else f"write `inputs: ['{path}']`"
+            at.add(f"edits/{number}", "E856", message, hint)
+
+
+def _shown_patterns(stage: Stage) -> tuple[str, ...]:
+    """Return the patterns of the files that a model may see."""
+    named = (one for one in stage.edits if not is_glob(one))
+    return (*named, *(one.pattern for one in stage.inputs if not isinstance(one, ListInput | OrderInput)))
 
 
 def _check_output(scope: WriteScope, path: str, at: Problems, *, may_write_more: bool) -> None:

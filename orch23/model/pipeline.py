@@ -407,6 +407,12 @@ class ForeachStage(Struct, frozen=True, omit_defaults=True, tag=True, kw_only=Tr
         """Return its description, with the expressions of an item."""
         return str(self.body.get("desc", ""))
 
+    @property
+    def edits(self) -> tuple[str, ...]:
+        """Return the patterns of files that its items edit, with the expressions of an item."""
+        edits = self.body.get("edits")
+        return tuple(one for one in edits if isinstance(one, str)) if isinstance(edits, list | tuple) else ()
+
 
 class SkippedStage(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """A stage that its `if` switches off, without expressions of an item. It is not in the graph.

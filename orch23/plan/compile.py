@@ -19,13 +19,13 @@ from typing import TypeAlias
 import networkx as nx
 
 from orch23.model.diagnostic import Diagnostic, Related, Suggestions, quoted_names
-from orch23.model.paths import is_glob
+from orch23.model.paths import is_glob, may_overlap
 from orch23.model.pipeline import ForeachStage, Pipeline, Stage, family_of
 from orch23.model.plan import Edge
 from orch23.model.text import join_first
 from orch23.plan.diagnostics import unknown_need_error
-from orch23.plan.edit_chains import edit_chains, edit_pairs, share_edits, unordered_error
 from orch23.plan.edge_reasons import cycle_error, explain_edge, output_of, place_of_output
+from orch23.plan.edit_chains import edit_chains, edit_pairs, edited_by, share_edits, unordered_error, without_edits
 from orch23.plan.nodes import (
     CompiledGraph,
     Node,
@@ -35,7 +35,6 @@ from orch23.plan.nodes import (
     chains_of,
     exclusions_of,
     groups_of,
-    has_edits,
     may_overlap_unexcluded,
     program_files_of,
     reads_of,
@@ -187,6 +186,7 @@ class EdgeFirmness(IntEnum):
     FIRM = 0
     CHAIN_FILE = 1
     CHAIN_PATTERN = 2
+    EDITORS = 3
 
 
 _Candidate: TypeAlias = tuple[EdgeFirmness, Edge]
@@ -198,7 +198,8 @@ def compile_plan(facts: PlanNodes) -> tuple[CompiledGraph | None, tuple[Diagnost
     chains, groups = chains_of(nodes), groups_of(pipeline, facts.expansions)
     writers = WriterIndex(nodes)
     need_edges, problems = _need_edges(facts)
-    problems += _write_conflicts(pipeline, nodes, writers)
+    has_edits = any(node.edits for node in nodes.values())
+    problems += _write_conflicts(pipeline, nodes, WriterIndex(without_edits(nodes)) if has_edits else writers)
     orders = (Edge(*pair, f"order of {one}") for one, names in chains.items() for pair in itertools.pairwise(names))
     firm = (*need_edges, *orders, *_list_edges(facts, writers))
     candidates = [*((EdgeFirmness.FIRM, edge) for edge in firm), *_file_edges(nodes, writers)]
@@ -213,7 +214,7 @@ def compile_plan(facts: PlanNodes) -> tuple[CompiledGraph | None, tuple[Diagnost
         problems += group_cycles
     else:
         _order_after_groups(graph, groups, named)
-        if any(map(has_edits, nodes.values())) and (order := topological_order(graph)):
+        if has_edits and (order := topological_order(graph)):
             joined, unordered = _join_edits(facts, graph, groups, order)
             problems += unordered
         _order_before_chains(graph, chains | joined)
@@ -345,9 +346,11 @@ def _may_reach(producer: Node, pattern: str, exclusions: tuple[tuple[str, ...], 
 
 
 def _firmness(reader: Node, producer: Node, pattern: str) -> EdgeFirmness:
-    if isinstance(reader, ForeachStage):
-        return EdgeFirmness.FIRM if pattern == reader.foreach.source else EdgeFirmness.CHAIN_PATTERN
-    if isinstance(producer, ForeachStage):
+    if isinstance(reader, ForeachStage) and pattern == reader.foreach.source:
+        return EdgeFirmness.FIRM
+    if share_edits(reader, producer) and any(may_overlap(pattern, one) for one in edited_by(producer)):
+        return EdgeFirmness.EDITORS
+    if isinstance(reader, ForeachStage) or isinstance(producer, ForeachStage):
         return EdgeFirmness.CHAIN_PATTERN
     if producer.chain is None:
         return EdgeFirmness.FIRM
@@ -356,7 +359,8 @@ def _firmness(reader: Node, producer: Node, pattern: str) -> EdgeFirmness:
 
 
 # A planner often reads files that the stages of its plan write. With edges of one rank, that would be a cycle; with
-# three ranks, it reads the files as they were before these stages (ADR 5).
+# ranks, it reads the files as they were before these stages (ADR 5). Stages that edit the same files often read them
+# all, so this is the weakest reason for an order.
 def _build_graph(nodes: Mapping[str, Node], candidates: list[_Candidate]) -> tuple[StageGraph, list[Edge]]:
     """Return the graph with its edges, added rank by rank, and the edges that are dropped."""
     graph = new_graph(nodes)
@@ -369,11 +373,11 @@ def _build_graph(nodes: Mapping[str, Node], candidates: list[_Candidate]) -> tup
             reachable = reachable_goals(graph, goals)
             dropped += (edge for edge in edges if reachable[edge.reader] & goals[edge.producer])
             edges = [edge for edge in edges if not reachable[edge.reader] & goals[edge.producer]]
-            # Two stages that edit what the other one reads, such as `src/**`: `needs` gives them their order.
-            pairs = {(edge.producer, edge.reader) for edge in edges}
-            mutual = {pair for pair in pairs if pair[::-1] in pairs and share_edits(*(nodes[name] for name in pair))}
-            dropped += (edge for edge in edges if (edge.producer, edge.reader) in mutual)
-            edges = [edge for edge in edges if (edge.producer, edge.reader) not in mutual]
+            if rank is EdgeFirmness.EDITORS:
+                # Each reads what the other one edits: only `needs` can give them an order.
+                pairs = {(edge.producer, edge.reader) for edge in edges}
+                dropped += (edge for edge in edges if (edge.reader, edge.producer) in pairs)
+                edges = [edge for edge in edges if (edge.reader, edge.producer) not in pairs]
         for edge in edges:
             add_edge(graph, edge.producer, edge.reader, edge.why)
     return graph, dropped
@@ -445,7 +449,7 @@ def _ways_out(pipeline: Pipeline, one: Node, other: Node, path: str) -> str:
 
 
 def _may_share(one: Node, other: Node) -> bool:
-    """Return whether two nodes may write the same path: of one chain, with `edits`, or unknown before an expansion."""
-    if isinstance(one, ForeachStage) or isinstance(other, ForeachStage) or has_edits(one) or has_edits(other):
+    """Return whether two nodes may write the same path: of one chain, or not known before a foreach is expanded."""
+    if isinstance(one, ForeachStage) or isinstance(other, ForeachStage):
         return True
     return chain_of(one) is not None and chain_of(one) == chain_of(other)

@@ -134,10 +134,11 @@ class _MissingInputs(Struct, frozen=True, dict=True):
         return found or bool(self.writers.writers_of(path))
 
     def _is_made(self, stage: Stage, path: str, makers: tuple[str, ...]) -> bool:
-        yields_to = self.plan.upstream_of_chains.get(stage.name, frozenset())
+        yields_to = self.plan.upstream_of_chains.get(stage.name, {})
         return (
             not set(makers).isdisjoint(self.plan.upstream[stage.name])
-            or (stage.chain is not None and stage.name in makers)  # an earlier item of its chain may have made it
+            # An earlier item of its chain may have made it. What a stage edits is not for itself to make.
+            or (stage.chain is not None and stage.name in makers and not match_any(stage.edits, path))
             or any(node.name in makers and node.name not in yields_to for node in self.plan.unexpanded)
             # A foreach without items today is not among the nodes, but it is what makes the folder.
             or (path.endswith("/") and bool(self.declared.writers_of(path)))

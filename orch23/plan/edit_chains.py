@@ -3,17 +3,37 @@
 import itertools
 from collections.abc import Callable, Iterable, Mapping
 
+from msgspec.structs import replace
+
 from orch23.model.diagnostic import Diagnostic, Related
 from orch23.model.paths import may_overlap
 from orch23.model.pipeline import ForeachStage, Pipeline, Stage, family_of
 from orch23.plan.edge_reasons import place_of_output
-from orch23.plan.nodes import Node, WriterIndex, chain_of, chains_of, has_edits, writes_of
+from orch23.plan.nodes import Node, WriterIndex, chain_of, chains_of, writes_of
+
+
+def without_edits(nodes: Mapping[str, Node]) -> dict[str, Node]:
+    """Return nodes with only the files that each must make: of two stages that make the same file, one is too many."""
+    return {
+        name: _without_edits(node) if isinstance(node, Stage) and node.edits else node for name, node in nodes.items()
+    }
+
+
+def _without_edits(stage: Stage) -> Stage:
+    made = stage.required_outputs
+    return replace(stage, edits=(), outputs=made, fence=replace(stage.fence, write=made))
+
+
+def edited_by(node: Node) -> tuple[str, ...]:
+    """Return the patterns of files that a node may edit."""
+    return writes_of(node) if isinstance(node, ForeachStage) and node.edits else node.edits
 
 
 def share_edits(one: Node, other: Node) -> bool:
-    """Return whether two nodes, of which at least one has `edits`, may write the same file."""
-    pairs = itertools.product(writes_of(one), writes_of(other))
-    return (has_edits(one) or has_edits(other)) and any(itertools.starmap(may_overlap, pairs))
+    """Return whether two nodes may write the same file, and one of them by its `edits`."""
+    edited, others = edited_by(one), edited_by(other)
+    pairs = (*itertools.product(edited, writes_of(other) if edited else ()), *itertools.product(others, writes_of(one)))
+    return any(itertools.starmap(may_overlap, pairs))
 
 
 def edit_pairs(nodes: Mapping[str, Node], order: Iterable[str]) -> list[tuple[str, str, str]]:
@@ -24,24 +44,21 @@ def edit_pairs(nodes: Mapping[str, Node], order: Iterable[str]) -> list[tuple[st
     place = {name: number for number, name in enumerate(order)}
     found = WriterIndex({name: nodes[name] for name in place}).overlaps(in_order=True)
     return [
-        (*sorted((one, other), key=place.__getitem__), path)
+        (one, other, path) if place[one] < place[other] else (other, one, path)
         for one, other, path in found
-        if (has_edits(nodes[one]) or has_edits(nodes[other]))
+        if share_edits(nodes[one], nodes[other])
         and (chain_of(nodes[one]) is None or chain_of(nodes[one]) != chain_of(nodes[other]))
         and all(_surely_writes(nodes[name], path) for name in (one, other))
-    ]  # type: ignore[return-value]  # `sorted` returns two names
+    ]
 
 
 def _surely_writes(node: Node, path: str) -> bool:
     """Return whether a path is not only one that an item of a list may have."""
     if isinstance(node, Stage):
         return True
-    written = (text for key in ("outputs", "edits") for text in _texts(node.body.get(key)))
-    return any("${{" not in text and may_overlap(text, path) for text in written)
-
-
-def _texts(value: object) -> list[str]:
-    return [one for one in value if isinstance(one, str)] if isinstance(value, list | tuple) else []
+    outputs = node.body.get("outputs")
+    written = (*node.edits, *(outputs if isinstance(outputs, list | tuple) else ()))
+    return any("${{" not in str(one) and may_overlap(str(one), path) for one in written)
 
 
 def edit_chains(
@@ -72,8 +89,7 @@ def unordered_error(
 
     `is_possible` returns whether the first node can run before the second one.
     """
-    number = {stage.name: number for number, stage in enumerate(pipeline.stages)}
-    one, other = sorted((one, other), key=lambda node: number.get(family_of(node.name), 0))
+    # All lines that are named follow one topological order, so together they make no cycle.
     if family_of(one.name) == family_of(other.name):
         hint = f"write `order: sequential` in `foreach` of `{family_of(one.name)}`, or edit other files in each item"
     elif is_possible(one.name, other.name) or not is_possible(other.name, one.name):
@@ -82,7 +98,7 @@ def unordered_error(
         hint = _line(pipeline, other, one)
     return Diagnostic(
         "E821",
-        f"stages `{one.name}` and `{other.name}` may both edit `{path}`, and neither is the first",
+        f"stages `{one.name}` and `{other.name}` may both write `{path}`, and have no order",
         place_of_output(pipeline, other, path),
         hint,
         related=(Related(f"`{one.name}` writes here", place_of_output(pipeline, one, path)),),
@@ -93,6 +109,7 @@ def _line(pipeline: Pipeline, before: Node, after: Node) -> str:
     name, reader = family_of(before.name), family_of(after.name)
     declared = {stage.name: stage for stage in pipeline.stages}
     # Without `[*]`, the items of two foreach with one list wait only for their own twins.
-    need = f'"{name}[*]"' if isinstance(declared.get(name), ForeachStage) else name
+    are_lists = all(isinstance(declared.get(one), ForeachStage) for one in (name, reader))
+    need = f'"{name}[*]"' if are_lists else name
     needs = declared[reader].needs if reader in declared else after.needs
     return f"write `needs: [{', '.join((*needs, need))}]` in `{reader}`, which then starts from the files of `{name}`"

@@ -111,11 +111,6 @@ def writes_of(node: Node) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*node.outputs, *node.fence.write)))
 
 
-def has_edits(node: Node) -> bool:
-    """Return whether a node has `edits`."""
-    return "edits" in node.body if isinstance(node, ForeachStage) else bool(node.edits)
-
-
 class WriterIndex:
     """An index over the write patterns of nodes: literal paths by name, patterns by their fixed folder."""
 
@@ -152,8 +147,8 @@ class WriterIndex:
         """Yield pairs of nodes that may write the same path, with a path or pattern that shows it.
 
         Nodes with the same pattern are paired with the first of them only: this finds every conflict, and 1,000 nodes
-        give 999 pairs instead of 499,500. With `in_order`, each is paired with the next one: if all pairs have an order,
-        all nodes have. Items of one chain may write the same files, so they have no other pairs.
+        give 999 pairs instead of 499,500. With `in_order`, each is paired with the next one: if all pairs have an
+        order, all nodes have. Items of one chain may write the same files, so they have no other pairs.
         """
         seen: set[tuple[str, str]] = set()
         for one, other, path in (*self._literal_pairs(in_order=in_order), *self._pattern_pairs(in_order=in_order)):

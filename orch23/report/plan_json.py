@@ -54,6 +54,7 @@ def stage_document(line: PlanLine) -> dict[str, Json]:
         "waiting_on": list(decision.waiting_on) if isinstance(decision, Maybe | Expand) else [],
         **line.files,
         "would_write": list(line.outputs),
+        **({"would_edit": list(line.edits)} if line.edits else {}),
         "network": line.network,
         "sandbox": "on" if line.sandbox else "off",
         "llm_calls": _calls(line.estimate.calls),

@@ -1,6 +1,6 @@
 """Write a plan as text: actions, reasons, estimates of calls, tokens, cost and time."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import Decimal
 
 from orch23.model.event import waiting_text
@@ -222,9 +222,8 @@ def _line(
 
 
 def _footer(view: PlanView) -> list[str]:
-    sure, maybe = _outputs(view, (Run, Restore)), _outputs(view, (Maybe, Expand))
-    writes = " ".join(filter(None, (sure, f"({maybe})" if maybe else "")))
-    out = [f" would write {writes}"] if writes else []
+    writes, edits = _files(view, lambda line: line.outputs), _files(view, lambda line: line.edits)
+    out = [f" would {verb} {files}" for verb, files in (("write", writes), ("edit", edits)) if files]
     servers = sorted({line.estimate.stored_at for line in view.lines if line.estimate.may_call} - {""})
     return [
         *_estimate_lines(view),
@@ -238,8 +237,13 @@ def _footer(view: PlanView) -> list[str]:
     ]
 
 
-def _outputs(view: PlanView, decisions: tuple[type[Decision], ...]) -> str:
-    return first_names(path for line in view.lines if isinstance(line.decision, decisions) for path in line.outputs)
+def _files(view: PlanView, files_of: Callable[[PlanLine], Iterable[str]]) -> str:
+    """Return files of the stages that run, and in parentheses those of stages that may run."""
+    sure, maybe = (
+        first_names(one for line in view.lines if isinstance(line.decision, some) for one in files_of(line))
+        for some in ((Run, Restore), (Maybe, Expand))
+    )
+    return " ".join(filter(None, (sure, f"({maybe})" if maybe else "")))
 
 
 def _groups(view: PlanView) -> list[str]:

@@ -85,7 +85,7 @@ _WITH_VALUES = frozenset({"command_changed", "params_changed", "model_changed", 
 class PlanLine(Struct, frozen=True, kw_only=True):
     """One stage of a plan. `outputs` are the paths it would write, as far as they are known.
 
-    `files` are the inputs and outputs that it declares.
+    `edits` are the patterns of other files that it may change. `files` are the inputs and outputs that it declares.
 
     `network`: the step or its processes use the network. `sandbox`: all its processes run in a sandbox. For a
     foreach without items, both describe the least confined item that is possible. `accept`: the command that keeps an
@@ -98,6 +98,7 @@ class PlanLine(Struct, frozen=True, kw_only=True):
     desc: str = ""
     estimate: Estimate = EMPTY_ESTIMATE
     outputs: tuple[str, ...] = ()
+    edits: tuple[str, ...] = ()
     files: Mapping[str, Json] = field(default_factory=lambda: {"inputs": [], "outputs": []})
     key: str = ""
     place: Location | None = None
@@ -216,6 +217,7 @@ def plan_view(
             desc=plan.nodes[name].desc,
             estimate=(estimates or {}).get(name, EMPTY_ESTIMATE),
             outputs=_would_write(plan.nodes[name], decision),
+            edits=plan.nodes[name].edits if isinstance(decision, Run | Maybe | VerifyOnly | Expand) else (),
             files=declared_files(plan.nodes[name]),
             key=(keys or {}).get(name, ""),
             place=pipeline.locate("stages", name),
@@ -300,12 +302,16 @@ def declared_files(node: Stage | ForeachStage) -> dict[str, Json]:
     Of a foreach that is not expanded yet, they are the patterns that its items may read and write.
     """
     if isinstance(node, ForeachStage):
-        return {"inputs": list(node.reads), "outputs": list(node.writes)}
+        return {"inputs": list(node.reads), "outputs": list(node.writes), **_edits(node)}
     found: list[Json] = []
     for one in (*node.inputs, *node.verify.inputs):
         found.append({"list": one.text} if isinstance(one, ListInput) else one.text)
         found += [f"!{pattern}" for pattern in getattr(one, "exclude", ())]
-    return {"inputs": found, "outputs": list(node.outputs)}
+    return {"inputs": found, "outputs": list(node.required_outputs), **_edits(node)}
+
+
+def _edits(node: Stage | ForeachStage) -> dict[str, Json]:
+    return {"edits": list(node.edits)} if node.edits else {}
 
 
 def _would_write(node: Stage | ForeachStage, decision: Decision) -> tuple[str, ...]:
@@ -313,9 +319,9 @@ def _would_write(node: Stage | ForeachStage, decision: Decision) -> tuple[str, .
         case Restore(record=record):
             return tuple(sorted(record.outputs))
         case Run() | Maybe() | VerifyOnly() if isinstance(node, Stage):
-            return node.outputs
+            return node.required_outputs
         case Expand() if isinstance(node, ForeachStage):
-            return tuple(path for path in node.writes if not is_glob(path))
+            return tuple(path for path in node.writes if not is_glob(path) and path not in node.edits)
         case _:
             return ()
 

@@ -159,13 +159,21 @@ def _context_limits(stage: str, step: "LLMStep", given: tuple[PromptInput, ...])
     problems = []
     if len(given) > step.max_files:
         text = f"{len(given)} inputs are given to the model, the limit is {step.max_files}: {counted}"
-        hint = "narrow the inputs, or raise llm.context.max_files"
+        hint = "narrow the inputs, let the model find the files (`explore`), or raise llm.context.max_files"
         problems.append(Diagnostic("E834", text, hint=hint, subject=stage))
     if size > step.max_bytes:
         text = f"{size:,} bytes of inputs are given to the model, the limit is {step.max_bytes:,}: {counted}"
-        hint = "give a slice (`file.md#Heading`) instead of a file, or raise llm.context.max_bytes"
+        hint = f"{_smaller(max(given, key=_size_bytes).path, step.returns)}, or raise llm.context.max_bytes"
         problems.append(Diagnostic("E834", text, hint=hint, subject=stage))
     return problems
+
+
+def _smaller(path: str, returns: str) -> str:
+    """Return the ways to show less of the largest file of a prompt."""
+    part = {"py": "def NAME", "md": "Heading", "json": "/pointer", "yaml": "/pointer"}.get(path.rpartition(".")[2])
+    parts = " or ".join(f"`{path}#{one}`" for one in filter(None, (part, "L10-40")))
+    edited = "" if returns == "edits" else ", with `returns: edits` if it changes the file"
+    return f"give a part, such as {parts}{edited}, or let the model find the parts (`explore`)"
 
 
 def _size_bytes(one: PromptInput) -> int:

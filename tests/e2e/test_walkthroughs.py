@@ -23,6 +23,7 @@ PAGES = {
     "cookbook/ci.md": 6,
     "cookbook/monorepo.md": 6,
     "cookbook/big-files.md": 5,
+    "cookbook/edits.md": 10,
     "cookbook/secrets.md": 4,
 }
 # Page -> the feature that its commands use.

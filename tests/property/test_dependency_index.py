@@ -69,6 +69,17 @@ stages:
     needs: [before, earlier]
     outputs: [shared/x.txt]
     shell: [sh, -c, 'echo $0 >> shared/x.txt', "${{ item }}"]
+  first:
+    inputs: [k.txt]
+    edits: ["tree/**"]
+    shell: 'cat k.txt >> tree/a.txt; cp k.txt tree/new.txt; rm -f tree/c.txt'
+  between: {inputs: ["tree/*.txt", {list: tree/**}], outputs: [between.txt], shell: 'cat tree/*.txt > between.txt'}
+  last:
+    inputs: [l.txt]
+    needs: [between]
+    edits: ["tree/**"]
+    shell: 'for f in $(cat l.txt); do echo l >> tree/$f.txt; done'
+  after: {inputs: ["tree/*.txt"], outputs: [after.txt], shell: 'cat tree/*.txt > after.txt'}
 """
     + ALONE
 )
@@ -84,7 +95,10 @@ FILES = {
     "e.txt": "e\n",
     "f.txt": "f\n",
     "y.txt": "y\n",
+    "k.txt": "k\n",
+    "l.txt": "a b new\n",
     "shared/x.txt": "x\n",
+    **{f"tree/{name}.txt": f"{name}\n" for name in "abcd"},
     "steps/one.txt": "1\n",
     "steps/two.txt": "2\n",
     **{f"src/{name}.txt": f"{name}\n" for name in "abc"},
@@ -103,6 +117,11 @@ TEXTS = {
     "e.txt": ("e\n", "E\n"),
     "f.txt": ("f\n", "F\n"),
     "y.txt": ("y\n", "Y\n"),
+    "k.txt": ("k\n", "K\n"),
+    "l.txt": ("a b new\n", "b\n"),
+    "tree/a.txt": ("a\n", "A\n"),
+    "tree/d.txt": ("d\n", "D\n"),
+    "tree/e.txt": ("e\n",),
     "shared/x.txt": ("x\n", "X\n"),
     "p/3.txt": ("3\n", "three\n"),
     "p/7.txt": ("7\n", "seven\n"),
@@ -117,6 +136,8 @@ TEXTS = {
         PIPELINE.replace("outputs: [q/3.txt]", "outputs: [q/33.txt]"),
         PIPELINE.replace("[cp, g.txt, g1.txt]", "[cp, --, g.txt, g1.txt]"),
         PIPELINE.replace("for one in src", "for  one in src"),
+        PIPELINE.replace("in $(cat l.txt)", "in  $(cat l.txt)"),
+        PIPELINE.replace("needs: [between]", "needs: [first, between]"),
         PIPELINE.replace("in: [a, b, c]", "in: [a, b]"),
         PIPELINE.replace("cat steps/$0.txt", "cat  steps/$0.txt"),
         PIPELINE.replace("word: one", "word: two"),
@@ -126,7 +147,7 @@ TEXTS = {
 }
 MADE = (
     *("acc.txt", "out/a.txt", "out/acc.txt", "made/x.txt", "many/b.txt", "all.txt", "g1.txt", "names.txt", "q/3.txt"),
-    *("heap/b.txt", "before.txt", "heaped.txt"),
+    *("heap/b.txt", "before.txt", "heaped.txt", "tree/a.txt", "tree/new.txt", "between.txt"),
 )
 
 
@@ -170,7 +191,23 @@ def remove_index(chance: random.Random) -> None:
 
 STAGES = (
     *("parts@a", "parts", "listed@x", "lister", "worded@w", "chain@one", "chain@two", "reader", "folder", "all"),
-    *("left", "gen", "names", "heap", "heaped", "before", "earlier", "shared@one", "p1", "p3", "off", "none"),
+    *(
+        "left",
+        "gen",
+        "names",
+        "heap",
+        "heaped",
+        "before",
+        "earlier",
+        "shared@one",
+        "p1",
+        "p3",
+        "off",
+        "none",
+        "first",
+        "last",
+        "between",
+    ),
 )
 
 CHANGES: tuple[Callable[[random.Random], None], ...] = (edit, edit, edit, edit, remove, by_hand, spoil, remove_index)
@@ -182,6 +219,7 @@ SELECTIONS = (
     ("names", "p3", "p4", "p5"),
     ("before", "earlier", "p3", "p4", "p5", "p6"),
     ("before", "earlier", "heaped", "p3", "p4", "p5", "p6"),
+    ("between", "p3", "p4", "p5", "p6"),
 )
 
 
@@ -258,9 +296,12 @@ def built_and_edited(play: Play, path: str, text: str) -> None:
         ("g.txt", "G\n"),
         ("p/3.txt", "three\n"),
         ("names.j2", "{{ inputs | length }}"),
+        ("k.txt", "K\n"),
+        ("l.txt", "b\n"),
         ("pipeline.yaml", TEXTS["pipeline.yaml"][1]),
         ("pipeline.yaml", TEXTS["pipeline.yaml"][2]),
         ("pipeline.yaml", TEXTS["pipeline.yaml"][6]),
+        ("pipeline.yaml", TEXTS["pipeline.yaml"][7]),
     ],
 )
 def test_of_each_form_an_edit_is_built_by_what_it_reaches(path: str, text: str) -> None:
@@ -278,7 +319,7 @@ def test_of_some_stages_that_are_named_an_edit_is_built_by_what_it_reaches() -> 
 
 
 def test_all_readers_of_a_file_that_a_chain_may_write_are_reached_although_the_chain_is_not_built() -> None:
-    with forms(SELECTIONS[-1]) as play:
+    with forms(SELECTIONS[6]) as play:
         built_and_edited(play, "shared/x.txt", "X\n")
         assert Path("before.txt").read_text() == "X\ny\n"
         assert Path("earlier.txt").read_text() == "X\n"
@@ -286,7 +327,7 @@ def test_all_readers_of_a_file_that_a_chain_may_write_are_reached_although_the_c
 
 
 def test_a_reader_of_a_file_as_it_was_before_a_chain_that_is_not_built_again_is_given_it_like_that() -> None:
-    with forms(SELECTIONS[-1]) as play:
+    with forms(SELECTIONS[6]) as play:
         play.ask(program, ["build", "pipeline.yaml", "-j1"])
         assert Path("shared/x.txt").read_text() == "x\none\ntwo\n"
         built_and_edited(play, "y.txt", "Y\n")
@@ -295,7 +336,7 @@ def test_a_reader_of_a_file_as_it_was_before_a_chain_that_is_not_built_again_is_
 
 
 def test_what_a_stage_that_is_not_built_again_made_and_a_user_edited_is_not_listed() -> None:
-    with forms(SELECTIONS[-1]) as play:
+    with forms(SELECTIONS[6]) as play:
         play.ask(program, ["build", "pipeline.yaml", "-j1"])
         put("heap/b.txt", "by hand\n")
         built_and_edited(play, "y.txt", "Y\n")
@@ -309,7 +350,7 @@ def test_what_a_stage_that_is_not_built_again_made_and_a_user_edited_is_not_list
     [
         ("names.json", '{"names": ["x"]}\n'),
         ("words.json", '{"names": ["w", "u"]}\n'),
-        ("pipeline.yaml", TEXTS["pipeline.yaml"][7]),
+        ("pipeline.yaml", TEXTS["pipeline.yaml"][9]),
     ],
 )
 def test_of_another_list_only_what_it_affects_is_decided(path: str, text: str) -> None:

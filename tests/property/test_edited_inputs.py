@@ -261,3 +261,21 @@ def test_an_edit_of_inputs_is_built_by_what_it_reaches_and_the_next_edits_too() 
             play.build()
             assert play.parts == count
         assert Path("9.out").read_text() == "3.out 0.in 0.in\n1.in read now\n"
+
+
+def test_an_edited_command_of_a_stage_in_a_chain_of_editors_keeps_its_place_in_the_chain(tmp_path: Path) -> None:
+    text = (
+        "version: 1\nname: p\nstages:\n  a: {edits: ['d/**'], shell: x}\n  b: {needs: [a], edits: ['d/**'], shell: x}\n"
+    )
+    before, edited = plan_of(text), parse_pipeline(text.replace("shell: x}\n", "shell: y}\n"), "p.yaml").pipeline
+    assert before is not None
+    assert edited is not None
+    rows = rows_of(before, str(tmp_path))
+    stage = edited.stages[1]
+    assert isinstance(stage, Stage)
+    amend(rows, "b", stage, lambda _path: True)
+    after = plan_of(text.replace("shell: x}\n", "shell: y}\n"))
+    assert after is not None
+    assert rows.row("b").node == after.nodes["b"]
+    with pytest.raises(OutdatedIndexError):
+        amend(rows, "b", msgspec.structs.replace(stage, edits=("e/**",), outputs=("e/**",)), lambda _path: True)

@@ -1,11 +1,13 @@
 """Plans of random pipelines against brute force: order, edges, owners, cycles."""
 
 import itertools
+import re
 from collections.abc import Mapping
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from orch23.model.paths import may_overlap
 from orch23.model.pipeline import ChainLink, GlobInput, Input, ListInput, PathInput, Pipeline, Stage, WriteScope
@@ -232,3 +234,63 @@ def reachable(edges: Mapping[str, tuple[str, ...]], start: tuple[str, ...]) -> s
         if not more:
             return found
         found |= more
+
+
+@st.composite
+def editing(draw):
+    """Give stages that edit, write and read overlapping files; one of them may be an item of a chain, or in a group."""
+    stages = []
+    for number in range(draw(st.integers(1, 6))):
+        edits = tuple(draw(st.lists(st.sampled_from(("d/", "d/*", "d/e/", "a", "d/a")), max_size=2, unique=True)))
+        outputs = () if draw(st.integers(0, 3)) else (("d/b", f"o{number}")[draw(st.integers(0, 1))],)
+        reads = tuple(draw(st.lists(st.sampled_from((*PATTERNS, "o0", "o1")), max_size=2)))
+        needs = (f"s{draw(st.integers(0, number - 1))}",) if number and draw(st.booleans()) else ()
+        link = ChainLink(chain=f"s{number}", index=0) if edits or draw(st.booleans()) else None
+        writes = (*outputs, *(one for one in edits if not any(may_overlap(one, path) for path in outputs)))
+        one = stage(f"s{number}", reads, writes, edits=writes[len(outputs) :], needs=needs, chain=link)
+        stages.append(one)
+    return draw(st.permutations(stages))
+
+
+def wanted_lines(problems) -> dict[str, set[str]]:
+    """Return the lines that errors about an order name: stage -> what to need."""
+    found: dict[str, set[str]] = {}
+    for problem in problems:
+        line = re.match(r"write `needs: \[(.*)\]` in `(\w+)`", problem.hint or "")
+        if problem.code == "E821" and line:
+            found.setdefault(line[2], set()).update(line[1].split(", "))
+    return found
+
+
+@pytest.mark.slow
+@given(editing())
+def test_stages_that_edit_the_same_files_have_an_order_or_an_error_with_the_line_that_gives_it(stages):
+    plan, problems = build_plan(Pipeline(name="p", file="p.yaml", stages=tuple(stages)))
+    if lines := wanted_lines(problems):
+        changed = [replace(one, needs=(*{*one.needs, *lines.get(one.name, ())},)) for one in stages]
+        after, left = build_plan(Pipeline(name="p", file="p.yaml", stages=tuple(changed)))
+        assert not wanted_lines(left)
+        assert {one.message for one in left} <= {one.message for one in problems}
+        assert after is not None or left
+        plan = after
+    if plan is None:
+        return
+    above = {name: reachable(plan.upstream, plan.upstream[name]) for name in plan.order}
+    nodes = {name: node for name, node in plan.nodes.items() if isinstance(node, Stage)}
+    for one, other in itertools.combinations(nodes.values(), 2):
+        shared = any(may_overlap(a, b) for a in one.outputs for b in other.outputs)
+        if shared:
+            assert one.chain is not None
+            assert other.chain is not None
+            assert one.chain.chain == other.chain.chain
+            first = (one, other)[one.chain.index > other.chain.index].name
+            assert first in above[({one.name, other.name} - {first}).pop()]
+    for chain, names in plan.chains.items():
+        assert [nodes[name].chain for name in names] == [
+            ChainLink(chain=chain, index=index) for index in range(len(names))
+        ]
+    for name, chains in plan.upstream_of_chains.items():
+        for chain, count in chains.items():
+            before = [one for one in plan.chains[chain] if one in above[name]]
+            assert set(before) <= set(plan.chains[chain][:count])
+            assert name in above[plan.chains[chain][count]]

@@ -114,7 +114,6 @@ class MemoryWorkspace:
         return self.files.get(path)
 
     def writable_files(self, pattern: str, *, ignored: bool = True) -> tuple[str, ...]:
-        del ignored
         return tuple(sorted(path for path in self.files if match(normalize_pattern(pattern), path)))
 
     def listing(self, pattern: str, outputs: object = None, exclude: tuple[str, ...] = ()) -> tuple[str, ...]:

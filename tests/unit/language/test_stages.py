@@ -292,10 +292,32 @@ def test_a_negative_number_of_attempts_is_an_error_since_calls_are_paid_for(body
         ({"shell": ["a"], "inputs": [{"optional": True}]}, [("inputs/0", "E814")]),
         ({"shell": ["a"], "outputs": ["d/"], "inputs": ["d/x"]}, [("inputs/0", "E854")]),
         ({"shell": ["a"], "retry": {"no_progress": 0}}, [("retry/no_progress", "E812")]),
+        ({"pytest": [], "edits": ["a"]}, [("edits", "E856")]),
+        ({"shell": ["a"], "edits": ["d/"], "outputs": ["d/a"]}, [("outputs/0", "E856")]),
+        ({"shell": ["a"], "edits": ["d/"], "on_failure": "keep"}, [("on_failure", "E856")]),
+        ({"shell": ["a"], "edits": ["d/"], "allowed_paths": {"delete": ["d/"]}}, [("allowed_paths/delete", "E856")]),
+        ({"llm": LLM, "edits": ["a", "d/**"]}, [("edits/1", "E856")]),
+        ({"llm": LLM, "edits": ["d/**"], "inputs": [{"list": "d/**"}]}, [("edits/0", "E856")]),
     ],
 )
 def test_an_error_is_reported_at_its_path(body, expected):
     assert faults(body) == [(f"stages/s/{path}", code) for path, code in expected]
+
+
+@pytest.mark.parametrize(
+    ("inputs", "hint"),
+    [
+        ({}, "write `inputs: ['d/**']`"),
+        ({"inputs": ["t.md"]}, "add `'d/**'` to `inputs`"),
+        ({"inputs": ["d/**"]}, None),
+        ({"inputs": ["t.md", "d/**"]}, None),
+        ({"inputs": ["d/a.py#def f"]}, None),
+        ({"edits": ["d/a", "d/**"]}, None),
+    ],
+)
+def test_a_pattern_that_a_model_edits_needs_inputs_with_its_files(inputs, hint):
+    problems = make_stage("s", {"llm": LLM, "edits": ["d/**"], **inputs}).problems
+    assert [problem.hint for problem in problems] == ([hint] if hint else [])
 
 
 def test_all_mistakes_of_a_stage_are_found_at_once():

@@ -523,6 +523,7 @@ def test_a_stored_plan_is_the_plan_that_was_compiled_and_serves_where_only_comma
         {"promote": "both"},
         {"requires": (Condition("file_exists", "a.out"),)},
         {"chain": ChainLink(chain="x", index=0)},
+        {"edits": ("b.out",)},
     ],
 )
 def test_what_decides_on_the_place_of_a_stage_makes_another_plan(change):

@@ -316,7 +316,11 @@ def test_an_optional_input_and_an_empty_glob_may_be_missing(inputs):
 
 
 def test_too_much_context_is_an_error():
-    assert [d.code for d in resolved(**llm(max_files=5, max_bytes=10)).broken] == ["E834", "E834"]
+    files, size = resolved(**llm(max_files=5, max_bytes=10)).broken
+    assert [files.code, size.code] == ["E834", "E834"]
+    assert "`explore`" in (files.hint or "")
+    for way in ("#L10-40`", "with `returns: edits`", "`explore`", "llm.context.max_bytes"):
+        assert way in (size.hint or "")
 
 
 def test_a_prompt_that_does_not_render_is_an_error_with_its_location():
