@@ -17,7 +17,7 @@ from orch23.model.errors import MissingBytesError
 from orch23.model.pipeline import Stage
 from orch23.model.record import Record, same_result, written_paths
 from orch23.plan.nodes import reads_of
-from orch23.resolve.resolution import ResolvedStage
+from orch23.resolve.resolution import ResolvedStage, is_discovered
 from orch23.steps.registry import is_llm
 
 if TYPE_CHECKING:
@@ -350,9 +350,11 @@ def unshown_files(
 ) -> tuple[str, ...]:
     """Return which of these files of a user a model would replace though its prompt does not show them.
 
-    A response in edits has to quote what it replaces.
+    A response in edits has to quote what it replaces. A file that matches a pattern of `edits` can be changed only if
+    the prompt shows it.
     """
     step = resolved.stage.step
+    texts = {path: text for path, text in texts.items() if not is_discovered(resolved.stage, f"base:{path}")}
     if not texts or not is_llm(step) or step.returns == "edits" or resolved.broken:
         return ()
     from orch23.resolve.prompt_files import shown_text, shows  # noqa: PLC0415 - only for files of a user

@@ -74,7 +74,6 @@ class Plan(Struct, frozen=True, kw_only=True, dict=True):
     """The graph of stages. `order` is topological; otherwise nodes stay in the order of the file.
 
     A node is a stage, an item of a foreach, or a foreach that is not expanded yet. `expansions` are the stages that
-<<<<<<< HEAD
     each foreach was expanded to. `upstream_of_chains` maps a node to the chains with members downstream of it, and
     how many of their first members it sees: with 0, their files are as they were before the chain (version 0).
     `skipped` are the stages and items that their `if` switches off; they are not nodes. `lists` has edges from before
@@ -83,16 +82,6 @@ class Plan(Struct, frozen=True, kw_only=True, dict=True):
     of an expanded foreach that is promoted together (`NAME[*]` if a group has the same name). `cache` has the stored
     plans, one of which may be an expansion. With `whole`, `nodes` are only the part of the pipeline that an edit
     affects, and `whole` returns all nodes.
-=======
-    each foreach was expanded to. `upstream_of_chains` maps a node to the chains with members downstream of it, and how
-    many of their first members it sees: with 0, their files are as they were before the chain (version 0). `skipped`
-    are the stages and items that their `if` switches off; they are not nodes. `lists` has edges from before the items
-    of a foreach were known whose list a stage makes: it came after that stage, and other nodes after it, as its items
-    do now. `groups` maps each promotion group to its
-    nodes: its name is given in the pipeline, or is that of an expanded foreach that is promoted together (`NAME[*]` if
-    a group has the same name). `cache` has the stored plans, one of which may be an expansion. With `whole`, `nodes`
-    are only the part of the pipeline that an edit affects, and `whole` returns all nodes.
->>>>>>> w-a1
     """
 
     pipeline: Pipeline

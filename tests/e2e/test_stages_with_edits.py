@@ -2,6 +2,7 @@
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -223,7 +224,7 @@ def test_a_clone_whose_base_no_one_committed_has_nothing_to_do(
     assert clone.read("src/a") == "A\n"
 
 
-TWO = {
+TWO: dict[str, dict[str, Any]] = {
     "feature": {**FEATURE, "inputs": ["spec.md", "src/*"], "edits": ["src/*"]},
     "shout": {"needs": ["feature"], "edits": ["src/*"], "shell": SHOUT["shell"]},
 }

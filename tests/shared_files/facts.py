@@ -45,6 +45,20 @@ class Facts:
         self.follows = True
         self.begun: dict[str, Mapping[str, str | None]] = {}
 
+    # ---- stages with `edits`: see `edits.py` ----
+
+    def matching_edits(self, stage: Stage) -> Made | None:
+        """Return the record of a stage with `edits` that wins."""
+        raise NotImplementedError
+
+    def made_from(self, stage: Stage, base: Mapping[str, str | None]) -> list[Made]:
+        """Return today's results of a stage with `edits` on a base."""
+        raise NotImplementedError
+
+    def is_made_from(self, stage: Stage, made: Made, base: Mapping[str, str | None]) -> bool:
+        """Return whether a result of a stage with `edits` is today's on a base."""
+        raise NotImplementedError
+
     # ---- small questions ----
 
     def makers(self, path: str, text: str) -> list[Made]:

@@ -145,6 +145,9 @@ class Rules(Building):
             # A stage with `edits` gives back what it started from.
             begun = [dict(made.start).get(path) for made in records if made.edits and path in made.written]
             original = next((text for text in begun if text is not None), original)
+            if begun and self.others(path):
+                message = "a file of `edits` that another pipeline has"
+                raise UnsureError(message)
             if self.disk[path] == original or self.others(path):
                 continue
             if not self.makers(path, self.disk[path]):

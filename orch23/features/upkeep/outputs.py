@@ -193,8 +193,8 @@ def release_outputs(console: Console, *, args: PipelineArguments) -> None:
         paths = sorted({path for record in records.values() for path in record.outputs})
         console.write_out("".join(f"released {visible(path)}\n" for path in paths))
         gone = {p for name, one in owners.items() if _is_selected(name, (stage,)) for p in one.deleted}
-        deleted = sorted(path for path in gone if project.store.workspace.entry(path) is None)
-        console.write_out("".join(f"left {visible(path)} deleted; the store has its bytes\n" for path in deleted))
+        absent = sorted(path for path in gone if project.store.workspace.entry(path) is None)
+        console.write_out("".join(f"left {visible(path)} deleted; the store has its bytes\n" for path in absent))
         if any(node.name == stage.partition("@")[0] for node in project.pipeline.stages):
             note = f"`{visible(stage)}` is still declared: remove it, or the next build owns these files again"
             console.write_err(f"note: {note}\n")
