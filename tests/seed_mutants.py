@@ -385,7 +385,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
         M(STATE, "            self._stages[event.role] = after\n", "            self._stages = {event.role: after}\n"),
         M(
             STATE,
-            '_RESUMABLE = frozenset({INTERRUPTED, "cancelled", "limit", "edited", "decision", "waiting", "awaiting"})',
+            '_RESUMABLE = frozenset({INTERRUPTED, "cancelled", "limit", "edited", "decision", "waiting", "awaiting", "approval"})',
             "_RESUMABLE = frozenset({INTERRUPTED})",
         ),
     ),
@@ -417,7 +417,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "S2-12": (
         NO_RETRY,
         M(LAYERED, '        - commands: {from: "${{ layer.constraints }}", allow: [python]}\n', ""),
-        M(GROUPS, "        if not self.refused:\n", "        if True:\n"),
+        M(GROUPS, "        if not self.refused and not again:\n", "        if True:\n"),
     ),
     "S2-13": (
         M(LAYERED, "  retry: {max: 2, from: baseline", "  retry: {max: 3, from: baseline"),

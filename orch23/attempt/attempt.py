@@ -199,19 +199,18 @@ class AttemptLoop(Struct, frozen=True, kw_only=True):
         if unmet := self.resolved.broken or [unmet_error(one, self.tree) for one in unmet_conditions(self.resolved)]:
             return self._refused(unmet)
         failure = self._of_earlier(*start) if start else None
-        base = self.resolved.base
+        retry, base = replace(retry, max=retry.max + history.granted), self.resolved.base
         last = history.last or AttemptResult(base)
         if unfixable := self._unfixable(failure):
             return self._done(last, history.attempt, unfixable)
         best = history.best = history.best or _best_attempt(stage)
         if best is not None and start is not None:
             best.add(history.attempt, last, start[1])
-        most = retry.max + history.granted + 1
-        for attempt in range(history.attempt + 1, most + 1):
+        for attempt in range(history.attempt + 1, retry.max + 2):
             # Before the attempt is reported: a stage whose wall time is over must not begin another one.
             self.safeguards.begin_attempt(stage.name)
-            started = AttemptStarted(attempt=attempt, max_attempts=most, key=self.resolved.key)
-            self.report.emit(started, f"attempt {attempt} of {most}")
+            started = AttemptStarted(attempt=attempt, max_attempts=retry.max + 1, key=self.resolved.key)
+            self.report.emit(started, f"attempt {attempt} of {retry.max + 1}")
             if best is not None:
                 last, failure = best.next_start(attempt, last, failure, history.counts)
             before = last, failure
@@ -235,13 +234,13 @@ class AttemptLoop(Struct, frozen=True, kw_only=True):
             failure = self._ended(attempt, failure)
             if failure is None:
                 return self._done(last, attempt, None)
-            if failure.escalates and attempt < most:
+            if failure.escalates and attempt <= retry.max:
                 # After a refusal, the next model has nothing to correct: it gets the same prompt.
                 last, failure = before
                 continue
             if stop := history.stops(retry, failure):
                 return self._done(last, attempt, failure, stop)
-        return self._done(last, most, failure, "retries exhausted" if retry.max else "")
+        return self._done(last, retry.max + 1, failure, "retries exhausted" if retry.max else "")
 
     def forbidden(self) -> StageResult | None:
         """Return the failure of a stage that would store or send a secret, before any of its inputs is stored.

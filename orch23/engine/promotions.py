@@ -1,8 +1,8 @@
 """Track the outcome of each stage and promote its files: alone, in an atomic group, or write-behind."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from functools import cached_property
-from typing import Protocol, TypeAlias
+from functools import cached_property, partial
+from typing import TypeAlias
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -32,16 +32,8 @@ from orch23.resolve.resolution import ResolvedStage
 from orch23.store.promotion import PromotionResult, refused_path_errors
 
 Outcomes: TypeAlias = Mapping[str, StageOutcome]
+Members: TypeAlias = Mapping[str, PassedStage]
 _MOST_NAMES = 3
-
-
-class ApprovalGate(Protocol):
-    """Decides whether a user has approved the change of a promotion group."""
-
-    def check(
-        self, members: Mapping[str, PassedStage], change: WorkspaceChange
-    ) -> tuple[Outcomes, Mapping[str, Failure]] | None:
-        """Return None if the change may be promoted, else outcomes of all members, or failures of rejected ones."""
 
 
 class AtomicGroups(Struct, dict=True):
@@ -58,11 +50,10 @@ class AtomicGroups(Struct, dict=True):
     undecided: set[str] = field(default_factory=set)
 
     @cached_property
-    def _gate(self) -> ApprovalGate:
+    def _gate(self) -> Callable[[Members, WorkspaceChange], tuple[Outcomes, Mapping[str, Failure]] | None]:
         from orch23.model.features import APPROVAL, load_feature  # noqa: PLC0415 - few pipelines have `approve`
 
-        gate: ApprovalGate = load_feature(APPROVAL["gate"], "`approve: true` needs")(self.writer.opened, self.events)
-        return gate
+        return partial(load_feature(APPROVAL["gate"], "`approve: true` needs"), self.writer.opened, self.events)
 
     def add(self, name: str, success: PassedStage, group: Collection[str]) -> Outcomes:
         """Add a passed stage and promote its group if that is complete; return the outcomes that are now known.
@@ -95,7 +86,7 @@ class AtomicGroups(Struct, dict=True):
             self.waiting |= {other: one for other, one in members.items() if other not in stuck}
             return stuck
         gated = change.new and not self.writer.opened.state.plan.gated.isdisjoint(members)
-        found = self._gate.check(members, change) if gated else None
+        found = self._gate(members, change) if gated else None
         if found is None:
             return self._promote(members, change)
         ends, failures = found

@@ -455,15 +455,6 @@ class StoreRepaired(Notice, frozen=True, kw_only=True):
     kind: ClassVar[str] = "healed"
 
 
-class ChangeApproved(Notice, frozen=True, kw_only=True):
-    """A change is promoted that a user has approved: its digest, who, and when."""
-
-    kind: ClassVar[str] = "approved"
-    digest: str
-    by: str
-    at: str
-
-
 class Warned(Notice, frozen=True, kw_only=True, omit_defaults=True):
     """A warning for the user. With `of_steps` it matters only if a step runs."""
 

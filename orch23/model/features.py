@@ -61,7 +61,7 @@ PLAN_FILES: Final[Mapping[str, str]] = {
 }
 # What holds changes until a user approves them, what asks for that in a terminal, and which changes wait.
 APPROVAL: Final[Mapping[str, str]] = {
-    "gate": "approval.gate:Gate",
+    "gate": "approval.gate:check_approval",
     "ask": "approval.actions:ask",
     "waiting": "approval.changes:waiting_commands",
     "show": "approval.actions:show_changes",

@@ -2,60 +2,57 @@
 
 from collections.abc import Mapping
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from orch23.attempt.failures import Failure
 from orch23.attempt.run_events import RunEvents
 from orch23.decide.open_pipeline import OpenPipeline
-from orch23.engine.promotions import Outcomes
+from orch23.engine.promotions import Members, Outcomes
 from orch23.engine.result_writer import PassedStage, WorkspaceChange
 from orch23.features.approval.changes import digest_of, gate_of, is_promoted
 from orch23.features.approval.decisions import Change, Decision, Member, approval_of, hold, rejection_of, release
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ExitCode
-from orch23.model.event import ChangeApproved
+from orch23.model.event import Event, Warned
 from orch23.model.event_data import StageStatus
 from orch23.model.llm import RetryFeedback
 from orch23.report.plan_view import first_names
 from orch23.steps.registry import is_llm
 
 
-class Gate(Struct, frozen=True):
-    """Looks up what users decided about changes. Only the loop thread calls this."""
+def check_approval(
+    opened: OpenPipeline, events: RunEvents, members: Members, change: WorkspaceChange
+) -> tuple[Outcomes, Mapping[str, Failure]] | None:
+    """Return None if the change may be promoted, else outcomes of all members, or failures of rejected ones.
 
-    opened: OpenPipeline
-    events: RunEvents
-
-    def check(
-        self, members: Mapping[str, PassedStage], change: WorkspaceChange
-    ) -> tuple[Outcomes, Mapping[str, Failure]] | None:
-        """Return None if the change may be promoted, else outcomes of all members, or failures of rejected ones."""
-        records, opened = {name: one.record for name, one in members.items()}, self.opened
-        gate, pipeline = gate_of(opened.state, [*members]).name, opened.pipeline
-        digest = digest_of(opened.state, records)
-        approval = approval_of(opened.store, digest)
-        if approval is not None:
-            data = ChangeApproved(digest=digest, by=approval.by, at=approval.at)
-            self.events.emit(data, f"approved by {approval.by}", gate)
-        if approval is not None or is_promoted(opened.lock, records):
-            release(opened.store, pipeline.file, gate)
-            return None
-        of = {name: _member(one) for name, one in members.items()}
-        found = {name: rejection_of(opened.store, name, one, digest) for name, one in of.items()}
-        rejections = {name: _failure(opened, name, one) for name, one in found.items() if one is not None}
-        old, new = dict(change.old), dict(change.new)
-        hold(opened.store, Change(pipeline=pipeline.file, stage=gate, digest=digest, members=of, old=old, new=new))
-        if rejections:
-            return {}, rejections
-        ways = [f"`{pipeline.command_line(*words)}`" for words in (("approve", gate), ("reject", gate, "-m", "TEXT"))]
-        hint = f"`{pipeline.command_line('show', gate, '--changes')}` shows the diff; then {', or '.join(ways)}"
-        waits = Diagnostic("E646", f"its changes wait for approval: {first_names(sorted(new))}", hint=hint)
-        held = {"status": StageStatus.WITHHELD, "text": f"waits for approval: {ways[0]}", "code": ExitCode.APPROVAL}
-        return {
-            name: one.outcome if one.how == "fresh" else replace(one.outcome, **held, problems=(waits,))
-            for name, one in members.items()
-        }, {}
+    Only the loop thread calls this.
+    """
+    records = {name: one.record for name, one in members.items()}
+    gate, pipeline = gate_of(opened.state, [*members]).name, opened.pipeline
+    digest = digest_of(opened.state, records)
+    approval = approval_of(opened.store, digest)
+    if approval is not None:
+        # In the journal; `of_steps`, since the next build does not repeat it.
+        data, text = Warned(of_steps=True), f"approved by {approval.by} ({digest[:12]})"
+        events.observer.notice(Event(data, text, gate))
+    if approval is not None or is_promoted(opened.lock, records):
+        release(opened.store, pipeline.file, gate)
+        return None
+    of = {name: _member(one) for name, one in members.items()}
+    found = {name: rejection_of(opened.store, name, one, digest) for name, one in of.items()}
+    rejections = {name: _failure(opened, name, one) for name, one in found.items() if one is not None}
+    old, new = dict(change.old), dict(change.new)
+    hold(opened.store, Change(pipeline=pipeline.file, stage=gate, digest=digest, members=of, old=old, new=new))
+    if rejections:
+        return {}, rejections
+    ways = [f"`{pipeline.command_line(*words)}`" for words in (("approve", gate), ("reject", gate, "-m", "TEXT"))]
+    hint = f"`{pipeline.command_line('show', gate, '--changes')}` shows the diff; then {', or '.join(ways)}"
+    waits = Diagnostic("E646", f"its changes wait for approval: {first_names(sorted(new))}", hint=hint)
+    held = {"status": StageStatus.WITHHELD, "text": f"waits for approval: {ways[0]}", "code": ExitCode.APPROVAL}
+    return {
+        name: one.outcome if one.how == "fresh" else replace(one.outcome, **held, problems=(waits,))
+        for name, one in members.items()
+    }, {}
 
 
 def _member(passed: PassedStage) -> Member:
