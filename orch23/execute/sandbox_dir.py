@@ -6,7 +6,7 @@ import os
 import stat
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -61,35 +61,37 @@ class InputSource(Protocol):
         """Copy the bytes of an entry to `target`; return False if they are gone or changed."""
 
 
-class FolderMounts(Protocol):
-    """Makes the mounts of large input folders: `SharedTrees`."""
+if TYPE_CHECKING:
 
-    def large_folders(self, inputs: Iterable[str], closed: Iterable[str]) -> Mapping[str, Sequence[str]]:
-        """Return the highest folders with many inputs, and their inputs; none that overlaps with a closed folder."""
+    class FolderMounts(Protocol):
+        """Makes the mounts of large input folders: `SharedTrees`."""
 
-    def mount(
-        self,
-        sandbox_dir: SandboxDir,
-        folder: str,
-        paths: Iterable[str],
-        inputs: Mapping[str, FileEntry],
-        kind: MountKind,
-    ) -> FolderMount | InputsChanged:
-        """Return the mount that has exactly these inputs, until `give_back`, or the inputs that changed.
+        def large_folders(self, inputs: Iterable[str], closed: Iterable[str]) -> Mapping[str, Sequence[str]]:
+            """Return the highest folders with many inputs, and their inputs; none that overlaps a closed folder."""
 
-        Raises:
-            OSError: the disk is full or not writable.
-        """
+        def mount(
+            self,
+            sandbox_dir: SandboxDir,
+            folder: str,
+            paths: Iterable[str],
+            inputs: Mapping[str, FileEntry],
+            kind: MountKind,
+        ) -> FolderMount | InputsChanged:
+            """Return the mount that has exactly these inputs, until `give_back`, or the inputs that changed.
 
-    @property
-    def can_move(self) -> bool:
-        """Whether times show each change of a file that was moved."""
+            Raises:
+                OSError: the disk is full or not writable.
+            """
 
-    def move_back(self, sandbox_dir: SandboxDir) -> SandboxDir:
-        """Move back the folders that the step left as they were. The others are part of the tree from now on."""
+        @property
+        def can_move(self) -> bool:
+            """Whether times show each change of a file that was moved."""
 
-    def give_back(self, *folders: Path) -> None:
-        """End the use of the files of mounts by one step."""
+        def move_back(self, sandbox_dir: SandboxDir) -> SandboxDir:
+            """Move back the folders that the step left as they were. The others are part of the tree from now on."""
+
+        def give_back(self, *folders: Path) -> None:
+            """End the use of the files of mounts by one step."""
 
 
 class _FolderSkeleton(Struct, frozen=True):
@@ -115,7 +117,7 @@ class SandboxDirs(Struct, eq=False):
     sources: InputSource
     limits: TreeLimits = DEFAULT_TREE_LIMITS
     meter: FileProgress = no_progress
-    shared: Callable[[], FolderMounts] | None = None
+    shared: "Callable[[], FolderMounts] | None" = None
     _skeletons: dict[str, _FolderSkeleton] = field(default_factory=dict)
     _reusable: list[_FolderSkeleton] = field(default_factory=list)
 
