@@ -109,11 +109,7 @@ class SharedTrees:
         inputs: Mapping[str, FileEntry],
         kind: MountKind,
     ) -> FolderMount | InputsChanged:
-        """Return the mount that has exactly these inputs, until `give_back`, or the inputs that changed.
-
-        Raises:
-            OSError: the disk is full or not writable.
-        """
+        """Return the mount that has exactly these inputs: see `FolderMounts`."""
         files = self._take(folder, paths, inputs, is_moved=kind == "moved")
         if isinstance(files, InputsChanged) or kind == "read-only":
             return files if isinstance(files, InputsChanged) else FolderMount(folder, files)
