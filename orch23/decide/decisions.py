@@ -178,7 +178,8 @@ class StageDecider(Struct):
         decided = own._decide(name, need_intermediate=need_intermediate)  # noqa: SLF001 - of the same class
         if len(decided.resolved.files) >= MANY_INPUTS and len(self.large) < _MOST_LARGE:
             self.large[name] = decided.resolved
-        if not decided.resolved.stage.format:
+        # An edit beside a fresh result is that of a later stage of the chain.
+        if not decided.resolved.stage.format or isinstance(decided.decision, Fresh):
             return decided
         return replace(decided, maybe_formatted=own._maybe_formatted(decided.resolved))  # noqa: SLF001 - as above
 

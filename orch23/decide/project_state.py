@@ -100,7 +100,7 @@ class ProjectState(Struct, dict=True):
         more = {up: expected[up] for up in before if up in expected and up not in self.results}
         owners: dict[str, list[str]] = {}
         for up, record in more.items():
-            for path in written_paths(record):
+            for path in self._paths_with_versions(up, record):
                 owners.setdefault(path, [*self.owners.get(path, ())]).append(up)
         one = self._copy()
         one.results = ChainMap(more, self.results)
@@ -140,13 +140,28 @@ class ProjectState(Struct, dict=True):
         """Set the current result of a stage."""
         self.unsettle(name)
         self.results[name] = record
-        for path in written_paths(record):
+        for path in self._paths_with_versions(name, record):
             self.owners.setdefault(path, []).append(name)
 
     def unsettle(self, name: str) -> None:
         """Remove the current result of a stage."""
-        for path in written_paths(self.results.pop(name, None)):
+        for path in self._paths_with_versions(name, self.results.pop(name, None)):
             self.owners[path].remove(name)
+
+    def _paths_with_versions(self, name: str, record: Record | None) -> tuple[str, ...]:
+        """Return the paths of which a result has a version: also a file of the user that a program left as it was."""
+        written = written_paths(record)
+        if record is None or not record.bases:
+            return written
+        node = self.plan.nodes.get(name)
+        takes = node.takes_edits_of if isinstance(node, Stage) else lambda _: False
+        return (*written, *(path for path in record.bases if path not in written and takes(path)))
+
+    def version_by(self, name: str, path: str) -> FileEntry | None:
+        """Return the version of a path by the result of a stage that owns it."""
+        record = self.results[name]
+        left = record.bases.get(path) if path not in written_paths(record) else None
+        return left.start if left is not None else record.outputs.get(path)
 
     def extend(self, plan: Plan) -> None:
         """Continue with a plan that has more stages."""
@@ -286,11 +301,8 @@ class ProjectState(Struct, dict=True):
         A program that left a file of the user as it was has that version, too.
         """
         for earlier in self._earlier_writers(name, path):
-            record = self.results.get(earlier)
-            if record is not None and (path in record.outputs or path in record.deleted):
-                return record.outputs.get(path)
-            if record is not None and path in record.bases and self.stage(earlier).takes_edits_of(path):
-                return record.bases[path].start
+            if earlier in self.results and path in self._paths_with_versions(earlier, self.results[earlier]):
+                return self.version_by(earlier, path)
         return self.original(path)
 
     def _earlier_writers(self, name: str, path: str) -> Iterable[str]:
@@ -300,7 +312,7 @@ class ProjectState(Struct, dict=True):
             return ()
         chain, owners = self.plan.chains[link.chain], self.owners.get(path, ())
         # In a chain of thousands, an item usually has few predecessors that write a path: walk through these alone.
-        if len(owners) >= link.index or self.stage(name).edits:
+        if len(owners) >= link.index:
             return reversed(chain[: link.index])
         places = sorted((self.position(o) for o in owners if self.chain_of(o) == link.chain), reverse=True)
         return (chain[place] for place in places if place < link.index)

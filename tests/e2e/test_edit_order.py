@@ -63,6 +63,16 @@ def test_a_changed_task_runs_both_editors_again_and_each_reader_sees_its_own_ver
     assert edited.read("build/all.txt") == "feature one\nb\nc\nnew\n"
 
 
+def test_an_edit_that_a_program_leaves_as_it_is_reaches_the_readers_after_it(edited: Project) -> None:
+    green(edited.build())
+    edited.edit("src/a.txt", "mine\n")
+    green(edited.build())
+    assert edited.read("src/a.txt") == "mine\n"
+    assert edited.read("build/all.txt") == "mine\nb\nc\nnew\n"
+    assert edited.read("build/count.txt") == "feature one  \nb\nc  \nnew  \n"
+    assert set(edited.plan().values()) == {"fresh"}
+
+
 def test_edits_are_shown_as_such_and_not_as_outputs(edited: Project) -> None:
     shown = edited.run("plan")
     assert " would write build/count.txt build/all.txt\n would edit src/**\n" in shown.out
