@@ -40,7 +40,7 @@ from orch23.model.record import (
     written_paths,
 )
 from orch23.plan.nodes import reads_with_exclusions, writes_of
-from orch23.resolve.resolution import ResolvedStage, VisibleFiles, resolve_stage
+from orch23.resolve.resolution import ResolvedStage, resolve_stage
 from orch23.steps.registry import is_llm
 
 if TYPE_CHECKING:
@@ -121,8 +121,10 @@ class StageDecider(Struct):
         )
         if stage.discovers:
             from orch23.resolve.discovered import as_of_records  # noqa: PLC0415 - only for such stages
+            from orch23.resolve.explored import part_digest  # noqa: PLC0415 - as above
 
-            resolved = as_of_records(resolved, self._records_of(name, resolved.identity), self._part_of(stage, tree))
+            part_of = partial(part_digest, stage=stage, tree=tree, never_send=self.state.plan.pipeline.never_send)
+            resolved = as_of_records(resolved, self._records_of(resolved), part_of)
         program = program_of(resolved.manifest)
         if program and self._is_first(program, resolved.identity):
             resolved = replace(resolved, earlier_key=key_of(without_program(resolved.manifest)))
@@ -135,17 +137,9 @@ class StageDecider(Struct):
         )
         return self._as_recorded(resolved) or replace(resolved, broken=(*resolved.broken, *lost))
 
-    def _part_of(self, stage: Stage, tree: VisibleFiles) -> Callable[[str], str | None]:
-        """Return what finds today's digest of a part that the model of a stage was shown."""
-        if not stage.explore:
-            return lambda _: None
-        from orch23.resolve.explored import part_digest  # noqa: PLC0415 - only for such stages
-
-        return partial(part_digest, stage=stage, tree=tree, never_send=self.state.plan.pipeline.never_send)
-
-    def _records_of(self, name: str, identity: str) -> Iterator[Record]:
+    def _records_of(self, resolved: ResolvedStage) -> Iterator[Record]:
         """Yield the records of a stage under any name: that of the lock file, then the others, the newest first."""
-        state = self.state
+        state, name, identity = self.state, resolved.stage.name, resolved.identity
         if name in state.former:
             yield state.former[name]
         yield from state.locked.of_identity(identity)
@@ -156,8 +150,7 @@ class StageDecider(Struct):
 
         The inputs of the prompt have the same digests, so the prompt is the same.
         """
-        identity, state = resolved.identity, self.state
-        for record in (*state.locked.of_identity(identity), *state.store.records.by_identity(identity)):
+        for record in self._records_of(resolved):
             same = _unrendered(record.manifest) == _unrendered(resolved.manifest)
             if same and record.texts and record.texts == resolved.texts and not record.failed:
                 return replace(resolved, manifest=record.manifest, key=record.key, core=core_of(record.manifest))
@@ -438,13 +431,14 @@ class StageDecider(Struct):
     def _edits_to_keep(self, stage: Stage, wanted: Collection[str], current: Collection[Record]) -> tuple[str, ...]:
         """Return the user's edits that results of today's key would overwrite."""
         state, edited = self.state, self._edits_of(stage)
+        others: Iterable[str] = ()
         if stage.name not in state.former:  # without a record, only the wanted paths show which files are its own
-            others = (path for path in sorted(wanted) if path not in edited and not stage.takes_edits_of(path))
-            edited = (*edited, *(path for path in others if self._is_edited(path, stage.name)))
-        if stage.discovers and stage.name in state.former and (not current or self._is_forced(stage)):
+            others = sorted(wanted)
+        elif stage.discovers and (not current or self._is_forced(stage)):
             # Where its last result deleted a file, a new one might do so again.
-            deleted = (path for path in state.former[stage.name].deleted if path not in edited)
-            edited = (*edited, *(path for path in deleted if self._is_edited(path, stage.name)))
+            others = state.former[stage.name].deleted
+        others = (path for path in others if path not in edited and not stage.takes_edits_of(path))
+        edited = (*edited, *(path for path in others if self._is_edited(path, stage.name)))
         if not current:
             return edited
         there = {

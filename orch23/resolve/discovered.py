@@ -23,8 +23,8 @@ NO_FILE = "no file"
 
 def todays_manifest(resolved: ResolvedStage, record: Record, part_of: PartOf = lambda _: None) -> Manifest:
     """Return the manifest of a stage with today's values of the aspects that a record names."""
-    explored = {f"{EXPLORED_ASPECT}{place}": part_of(place) or NO_FILE for place in explored_places(record.manifest)}
-    return manifest_with(resolved, _bases(resolved, written_paths(record)) | explored)
+    explored = {place: part_of(place) or NO_FILE for place in explored_places(record.manifest)}
+    return found_manifest(resolved, written_paths(record), explored)
 
 
 def found_manifest(
@@ -34,23 +34,22 @@ def found_manifest(
 
     `explored` are the digests of the parts that its model was shown, by place; None: nothing ran, and they stay.
     """
-    places = explored_places(resolved.manifest)
-    known = (
-        {place: resolved.manifest[f"{EXPLORED_ASPECT}{place}"] for place in places} if explored is None else explored
-    )
-    parts = {f"{EXPLORED_ASPECT}{place}": value for place, value in known.items()}
-    return manifest_with(resolved, _bases(resolved, written) | parts)
+    stage = resolved.stage
+    known = {
+        aspect: value
+        for aspect, value in resolved.manifest.items()
+        if not is_discovered(stage, aspect) or (explored is None and aspect.startswith(EXPLORED_ASPECT))
+    }
+    parts = {f"{EXPLORED_ASPECT}{place}": value for place, value in (explored or {}).items()}
+    # Also where there was no file: a file of the user that is there today is another base.
+    bases = {f"base:{path}": str(resolved.base.get(path, NO_FILE)) for path in written}
+    found = {aspect: value for aspect, value in bases.items() if is_discovered(stage, aspect)}
+    return dict(sorted({**known, **parts, **found}.items()))
 
 
 def explored_places(manifest: Manifest) -> tuple[str, ...]:
     """Return the places of files, `PATH` or `PATH#PART`, that a manifest names as shown to a model."""
     return tuple(one.removeprefix(EXPLORED_ASPECT) for one in manifest if one.startswith(EXPLORED_ASPECT))
-
-
-def manifest_with(resolved: ResolvedStage, found: Mapping[str, Json]) -> Manifest:
-    """Return the manifest of a stage with these discovered aspects, in place of those that it has."""
-    declared = {one: value for one, value in resolved.manifest.items() if not is_discovered(resolved.stage, one)}
-    return dict(sorted({**declared, **found}.items()))
 
 
 def with_manifest(resolved: ResolvedStage, manifest: Manifest) -> ResolvedStage:
@@ -79,9 +78,3 @@ def as_of_records(
         if same_core is None and not record.failed and core_of(record.manifest) == one.core:
             same_core = one
     return same_core or next(iter(found.values()), resolved)
-
-
-def _bases(resolved: ResolvedStage, paths: Iterable[str]) -> dict[str, Json]:
-    # Also where there was no file: a file of the user that is there today is another base.
-    aspects = {f"base:{path}": str(resolved.base.get(path, NO_FILE)) for path in paths}
-    return {aspect: value for aspect, value in aspects.items() if is_discovered(resolved.stage, aspect)}
