@@ -244,10 +244,15 @@ class StageDecider(Struct):
         # A result that the user accepted is work of the user: `reset` must not make a model overwrite it.
         if isinstance(decision, Run) and not known.forced and not known.pending_upstream:
             decision = self._accepted_before_reset(resolved) or decision
-        if resolved.stage.on_edit == "rerun" and (edits := _accepted_edits(decision)):
-            state.moved_bases[name] = {**in_force, **edits}
+        if (
+            resolved.stage.on_edit == "rerun"
+            and isinstance(decision, Fresh | VerifyOnly)
+            and (paths := decision.adopted if isinstance(decision, VerifyOnly) else decision.record.accepted)
+        ):
+            edits = replace(decision.record, accepted=paths)
+            state.moved_bases[name] = bases.accepted_in(edits, name, in_force)
             resolved = self.resolve(name)
-            decision = Run(tuple(Reason("base_changed", path, new=str(edits[path])) for path in edits))
+            decision = Run(tuple(Reason("base_changed", path, new=str(edits.outputs[path])) for path in paths))
         # A result of today's key whose bytes are lost is made again, and replaces the same files.
         is_again = isinstance(decision, Run) and known.current and not (known.ignores_records or known.pending_upstream)
         return self._owned(resolved, decision, known.current[0].record if is_again else None)
@@ -358,11 +363,11 @@ class StageDecider(Struct):
         edited = self.edited_outputs(stage.name)
         if not edited or stage.chain is None:
             return edited
-        mine, writes = written_paths(self.state.former.get(stage.name)), writes_of(stage)
-        if stage.edits:  # what it did not change is a source, or of another stage
-            writes = stage.required_outputs
-            edited = tuple(path for path in edited if not stage.takes_edits_of(path))
-        return tuple(path for path in edited if path in mine or match_any(writes, path))
+        mine = written_paths(self.state.former.get(stage.name))
+        # What a stage with `edits` did not change is a source, or of another stage.
+        writes = stage.required_outputs if stage.edits else writes_of(stage)
+        own = (path for path in edited if path in mine or match_any(writes, path))
+        return tuple(path for path in own if not stage.takes_edits_of(path))
 
     def waiting_on(self, name: str) -> tuple[str, ...]:
         """Return the unsettled upstream stages whose outputs this one may read."""
@@ -597,18 +602,6 @@ class _LossyTree(StageTree, frozen=True):
         except MissingBytesError:
             self.lost.add(path)
             return b""
-
-
-def _accepted_edits(decision: Decision) -> dict[str, FileEntry]:
-    """Return the outputs of a result that a user edited, and accepted or committed, since the stage ran."""
-    match decision:
-        case Fresh(record=record):
-            paths: Collection[str] = record.accepted
-        case VerifyOnly(record=record, adopted=paths):
-            pass
-        case _:
-            return {}
-    return {path: record.outputs[path] for path in paths}
 
 
 def _unrendered(manifest: Manifest) -> Manifest:

@@ -278,9 +278,7 @@ def _check_outputs(document: StageDocument, stage: Stage, step: Step | None, at:
         step.check_outputs(stage.outputs, stage.fence.write, at)
 
 
-def _contradictions(
-    document: StageDocument, stage: Stage, step: Step | None
-) -> Iterator[tuple[object, str, str, str]]:
+def _contradictions(document: StageDocument, stage: Stage, step: Step | None) -> Iterator[tuple[object, str, str, str]]:
     """Yield conditions under which a key contradicts the step or another key, with the key, a message and a hint."""
     is_program, kind, edits = step is not None and not step.asks_model, stage.step.kind, stage.edits
     hint = "remove it, and run the program in the command of the stage"

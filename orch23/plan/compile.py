@@ -210,16 +210,15 @@ def compile_plan(facts: PlanNodes) -> tuple[CompiledGraph | None, tuple[Diagnost
     graph, dropped = _build_graph(nodes, candidates)
     joined: dict[str, tuple[str, ...]] = {}
     named = {stage.promote for stage in pipeline.stages}
-    group_cycles = promotion_cycle_errors(
-        pipeline, nodes, graph, {group: names for group, names in groups.items() if group in named}
-    )
+    named_groups = {group: names for group, names in groups.items() if group in named}
+    group_cycles = promotion_cycle_errors(pipeline, nodes, graph, named_groups)
     # With the edges of groups, such a cycle would be reported a second time, as a cycle of stages.
     if group_cycles:
         problems += group_cycles
     else:
         _order_after_groups(graph, groups, named)
         if has_edits and topological_order(graph):
-            joined, unordered = _join_edits(facts, graph, {n: group for group in named for n in groups.get(group, ())})
+            joined, unordered = _join_edits(facts, graph, named_groups)
             problems += unordered
         _order_before_chains(graph, chains | joined)
     order = topological_order(graph)
@@ -252,10 +251,10 @@ def _upstream_of_chains(
 
 
 def _join_edits(
-    facts: PlanNodes, graph: StageGraph, group_of: Mapping[str, str]
+    facts: PlanNodes, graph: StageGraph, groups: Mapping[str, tuple[str, ...]]
 ) -> tuple[dict[str, tuple[str, ...]], list[Diagnostic]]:
     """Return the chains of stages that edit the same files, and an error for each two of them without an order."""
-    nodes = facts.nodes
+    nodes, group_of = facts.nodes, {name: group for group, names in groups.items() for name in names}
     # Members of a group follow each other, so that no line of an error leads out of it and back.
     place = {name: number for number, name in enumerate(topological_order(_merged_by_group(graph, group_of)))}
     order = sorted(topological_order(graph), key=lambda name: place[_merged_name(name, group_of)])
