@@ -436,14 +436,13 @@ class StageDecider(Struct):
     def _edits_to_keep(self, stage: Stage, wanted: Collection[str], current: Collection[Record]) -> tuple[str, ...]:
         """Return the user's edits that results of today's key would overwrite."""
         state, edited = self.state, self._edits_of(stage)
-        others: Iterable[str] = ()
         if stage.name not in state.former:  # without a record, only the wanted paths show which files are its own
-            others = sorted(wanted)
-        elif stage.discovers and (not current or self._is_forced(stage)):
+            others = (path for path in sorted(wanted) if path not in edited and not stage.takes_edits_of(path))
+            edited = (*edited, *(path for path in others if self._is_edited(path, stage.name)))
+        if stage.discovers and stage.name in state.former and (not current or self._is_forced(stage)):
             # Where its last result deleted a file, a new one might do so again.
-            others = state.former[stage.name].deleted
-        others = (path for path in others if path not in edited and not stage.takes_edits_of(path))
-        edited = (*edited, *(path for path in others if self._is_edited(path, stage.name)))
+            deleted = (path for path in state.former[stage.name].deleted if path not in edited)
+            edited = (*edited, *(path for path in deleted if self._is_edited(path, stage.name)))
         if not current:
             return edited
         there = {

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -55,7 +55,7 @@ def users_files(
     others = tuple(_without_files(one) if one.task and one.stage in given else one for one in lock.others)
     own = frozenset(one.key for name, one in once.items() if name not in given)
     return (
-        replace(store, records=cast("ResultIndex", _Results(store.records, own))),
+        replace(store, records=_Results(store.records, own)),
         replace(lock, records=view(lock.records), retained=view(lock.retained), others=others),
         {name: head.records[name] for name in given if name in head.records},
     )
@@ -108,7 +108,7 @@ def decide_done(decider: StageDecider, name: str) -> DecidedStage:
     state.moved_bases[name] = {}  # the originals are the files on disk, since no record owns them
     resolved = decider.resolve(name)
     # A part of the class, in a module that only such stages load.
-    known = replace(decider._known(resolved, need_intermediate=False), edited=())  # noqa: SLF001
+    known = replace(decider._known(resolved, need_intermediate=False), edited=())  # noqa: SLF001 - as above
     record, stage = state.done[name], resolved.stage
     if not known.forced and task_of(resolved, decider.sources, state.plan.pipeline.vars) == record.task:
         if waiting := _waiting_on(state.plan, stage, known.pending_upstream):
@@ -118,7 +118,7 @@ def decide_done(decider: StageDecider, name: str) -> DecidedStage:
     if isinstance(decision, Run) and not known.forced:
         then, now = (_task_aspects(stage, manifest) for manifest in (record.manifest, resolved.manifest))
         decision = replace(decision, reasons=change_reasons(then, now) or (Reason("prompt_changed", "prompt"),))
-    return decider._owned(resolved, decision, None)  # noqa: SLF001
+    return decider._owned(resolved, decision, None)  # noqa: SLF001 - as above
 
 
 def _waiting_on(plan: Plan, stage: Stage, pending: Sequence[str]) -> tuple[str, ...]:

@@ -88,7 +88,7 @@ def make_stage(
     if document is None:
         return BuiltStage(None, open_nodes.unaffected(wrong))
     step, edits = read_step(document, plugins, at), at.paths("edits", document.edits)
-    step = step.with_edits(body.get(step.kind)) if step is not None and edits else step
+    step = step.with_edits(body.get(step.kind)) if edits and is_llm(step) else step
     usable = step or _NoStep()  # not returned: without a step there is an error
     named = map(OrderInput, usable.named_inputs)
     inputs = tuple(dict.fromkeys((*read_inputs(document.inputs, at.below("inputs")), *named)))

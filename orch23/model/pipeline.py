@@ -356,7 +356,7 @@ class Stage(Struct, frozen=True, omit_defaults=True, tag=True, kw_only=True):
 
     @property
     def is_editor(self) -> bool:
-        """Whether the stage is a program with `edits`: it starts from what is on disk, whoever made it."""
+        """Whether the stage is a program with `edits`: it starts from what is on disk, also if others made it."""
         return bool(self.edits) and not self.step.asks_model
 
     def takes_edits_of(self, path: str) -> bool:

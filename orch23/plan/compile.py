@@ -18,13 +18,13 @@ from typing import TypeAlias
 
 import networkx as nx
 
-from orch23.model.diagnostic import Diagnostic, Related, Suggestions, quoted_names
+from orch23.model.diagnostic import Diagnostic, Suggestions, quoted_names
 from orch23.model.paths import is_glob, may_overlap
 from orch23.model.pipeline import ForeachStage, Pipeline, Stage, family_of
 from orch23.model.plan import Edge
 from orch23.model.text import join_first
 from orch23.plan.diagnostics import unknown_need_error
-from orch23.plan.edge_reasons import cycle_error, explain_edge, output_of, place_of_output
+from orch23.plan.edge_reasons import conflict_error, cycle_error, explain_edge, output_of
 from orch23.plan.edit_chains import edit_chains, edit_pairs, edited_by, made_by, share_edits, unordered_error
 from orch23.plan.nodes import (
     CompiledGraph,
@@ -410,16 +410,8 @@ def _write_conflicts(pipeline: Pipeline, nodes: Mapping[str, Node], writers: Wri
     # The later one is reported: the stages above it were there before.
     number = {stage.name: number for number, stage in enumerate(pipeline.stages)}
     pairs = [(*sorted((a, b), key=lambda name: number.get(family_of(name), 0)), path) for a, b, path in found]
-    return [
-        Diagnostic(
-            "E821",
-            f"stages `{one}` and `{other}` may both write `{path}`",
-            place_of_output(pipeline, nodes[other], path),
-            _ways_out(pipeline, nodes[one], nodes[other], path),
-            related=(Related(f"`{one}` writes here", place_of_output(pipeline, nodes[one], path)),),
-        )
-        for one, other, path in pairs
-    ]
+    ends = ((nodes[one], nodes[other], path) for one, other, path in pairs)
+    return [conflict_error(pipeline, *end, _ways_out(pipeline, *end)) for end in ends]
 
 
 def _ways_out(pipeline: Pipeline, one: Node, other: Node, path: str) -> str:

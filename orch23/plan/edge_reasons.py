@@ -58,6 +58,13 @@ def removal_of_edge(pipeline: Pipeline, producer: Node, reader: Node, why: str) 
     return f"`{text}` from `{key}` of `{reader.name}` (line {found.line})"
 
 
+def conflict_error(pipeline: Pipeline, one: Node, other: Node, path: str, hint: str, more: str = "") -> Diagnostic:
+    """Return the error about two nodes that may write the same file."""
+    message = f"stages `{one.name}` and `{other.name}` may both write `{path}`{more}"
+    related = Related(f"`{one.name}` writes here", place_of_output(pipeline, one, path))
+    return Diagnostic("E821", message, place_of_output(pipeline, other, path), hint, related=(related,))
+
+
 def place_of_output(pipeline: Pipeline, node: Node, path: str) -> Location | None:
     """Return the location of the output or write scope of a node that has a path, or else of the node."""
     written = _output(pipeline, node, normalize_pattern(path))

@@ -1,14 +1,13 @@
 """Chains of stages that edit the same files, and the errors of those that have no order (ADR 87)."""
 
-import itertools
 from collections.abc import Iterable, Mapping
 
 import networkx as nx
 
-from orch23.model.diagnostic import Diagnostic, Related
+from orch23.model.diagnostic import Diagnostic
 from orch23.model.paths import may_overlap
 from orch23.model.pipeline import ForeachStage, Pipeline, Stage, family_of
-from orch23.plan.edge_reasons import place_of_output
+from orch23.plan.edge_reasons import conflict_error
 from orch23.plan.nodes import Node, WriterIndex, chain_of, chains_of, writes_of
 
 
@@ -24,9 +23,8 @@ def edited_by(node: Node) -> tuple[str, ...]:
 
 def share_edits(one: Node, other: Node) -> bool:
     """Return whether two nodes may write the same file, and one of them by its `edits`."""
-    edited, others = edited_by(one), edited_by(other)
-    pairs = (*itertools.product(edited, writes_of(other) if edited else ()), *itertools.product(others, writes_of(one)))
-    return any(itertools.starmap(may_overlap, pairs))
+    both = ((one, other), (other, one))
+    return any(may_overlap(a, b) for x, y in both for a in edited_by(x) for b in writes_of(y))
 
 
 def edit_pairs(nodes: Mapping[str, Node], order: Iterable[str]) -> list[tuple[str, str, str]]:
@@ -40,7 +38,7 @@ def edit_pairs(nodes: Mapping[str, Node], order: Iterable[str]) -> list[tuple[st
         (one, other, path) if place[one] < place[other] else (other, one, path)
         for one, other, path in found
         if share_edits(nodes[one], nodes[other])
-        and (chain_of(nodes[one]) is None or chain_of(nodes[one]) != chain_of(nodes[other]))
+        and (chain_of(nodes[one]) or one) != chain_of(nodes[other])
         and all(_surely_writes(nodes[name], path) for name in (one, other))
     ]
 
@@ -77,13 +75,7 @@ def unordered_error(pipeline: Pipeline, one: Node, other: Node, path: str) -> Di
     hint = f"write `order: sequential` in `foreach` of `{family_of(one.name)}`, or edit other files in each item"
     if family_of(one.name) != family_of(other.name):
         hint = _line(pipeline, one, other)
-    return Diagnostic(
-        "E821",
-        f"stages `{one.name}` and `{other.name}` may both write `{path}`, and have no order",
-        place_of_output(pipeline, other, path),
-        hint,
-        related=(Related(f"`{one.name}` writes here", place_of_output(pipeline, one, path)),),
-    )
+    return conflict_error(pipeline, one, other, path, hint, ", and have no order")
 
 
 def _line(pipeline: Pipeline, before: Node, after: Node) -> str:

@@ -356,6 +356,7 @@ class PlanIndex(Struct, dict=True):
             names = self.plan.chains.get(chain, (chain,))
             items = [self.plan.nodes[name] for name in names if name in self.plan.nodes]
             last = {one: at for at, item in enumerate(items) if isinstance(item, Stage) for one in item.literal_outputs}
-            programs = tuple(one for one in reversed(items) if isinstance(one, Stage) and one.is_editor)
-            self._chains[chain] = _Chain(PatternSet(one for item in items for one in writes_of(item)), last, programs)
+            programs = (one for one in reversed(items) if isinstance(one, Stage) and one.edits and not one.discovers)
+            written = PatternSet(one for item in items for one in writes_of(item))
+            self._chains[chain] = _Chain(written, last, tuple(programs))
         return self._chains[chain]
