@@ -271,8 +271,8 @@ def _check_metrics(document: StageDocument, stage: Stage, at: Problems, open_nod
 def _check_outputs(document: StageDocument, stage: Stage, step: Step | None, at: Problems, open_nodes: NodeSet) -> None:
     may_write_more = open_nodes.touches(f"{at.path}/allowed_paths/write")
     _check_sealed(document, stage, at)
-    for number, path in enumerate(stage.outputs):
-        if UNKNOWN_MARK not in path and path not in stage.edits:
+    for number, path in enumerate(stage.required_outputs):
+        if UNKNOWN_MARK not in path:
             _check_output(stage.fence, path, at.below(f"outputs/{number}"), may_write_more=may_write_more)
     if step is not None and not stage.edits and not may_write_more and not open_nodes.touches(f"{at.path}/outputs"):
         step.check_outputs(stage.outputs, stage.fence.write, at)
@@ -340,7 +340,7 @@ def _check_sealed(document: StageDocument, stage: Stage, at: Problems) -> None:
     """Report each path that no stage may write, whatever it declares."""
     has_write = document.allowed_paths is not UNSET and document.allowed_paths.write is not UNSET
     declared = {
-        "outputs": tuple(path for path in stage.outputs if path not in stage.edits),
+        "outputs": stage.required_outputs,
         "edits": stage.edits,
         "allowed_paths/write": stage.fence.write if has_write else (),  # else these are the outputs
         "allowed_paths/delete": () if stage.edits else stage.fence.delete,
@@ -358,9 +358,8 @@ def _check_own_inputs(stage: Stage, at: Problems) -> None:
     if stage.step.asks_model:
         return
     # Each run would change an input, and so make the next run necessary. Of a file that it edits, it reads the base.
-    own = tuple(path for path in stage.outputs if path not in stage.edits)
     for number, one in enumerate(stage.inputs):
-        if isinstance(one, PathInput | OrderInput | SliceInput) and match_any(own, one.path):
+        if isinstance(one, PathInput | OrderInput | SliceInput) and match_any(stage.required_outputs, one.path):
             hint = "write the result to another file, or remove the input"
             written = at.moved.get(f"{at.path}/inputs/{number}", str(number)).rpartition("/")[2]
             at.add(f"inputs/{written}", "E854", f"the input `{one.path}` is also an output of this stage", hint)

@@ -122,11 +122,10 @@ def _writes(pipeline: Pipeline, node: Node) -> Iterator[_Written]:
         yield from _texts(pipeline, node, ("allowed_paths",), node.body.get("allowed_paths"))
         return
     scope = () if node.edits else node.fence.write
-    places = (("edits",), node.edits), (("outputs",), node.outputs), (("allowed_paths", "write"), scope)
+    places = (("edits",), node.edits), (("outputs",), node.required_outputs), (("allowed_paths", "write"), scope)
     for where, paths in places:
         for position, path in enumerate(paths):
-            if where == ("edits",) or path not in node.edits:
-                yield _Written(path, normalize_pattern(path), pipeline.place_in(node, *where, position))
+            yield _Written(path, normalize_pattern(path), pipeline.place_in(node, *where, position))
 
 
 def _texts(pipeline: Pipeline, stage: ForeachStage, at: tuple[str | int, ...], value: Json) -> Iterator[_Written]:

@@ -213,8 +213,7 @@ class OutputIndex(PatternSet):
         super().__init__(
             pattern
             for node in nodes.values()
-            for pattern in (node.writes if isinstance(node, ForeachStage) else node.outputs)
-            if isinstance(node, ForeachStage) or pattern not in node.edits
+            for pattern in (node.writes if isinstance(node, ForeachStage) else node.required_outputs)
         )
         self._folders = frozenset(folder for path in self.literal for folder in _folders_above(path))
 
