@@ -61,15 +61,14 @@ def with_manifest(resolved: ResolvedStage, manifest: Manifest) -> ResolvedStage:
 def as_of_records(
     resolved: ResolvedStage, records: Iterable[Record], part_of: PartOf = lambda _: None
 ) -> ResolvedStage:
-    """Return a stage with the discovered aspects of the first record that is today's, as far as verification goes.
+    """Return a stage with the discovered aspects of the first record that is today's; if none is, of the first one.
 
-    If none is, they are those of the first record, which then says what has changed since. `part_of` returns today's
-    digest of a place that a model was shown; None if it may not be shown today, or is not there.
+    `part_of` returns today's digest of a place; None if it may not be shown today, or is not there.
     """
-    found: dict[str, ResolvedStage] = {}  # many records name the same aspects, and a key takes time
+    found: dict[object, ResolvedStage] = {}  # many records name the same aspects, and a key takes time
     same_core: ResolvedStage | None = None
     for record in records:
-        names = "\0".join((*sorted(written_paths(record)), "", *sorted(explored_places(record.manifest))))
+        names = frozenset(written_paths(record)), frozenset(explored_places(record.manifest))
         if names not in found:
             found[names] = with_manifest(resolved, todays_manifest(resolved, record, part_of))
         one = found[names]
