@@ -1,6 +1,6 @@
 """Decide stages with `once`: one is done when its result is committed, and its files are the user's (ADR 90)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,7 +19,6 @@ from orch23.model.pipeline import ListInput, Stage, family_of
 from orch23.model.plan import Done, Maybe, Plan, Run
 from orch23.model.ports import ResultIndex
 from orch23.model.record import LockFile, Manifest, Reason, Record, same_result
-from orch23.plan.nodes import writes_of
 from orch23.resolve.prompt_files import prompt_names, render_file, schema_text
 from orch23.resolve.prompt_inputs import PromptInput, PromptInputs
 from orch23.resolve.resolution import ResolvedStage
@@ -111,7 +110,7 @@ def decide_done(decider: StageDecider, name: str) -> DecidedStage:
     known = replace(decider._known(resolved, need_intermediate=False), edited=())  # noqa: SLF001 - as above
     record, stage = state.done[name], resolved.stage
     if not known.forced and task_of(resolved, decider.sources, state.plan.pipeline.vars) == record.task:
-        if waiting := _waiting_on(state.plan, stage, known.pending_upstream):
+        if waiting := known.pending_upstream:
             return DecidedStage(resolved, Maybe(waiting, tuple(Reason("upstream_maybe", up) for up in waiting)))
         return DecidedStage(resolved, Done(state.former[name]))
     decision = decide(known)
@@ -119,12 +118,6 @@ def decide_done(decider: StageDecider, name: str) -> DecidedStage:
         then, now = (_task_aspects(stage, manifest) for manifest in (record.manifest, resolved.manifest))
         decision = replace(decision, reasons=change_reasons(then, now) or (Reason("prompt_changed", "prompt"),))
     return decider._owned(resolved, decision, None)  # noqa: SLF001 - as above
-
-
-def _waiting_on(plan: Plan, stage: Stage, pending: Sequence[str]) -> tuple[str, ...]:
-    """Return those of the stages before it that may change its task text."""
-    reads = [one.pattern for one in stage.inputs if not _is_edited(stage, one.pattern, is_list=False)]
-    return tuple(up for up in pending if any(may_overlap(a, b) for a in writes_of(plan.nodes[up]) for b in reads))
 
 
 def _is_edited(stage: Stage, path: str, *, is_list: bool) -> bool:
