@@ -116,9 +116,8 @@ class Worker(Struct, frozen=True, kw_only=True):
         resolved = self._checked_patterns(resolved) if resolved.unmatched else resolved
         if isinstance(verify, VerifyOnly) and verify.claim and resolved.stage.edits:
             # In a clone, the bytes that a program started from may be lost: its result proves itself.
-            newest = self._newest(resolved.base)
-            there = {path: entry for path, entry in newest.items() if self.opened.state.has_bytes(path, entry)}
-            resolved = replace(resolved, base=there)
+            newest, has_bytes = self._newest(resolved.base).items(), self.opened.state.has_bytes
+            resolved = replace(resolved, base={path: entry for path, entry in newest if has_bytes(path, entry)})
         attempts = self._attempts(resolved, verify.history if isinstance(verify, StageResult) else None)
         if (forbidden := attempts.forbidden()) is not None:
             return forbidden

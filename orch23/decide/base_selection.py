@@ -44,11 +44,7 @@ class BaseSelection(Struct, frozen=True):
             return {}
         record = self._kept_failure(name) or state.former.get(name)
         bases = self._of_record(name, record) if record is not None else {}
-        return self._on_disk(state.stage(name), bases) if self._takes_edits(name) else bases
-
-    def _takes_edits(self, name: str) -> bool:
-        stage = self.state.stage(name)
-        return bool(stage.edits) and not stage.step.asks_model
+        return self._on_disk(state.stage(name), bases) if state.stage(name).is_editor else bases
 
     def _on_disk(self, stage: Stage, bases: Mapping[str, FileEntry]) -> Mapping[str, FileEntry]:
         """Return the bases of a program with `edits`: where the disk has a file of the user, that one.
@@ -58,6 +54,9 @@ class BaseSelection(Struct, frozen=True):
         """
         state, former = self.state, self.state.former.get(stage.name)
         last: Mapping[str, FileEntry] = former.outputs if former is not None else {}
+        chain = state.plan.chains[stage.chain.chain] if stage.chain else ()
+        models = (state.former.get(n) for n in chain[chain.index(stage.name) + 1 :] if state.stage(n).discovers)
+        of_models = frozenset[str]().union(*map(written_paths, models))
         starts: dict[str, FileEntry | None] = dict(bases)
         known = filter(stage.takes_edits_of, (*last, *bases, *state.known_originals))
         for path in sorted(self._editable(stage).union(known)):
@@ -67,33 +66,15 @@ class BaseSelection(Struct, frozen=True):
                 is_deleted = not any(state.locked.deleting(path))
                 if is_deleted and start is not None and incoming == state.original(path):
                     starts[path] = state.known_originals[path] = None
-            elif entry not in (start, last.get(path), *self._older_versions(stage, path)) and not (
-                self._is_of_later_model(stage, path)
-            ):
+            elif path not in of_models and entry not in (start, last.get(path), *self._older_versions(stage, path)):
                 is_own = state.ownership.is_known(path, entry) and not state.ownership.is_accepted(path, entry)
                 if not is_own or self._has_users_bytes(path, entry, start):
                     starts[path] = entry
         return self._moved(stage.name, starts)
 
-    def _obtainable(self, name: str, in_force: Mapping[str, FileEntry]) -> Mapping[str, FileEntry]:
-        """Return the bases of a program that has to run: what is on disk, where the bytes of its base are lost."""
-        state = self.state
-        there = {path: state.store.workspace.entry(path) for path in self._editable(state.stage(name))}
-        starts = ((path, entry, state.start_version(name, path)) for path, entry in there.items())
-        lost = {path: e for path, e, start in starts if start is not None and not state.has_bytes(path, start)}
-        return self._moved(name, {**in_force, **lost}) if lost else in_force
-
     def _editable(self, stage: Stage) -> set[str]:
         files = self.state.store.workspace.writable_files
         return {path for pattern in stage.edits for path in files(pattern, ignored=False)}
-
-    def _is_of_later_model(self, stage: Stage, path: str) -> bool:
-        """Return whether a model wrote a file after a stage of its chain: an edit of it is one of that result."""
-        chain = self.state.plan.chains[stage.chain.chain] if stage.chain else ()
-        later = (
-            self.state.former.get(n) for n in chain[chain.index(stage.name) + 1 :] if self.state.stage(n).discovers
-        )
-        return any(path in written_paths(record) for record in later)
 
     def _of_record(self, name: str, record: Record) -> dict[str, FileEntry]:
         """Return the moved bases of a record that still apply: the version that each one replaced is the same."""
@@ -118,16 +99,15 @@ class BaseSelection(Struct, frozen=True):
         self, name: str, identity: str, in_force: Mapping[str, FileEntry]
     ) -> Iterator[Mapping[str, FileEntry]]:
         """Yield the other bases that the stage's records, under any name, started from, the original among them."""
-        if not self._has_base(name) or self._takes_edits(name):
+        if not self._has_base(name) or self.state.stage(name).is_editor:
             return
         records = (*self.state.locked.of_identity(identity), *self.state.store.records.by_identity(identity))
         seen = [in_force]
-        edits = bool(self.state.stage(name).edits)
+        # A result of a stage with `edits` does not say what a file was that it did not change.
+        kept = in_force if self.state.stage(name).edits else {}
         for record in (None, *records):
-            start: Mapping[str, FileEntry] = {} if record is None else self._of_record(name, record)
-            # A result of a stage with `edits` does not say what a file was that it did not change.
-            kept = {path: entry for path, entry in in_force.items() if edits and path not in written_paths(record)}
-            start = {**kept, **start}
+            others = {path: entry for path, entry in kept.items() if path not in written_paths(record)}
+            start = {**others, **(self._of_record(name, record) if record else {})}
             if start not in seen:
                 seen.append(start)
                 yield start
@@ -140,8 +120,10 @@ class BaseSelection(Struct, frozen=True):
         With `repeats`, its result is up to date and it is forced to run: it does not start from that result.
         """
         state, stage = self.state, self.state.stage(name)
-        if self._takes_edits(name):
-            return self._obtainable(name, in_force)
+        if stage.is_editor:  # it starts from what is on disk, where the bytes of its base are lost
+            starts = ((path, state.start_version(name, path)) for path in self._editable(stage))
+            lost = [path for path, start in starts if start is not None and not state.has_bytes(path, start)]
+            return self._moved(name, {**in_force, **{path: state.store.workspace.entry(path) for path in lost}})
         if not self._has_base(name) or not self._follows_the_disk(stage):
             return in_force
         # Neither the stage nor another item of its chain has a result in the lock file.
@@ -374,8 +356,7 @@ def recall(state: ProjectState, stage: Stage, own: Collection[str]) -> bool:
     Return whether that is more than is known. `own` are the paths of its outputs and last result.
     """
     name, ownership, on_disk = stage.name, state.ownership, state.store.workspace.entry
-    # A program with `edits` starts from what is on disk, whoever made it.
-    if name in state.lock.retained or (stage.edits and not stage.discovers):
+    if name in state.lock.retained or stage.is_editor:
         return False
     # A model starts from each file in its folders: also from one that another branch made and the last result lacks.
     patterns = stage.outputs if stage.chain is not None or name not in state.former else ()

@@ -40,7 +40,7 @@ from orch23.model.record import (
     written_paths,
 )
 from orch23.plan.nodes import reads_with_exclusions, writes_of
-from orch23.resolve.resolution import ResolvedStage, VisibleFiles, resolve_stage
+from orch23.resolve.resolution import ResolvedStage, resolve_stage
 from orch23.steps.registry import is_llm
 
 if TYPE_CHECKING:
@@ -121,8 +121,10 @@ class StageDecider(Struct):
         )
         if stage.discovers:
             from orch23.resolve.discovered import as_of_records  # noqa: PLC0415 - only for such stages
+            from orch23.resolve.explored import part_digest  # noqa: PLC0415 - as above
 
-            resolved = as_of_records(resolved, self._records_of(name, resolved.identity), self._part_of(stage, tree))
+            part_of = partial(part_digest, stage=stage, tree=tree, never_send=self.state.plan.pipeline.never_send)
+            resolved = as_of_records(resolved, self._records_of(resolved), part_of)
         program = program_of(resolved.manifest)
         if program and self._is_first(program, resolved.identity):
             resolved = replace(resolved, earlier_key=key_of(without_program(resolved.manifest)))
@@ -135,17 +137,9 @@ class StageDecider(Struct):
         )
         return self._as_recorded(resolved) or replace(resolved, broken=(*resolved.broken, *lost))
 
-    def _part_of(self, stage: Stage, tree: VisibleFiles) -> Callable[[str], str | None]:
-        """Return what finds today's digest of a part that the model of a stage was shown."""
-        if not stage.explore:
-            return lambda _: None
-        from orch23.resolve.explored import part_digest  # noqa: PLC0415 - only for such stages
-
-        return partial(part_digest, stage=stage, tree=tree, never_send=self.state.plan.pipeline.never_send)
-
-    def _records_of(self, name: str, identity: str) -> Iterator[Record]:
+    def _records_of(self, resolved: ResolvedStage) -> Iterator[Record]:
         """Yield the records of a stage under any name: that of the lock file, then the others, the newest first."""
-        state = self.state
+        state, name, identity = self.state, resolved.stage.name, resolved.identity
         if name in state.former:
             yield state.former[name]
         yield from state.locked.of_identity(identity)
@@ -156,8 +150,7 @@ class StageDecider(Struct):
 
         The inputs of the prompt have the same digests, so the prompt is the same.
         """
-        identity, state = resolved.identity, self.state
-        for record in (*state.locked.of_identity(identity), *state.store.records.by_identity(identity)):
+        for record in self._records_of(resolved):
             same = _unrendered(record.manifest) == _unrendered(resolved.manifest)
             if same and record.texts and record.texts == resolved.texts and not record.failed:
                 return replace(resolved, manifest=record.manifest, key=record.key, core=core_of(record.manifest))
@@ -252,10 +245,15 @@ class StageDecider(Struct):
         # A result that the user accepted is work of the user: `reset` must not make a model overwrite it.
         if isinstance(decision, Run) and not known.forced and not known.pending_upstream:
             decision = self._accepted_before_reset(resolved) or decision
-        if resolved.stage.on_edit == "rerun" and (edits := _accepted_edits(decision)):
-            state.moved_bases[name] = {**in_force, **edits}
+        if (
+            resolved.stage.on_edit == "rerun"
+            and isinstance(decision, Fresh | VerifyOnly)
+            and (paths := decision.adopted if isinstance(decision, VerifyOnly) else decision.record.accepted)
+        ):
+            edits = replace(decision.record, accepted=paths)
+            state.moved_bases[name] = bases.accepted_in(edits, name, in_force)
             resolved = self.resolve(name)
-            decision = Run(tuple(Reason("base_changed", path, new=str(edits[path])) for path in edits))
+            decision = Run(tuple(Reason("base_changed", path, new=str(edits.outputs[path])) for path in paths))
         # A result of today's key whose bytes are lost is made again, and replaces the same files.
         is_again = isinstance(decision, Run) and known.current and not (known.ignores_records or known.pending_upstream)
         return self._owned(resolved, decision, known.current[0].record if is_again else None)
@@ -366,11 +364,11 @@ class StageDecider(Struct):
         edited = self.edited_outputs(stage.name)
         if not edited or stage.chain is None:
             return edited
-        mine, writes = written_paths(self.state.former.get(stage.name)), writes_of(stage)
-        if stage.edits:  # what it did not change is a source, or of another stage
-            writes = stage.required_outputs
-            edited = tuple(path for path in edited if not stage.takes_edits_of(path))
-        return tuple(path for path in edited if path in mine or match_any(writes, path))
+        mine = written_paths(self.state.former.get(stage.name))
+        # What a stage with `edits` did not change is a source, or of another stage.
+        writes = stage.required_outputs if stage.edits else writes_of(stage)
+        own = (path for path in edited if path in mine or match_any(writes, path))
+        return tuple(path for path in own if not stage.takes_edits_of(path))
 
     def waiting_on(self, name: str) -> tuple[str, ...]:
         """Return the unsettled upstream stages whose outputs this one may read."""
@@ -604,18 +602,6 @@ class _LossyTree(StageTree, frozen=True):
         except MissingBytesError:
             self.lost.add(path)
             return b""
-
-
-def _accepted_edits(decision: Decision) -> dict[str, FileEntry]:
-    """Return the outputs of a result that a user edited, and accepted or committed, since the stage ran."""
-    match decision:
-        case Fresh(record=record):
-            paths: Collection[str] = record.accepted
-        case VerifyOnly(record=record, adopted=paths):
-            pass
-        case _:
-            return {}
-    return {path: record.outputs[path] for path in paths}
 
 
 def _unrendered(manifest: Manifest) -> Manifest:

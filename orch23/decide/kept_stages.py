@@ -30,14 +30,12 @@ class KeptStages(Struct):
         if kept is None or kept.facts != facts or kept.base or kept.broken or state.plan.upstream_of_chains.get(name):
             return None
         stage, reads = kept.stage, {*self.reads.get(name, ())}
-        inputs = (*stage.inputs, *stage.verify.inputs)
-        if stage.chain is not None or stage.requires or stage.step.asks_model or stage.step.renders:
+        is_plain = all(isinstance(one, PathInput | GlobInput) for one in (*stage.inputs, *stage.verify.inputs))
+        if not is_plain or stage.chain or stage.requires or stage.step.asks_model or stage.step.renders:
             return None
         touched = reads.intersection(self.changed) | reads.intersection(state.locked.paths())
         # A stage does not see its own outputs.
         if not all(match_any(stage.outputs, path) for path in touched):
-            return None
-        if not all(isinstance(one, PathInput | GlobInput) for one in inputs):
             return None
         state.note(*reads)
         return kept

@@ -1,6 +1,6 @@
 """Decide stages with `once`: one is done when its result is committed, and its files are the user's (ADR 90)."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from orch23.decide.decisions import DecidedStage, StageDecider
 from orch23.decide.freshness import change_reasons, decide
 from orch23.decide.ownership import GitFiles
-from orch23.model.digest import FileEntry, digest_json
+from orch23.model.digest import digest_json
 from orch23.model.errors import CorruptStateError
 from orch23.model.media import accepting
 from orch23.model.paths import match_any, may_overlap
@@ -19,7 +19,6 @@ from orch23.model.pipeline import ListInput, Stage, family_of
 from orch23.model.plan import Done, Maybe, Plan, Run
 from orch23.model.ports import ResultIndex
 from orch23.model.record import LockFile, Manifest, Reason, Record, same_result
-from orch23.plan.nodes import writes_of
 from orch23.resolve.prompt_files import prompt_names, render_file, schema_text
 from orch23.resolve.prompt_inputs import PromptInput, PromptInputs
 from orch23.resolve.resolution import ResolvedStage
@@ -87,7 +86,7 @@ def _without_files(record: Record) -> Record:
 
 
 class _Results(Struct, frozen=True):
-    """The records of a store, in which results of `once` stages have made no file, except those with keys in `own`.
+    """The `ResultIndex` of a store in which results of `once` stages have made no file, except those with `own` keys.
 
     By its key, each result is found: a promotion group may withhold it.
     """
@@ -95,38 +94,11 @@ class _Results(Struct, frozen=True):
     records: ResultIndex
     own: frozenset[str]
 
-    def _visible(self, found: Iterable[Record]) -> tuple[Record, ...]:
-        return tuple(one for one in found if not one.task or one.key in self.own)
-
-    def by_key(self, key: str) -> Sequence[Record]:
-        return self.records.by_key(key)
-
-    def proven(self, key: str) -> Sequence[Record]:
-        return self.records.proven(key)
-
-    def by_core(self, core: str) -> Sequence[Record]:
-        return self.records.by_core(core)
-
-    def by_identity(self, identity: str) -> Sequence[Record]:
-        return self._visible(self.records.by_identity(identity))
-
-    def labelled(self, stage: str) -> Sequence[Record]:
-        return self._visible(self.records.labelled(stage))
-
-    def owners(self, path: str) -> Sequence[Record]:
-        return self._visible(self.records.owners(path))
-
-    def having(self, path: str, entry: FileEntry) -> Sequence[Record]:
-        return self._visible(self.records.having(path, entry))
-
-    def everything(self) -> Sequence[Record]:
-        return self._visible(self.records.everything())
-
-    def put(self, record: Record, *, durable: bool = True) -> None:
-        self.records.put(record, durable=durable)
-
-    def use(self, record: Record) -> None:
-        self.records.use(record)
+    def __getattr__(self, name: str) -> object:
+        method = getattr(self.records, name)
+        if name not in ("by_identity", "labelled", "owners", "having", "everything"):
+            return method
+        return lambda *args: tuple(one for one in method(*args) if not one.task or one.key in self.own)
 
 
 def decide_done(decider: StageDecider, name: str) -> DecidedStage:
@@ -135,23 +107,17 @@ def decide_done(decider: StageDecider, name: str) -> DecidedStage:
     state.moved_bases[name] = {}  # the originals are the files on disk, since no record owns them
     resolved = decider.resolve(name)
     # A part of the class, in a module that only such stages load.
-    known = replace(decider._known(resolved, need_intermediate=False), edited=())  # noqa: SLF001
-    changed: tuple[Reason, ...] = ()
-    if not known.forced:
-        changed = _task_changes(state.done[name], resolved, decider.sources, state.plan.pipeline.vars)
-        if not changed and (waiting := _waiting_on(state.plan, resolved.stage, known.pending_upstream)):
+    known = replace(decider._known(resolved, need_intermediate=False), edited=())  # noqa: SLF001 - as above
+    record, stage = state.done[name], resolved.stage
+    if not known.forced and task_of(resolved, decider.sources, state.plan.pipeline.vars) == record.task:
+        if waiting := known.pending_upstream:
             return DecidedStage(resolved, Maybe(waiting, tuple(Reason("upstream_maybe", up) for up in waiting)))
-        if not changed:
-            return DecidedStage(resolved, Done(state.former[name]))
+        return DecidedStage(resolved, Done(state.former[name]))
     decision = decide(known)
-    decision = replace(decision, reasons=changed) if isinstance(decision, Run) and changed else decision
-    return decider._owned(resolved, decision, None)  # noqa: SLF001
-
-
-def _waiting_on(plan: Plan, stage: Stage, pending: Sequence[str]) -> tuple[str, ...]:
-    """Return those of the stages before it that may change its task text."""
-    reads = [one.pattern for one in stage.inputs if not _is_edited(stage, one.pattern, is_list=False)]
-    return tuple(up for up in pending if any(may_overlap(a, b) for a in writes_of(plan.nodes[up]) for b in reads))
+    if isinstance(decision, Run) and not known.forced:
+        then, now = (_task_aspects(stage, manifest) for manifest in (record.manifest, resolved.manifest))
+        decision = replace(decision, reasons=change_reasons(then, now) or (Reason("prompt_changed", "prompt"),))
+    return decider._owned(resolved, decision, None)  # noqa: SLF001 - as above
 
 
 def _is_edited(stage: Stage, path: str, *, is_list: bool) -> bool:
@@ -191,13 +157,3 @@ def task_of(resolved: ResolvedStage, sources: "AuthorTexts", variables: "Mapping
         for path, text in zip((step.prompt, step.system), rendered, strict=True)
     ]
     return digest_json([dict(aspects), *texts])
-
-
-def _task_changes(
-    record: Record, resolved: ResolvedStage, sources: "AuthorTexts", variables: "Mapping[str, Json]"
-) -> tuple[Reason, ...]:
-    if task_of(resolved, sources, variables) == record.task:
-        return ()
-    stage = resolved.stage
-    then, now = (_task_aspects(stage, manifest) for manifest in (record.manifest, resolved.manifest))
-    return change_reasons(then, now) or (Reason("prompt_changed", "prompt"),)

@@ -225,15 +225,11 @@ class ResultWriter(Struct, dict=True):
 
         `complete`: everything is green, so records of stages that no longer exist are dropped.
         """
-        opened = self.opened
-        plan = opened.state.plan
-
-        def stays(name: str, record: Record) -> bool:
-            # A stage with `once` that is switched off for a time does not run a second time.
-            is_off = bool(record.task) and family_of(name) in plan.skipped
-            return not complete or plan.is_declared(name) or is_off
-
-        before = opened.lock.where(stays)
+        opened, plan = self.opened, self.opened.state.plan
+        # A stage with `once` that is switched off for a time does not run a second time.
+        before = opened.lock.where(
+            lambda name, r: not complete or plan.is_declared(name) or (r.task != "" and family_of(name) in plan.skipped)
+        )
         records = {**before.records, **{name: record for name, record in self._locked.items() if name in green}}
         retained = {name: record for name, record in before.retained.items() if name not in records}
         left = ((name, record) for name, record in opened.lock.released.items() if name not in records)

@@ -11,13 +11,7 @@ from typing import Annotated, Any, Final, Literal, TypeAlias
 
 from msgspec import NODEFAULT, Meta, UnsetType
 
-from orch23.language.key_readers import (
-    read_attempts,
-    read_cwd,
-    read_env,
-    read_files,
-    read_scratch,
-)
+from orch23.language.key_readers import read_attempts, read_cwd, read_env, read_files, read_scratch
 from orch23.model.action import StepLimits
 from orch23.model.language import (
     END_OF_TEXT,

@@ -1,6 +1,6 @@
 """Build stages from rendered mappings, and report all of their problems."""
 
-from collections.abc import Collection, Container, Iterable, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import cast
 
@@ -88,7 +88,7 @@ def make_stage(
     if document is None:
         return BuiltStage(None, open_nodes.unaffected(wrong))
     step, edits = read_step(document, plugins, at), at.paths("edits", document.edits)
-    step = step.with_edits(body.get(step.kind)) if step is not None and edits else step
+    step = step.with_edits(body.get(step.kind)) if edits and is_llm(step) else step
     usable = step or _NoStep()  # not returned: without a step there is an error
     named = map(OrderInput, usable.named_inputs)
     inputs = tuple(dict.fromkeys((*read_inputs(document.inputs, at.below("inputs")), *named)))
@@ -140,17 +140,14 @@ def _check_together(
     """Report keys that contradict each other. If one key is broken, the others cannot be checked against it."""
     at.found += filter(None, (on_failure_conflict(stage.promote, stage.on_failure, at.path, approve=stage.approve),))
     _check_outputs(document, stage, step, at, open_nodes)
-    _check_edits(document, stage, step, at)
-    _check_explore(stage, step, at)
-    _check_once(stage, step, at)
+    for is_wrong, key, message, hint in _contradictions(document, stage, step):
+        if is_wrong:
+            at.add(key, "E856", message, hint)
     _check_shown(document, stage, at, open_nodes)
     _check_metrics(document, stage, at, open_nodes)
     _check_own_inputs(stage, at)
     _check_own_commands(stage, at)
     _check_programs(document, stage, at)
-    if stage.format and step is not None and not step.asks_model:
-        hint = "remove it, and run the program in the command of the stage"
-        at.add("format", "E856", f"`format` is for llm stages, and this is a {step.kind} stage", hint)
 
 
 def render_foreach(
@@ -274,69 +271,56 @@ def _check_metrics(document: StageDocument, stage: Stage, at: Problems, open_nod
 def _check_outputs(document: StageDocument, stage: Stage, step: Step | None, at: Problems, open_nodes: NodeSet) -> None:
     may_write_more = open_nodes.touches(f"{at.path}/allowed_paths/write")
     _check_sealed(document, stage, at)
-    for number, path in enumerate(stage.outputs):
-        if UNKNOWN_MARK not in path and path not in stage.edits:
+    for number, path in enumerate(stage.required_outputs):
+        if UNKNOWN_MARK not in path:
             _check_output(stage.fence, path, at.below(f"outputs/{number}"), may_write_more=may_write_more)
     if step is not None and not stage.edits and not may_write_more and not open_nodes.touches(f"{at.path}/outputs"):
         step.check_outputs(stage.outputs, stage.fence.write, at)
 
 
-def _check_explore(stage: Stage, step: Step | None, at: Problems) -> None:
-    """Report a stage that asks no model and would let one look at files."""
-    if stage.explore and step is not None and not step.asks_model:
-        at.add("explore", "E856", "`explore` is for llm stages", "remove it, or name the files in `inputs`")
-
-
-def _check_edits(document: StageDocument, stage: Stage, step: Step | None, at: Problems) -> None:
-    """Report edits of a stage that cannot have them, and keys that contradict them."""
-    if not stage.edits:
+def _contradictions(document: StageDocument, stage: Stage, step: Step | None) -> Iterator[tuple[object, str, str, str]]:
+    """Yield conditions under which a key contradicts the step or another key, with the key, a message and a hint."""
+    is_program, kind, edits = step is not None and not step.asks_model, stage.step.kind, stage.edits
+    hint = "remove it, and run the program in the command of the stage"
+    yield stage.format and is_program, "format", f"`format` is for llm stages, and this is a {kind} stage", hint
+    hint = "remove it, or name the files in `inputs`"
+    yield stage.explore and is_program, "explore", "`explore` is for llm stages", hint
+    message = f"a {kind} stage with `once` would replace your files when its task text changes"
+    yield stage.once and is_program and not edits, "once", message, "name the files in `edits`, or remove `once`"
+    message, hint = "`once` and `on_edit: rerun` contradict each other", "remove `once`, or write `on_edit: keep`"
+    yield stage.once and stage.on_edit == "rerun", "once", message, hint
+    if not edits:
         return
-    if step is not None and not step.may_edit:
-        at.add("edits", "E856", "`edits` is for llm and shell stages", "remove it, or name the files in `outputs`")
-    if is_llm(step) and step.returns in ("json", "text", "code"):
-        message = f"a response with `returns: {step.returns}` is one new file, and changes none of `edits`"
-        at.add("llm/returns", "E856", message, "write `returns: edits`, `files` or `blocks`, or use `outputs`")
-    allowed = given(document.allowed_paths, AllowedPathsDocument())
+    hint = "remove it, or name the files in `outputs`"
+    yield step is not None and not step.may_edit, "edits", "`edits` is for llm and shell stages", hint
+    returns = step.returns if is_llm(step) else ""
+    message = f"a response with `returns: {returns}` is one new file, and changes none of `edits`"
+    hint = "write `returns: edits`, `files` or `blocks`, or use `outputs`"
+    yield returns in ("json", "text", "code"), "llm/returns", message, hint
     for key in ("write", "delete"):
-        if getattr(allowed, key) not in (UNSET, ()):
-            message = f"`edits` and `allowed_paths.{key}` contradict each other: `edits` are the write scope"
-            at.add(f"allowed_paths/{key}", "E856", message, "move its patterns to `edits`, and remove the key")
-    if document.on_failure == "keep":
-        message = "`on_failure: keep` would leave files of yours as a failed attempt changed them"
-        at.add("on_failure", "E856", message, "write `on_failure: rollback`")
+        message = f"`edits` and `allowed_paths.{key}` contradict each other: `edits` are the write scope"
+        wrong = getattr(given(document.allowed_paths, AllowedPathsDocument()), key) not in (UNSET, ())
+        yield wrong, f"allowed_paths/{key}", message, "move its patterns to `edits`, and remove the key"
+    message = "`on_failure: keep` would leave files of yours as a failed attempt changed them"
+    yield document.on_failure == "keep", "on_failure", message, "write `on_failure: rollback`"
     for number, path in enumerate(map(normalize_path, document.outputs)):
-        if (pattern := next((one for one in stage.edits if may_overlap(one, path)), None)) is not None:
-            message = f"the output `{path}` may be a file of `edits` (`{pattern}`)"
-            at.add(f"outputs/{number}", "E856", message, "name each file in one of the two lists")
-
-
-def _check_once(stage: Stage, step: Step | None, at: Problems) -> None:
-    """Report `once` of a stage that starts from no files, or that an edit makes run."""
-    if stage.once and step is not None and not (step.asks_model or stage.edits):
-        message = f"a {step.kind} stage with `once` would replace your files when its task text changes"
-        at.add("once", "E856", message, "name the files in `edits`, or remove `once`")
-    if stage.once and stage.on_edit == "rerun":
-        hint = "remove `once`, or write `on_edit: keep`"
-        at.add("once", "E856", "`once` and `on_edit: rerun` contradict each other", hint)
+        pattern = next((one for one in edits if may_overlap(one, path)), None)
+        message = f"the output `{path}` may be a file of `edits` (`{pattern}`)"
+        yield pattern, f"outputs/{number}", message, "name each file in one of the two lists"
 
 
 def _check_shown(document: StageDocument, stage: Stage, at: Problems, open_nodes: NodeSet) -> None:
     """Report patterns of `edits` of which the model sees no file: it can change only what it was shown."""
     if not stage.step.asks_model or any(open_nodes.touches(f"{at.path}/{key}") for key in ("inputs", "explore")):
         return
-    shown = _shown_patterns(stage)
+    named = (*(one for one in stage.edits if not is_glob(one)), *stage.explore)
+    shown = (*named, *(one.pattern for one in stage.inputs if not isinstance(one, ListInput | OrderInput)))
     for number, path in enumerate(stage.edits):
         if is_glob(path) and UNKNOWN_MARK not in path and not any(may_overlap(path, one) for one in shown):
             message = f"the prompt shows no file of `{path}`, so the model cannot change one"
             hint = f"add `'{path}'` to `inputs`" if document.inputs else f"write `inputs: ['{path}']`"
             hint += f"; or write `explore: ['{path}']`: then the model finds the files" if not stage.explore else ""
             at.add(f"edits/{number}", "E856", message, hint)
-
-
-def _shown_patterns(stage: Stage) -> tuple[str, ...]:
-    """Return the patterns of the files that a model may see."""
-    named = (*(one for one in stage.edits if not is_glob(one)), *stage.explore)
-    return (*named, *(one.pattern for one in stage.inputs if not isinstance(one, ListInput | OrderInput)))
 
 
 def _check_output(scope: WriteScope, path: str, at: Problems, *, may_write_more: bool) -> None:
@@ -356,7 +340,7 @@ def _check_sealed(document: StageDocument, stage: Stage, at: Problems) -> None:
     """Report each path that no stage may write, whatever it declares."""
     has_write = document.allowed_paths is not UNSET and document.allowed_paths.write is not UNSET
     declared = {
-        "outputs": tuple(path for path in stage.outputs if path not in stage.edits),
+        "outputs": stage.required_outputs,
         "edits": stage.edits,
         "allowed_paths/write": stage.fence.write if has_write else (),  # else these are the outputs
         "allowed_paths/delete": () if stage.edits else stage.fence.delete,
@@ -374,9 +358,8 @@ def _check_own_inputs(stage: Stage, at: Problems) -> None:
     if stage.step.asks_model:
         return
     # Each run would change an input, and so make the next run necessary. Of a file that it edits, it reads the base.
-    own = tuple(path for path in stage.outputs if path not in stage.edits)
     for number, one in enumerate(stage.inputs):
-        if isinstance(one, PathInput | OrderInput | SliceInput) and match_any(own, one.path):
+        if isinstance(one, PathInput | OrderInput | SliceInput) and match_any(stage.required_outputs, one.path):
             hint = "write the result to another file, or remove the input"
             written = at.moved.get(f"{at.path}/inputs/{number}", str(number)).rpartition("/")[2]
             at.add(f"inputs/{written}", "E854", f"the input `{one.path}` is also an output of this stage", hint)

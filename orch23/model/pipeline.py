@@ -354,9 +354,14 @@ class Stage(Struct, frozen=True, omit_defaults=True, tag=True, kw_only=True):
         """Return the required outputs that are files, not patterns or folders."""
         return frozenset(path for path in self.required_outputs if not is_glob(path))
 
+    @property
+    def is_editor(self) -> bool:
+        """Whether the stage is a program with `edits`: it starts from what is on disk, also if others made it."""
+        return bool(self.edits) and not self.step.asks_model
+
     def takes_edits_of(self, path: str) -> bool:
-        """Return whether a file of the user at a path is the base of the next run: a program edits what is there."""
-        return bool(self.edits) and not self.step.asks_model and match_any(self.edits, path)
+        """Return whether a file of the user at a path is the base of the next run."""
+        return self.is_editor and match_any(self.edits, path)
 
     @property
     def discovers(self) -> bool:

@@ -97,11 +97,6 @@ class Step:
         del plugins
         return self
 
-    def with_edits(self, stated: Json) -> "Step":
-        """Return the step of a stage with `edits`; `stated` is the step as it is written, with defaults."""
-        del stated
-        return self
-
     def check_outputs(self, outputs: tuple[str, ...], writes: tuple[str, ...], at: "Problems") -> None:
         """Report errors of the outputs of a stage, and of the other paths that it may write."""
 

@@ -18,14 +18,14 @@ from typing import TypeAlias
 
 import networkx as nx
 
-from orch23.model.diagnostic import Diagnostic, Related, Suggestions, quoted_names
+from orch23.model.diagnostic import Diagnostic, Suggestions, quoted_names
 from orch23.model.paths import is_glob, may_overlap
 from orch23.model.pipeline import ForeachStage, Pipeline, Stage, family_of
 from orch23.model.plan import Edge
 from orch23.model.text import join_first
 from orch23.plan.diagnostics import unknown_need_error
-from orch23.plan.edge_reasons import cycle_error, explain_edge, output_of, place_of_output
-from orch23.plan.edit_chains import edit_chains, edit_pairs, edited_by, share_edits, unordered_error, without_edits
+from orch23.plan.edge_reasons import conflict_error, cycle_error, explain_edge, output_of
+from orch23.plan.edit_chains import edit_chains, edit_pairs, edited_by, made_by, share_edits, unordered_error
 from orch23.plan.nodes import (
     CompiledGraph,
     Node,
@@ -149,13 +149,16 @@ def promotion_cycle_errors(
 
 
 def _merged_by_group(graph: StageGraph, group_of: Mapping[str, str]) -> StageGraph:
-    """Return the graph in which each group is one node. Its name has a space, which no name of a stage has."""
-    merged: StageGraph = nx.DiGraph()
-    for edge in graph.edges:
-        before, after = (f"group {group_of[name]}" if name in group_of else name for name in edge)
-        if before != after:
-            merged.add_edge(before, after)
+    """Return the graph in which each group is one node."""
+    merged = new_graph(_merged_name(name, group_of) for name in graph)
+    ends = ([_merged_name(name, group_of) for name in edge] for edge in graph.edges)
+    merged.add_edges_from((before, after) for before, after in ends if before != after)
     return merged
+
+
+def _merged_name(name: str, group_of: Mapping[str, str]) -> str:
+    """Return the name of a node, or of its group: that has a space, which no name of a stage has."""
+    return f"group {group_of[name]}" if name in group_of else name
 
 
 def _way_back(graph: StageGraph, groups: Mapping[str, tuple[str, ...]], group: str) -> list[str]:
@@ -199,23 +202,23 @@ def compile_plan(facts: PlanNodes) -> tuple[CompiledGraph | None, tuple[Diagnost
     writers = WriterIndex(nodes)
     need_edges, problems = _need_edges(facts)
     has_edits = any(node.edits for node in nodes.values())
-    problems += _write_conflicts(pipeline, nodes, WriterIndex(without_edits(nodes)) if has_edits else writers)
+    is_open = has_edits or any(isinstance(node, ForeachStage) for node in nodes.values())
+    problems += _write_conflicts(pipeline, nodes, WriterIndex(nodes, made_by) if is_open else writers)
     orders = (Edge(*pair, f"order of {one}") for one, names in chains.items() for pair in itertools.pairwise(names))
     firm = (*need_edges, *orders, *_list_edges(facts, writers))
     candidates = [*((EdgeFirmness.FIRM, edge) for edge in firm), *_file_edges(nodes, writers)]
     graph, dropped = _build_graph(nodes, candidates)
     joined: dict[str, tuple[str, ...]] = {}
     named = {stage.promote for stage in pipeline.stages}
-    group_cycles = promotion_cycle_errors(
-        pipeline, nodes, graph, {group: names for group, names in groups.items() if group in named}
-    )
+    named_groups = {group: names for group, names in groups.items() if group in named}
+    group_cycles = promotion_cycle_errors(pipeline, nodes, graph, named_groups)
     # With the edges of groups, such a cycle would be reported a second time, as a cycle of stages.
     if group_cycles:
         problems += group_cycles
     else:
         _order_after_groups(graph, groups, named)
-        if has_edits and (order := topological_order(graph)):
-            joined, unordered = _join_edits(facts, graph, groups, order)
+        if has_edits and topological_order(graph):
+            joined, unordered = _join_edits(facts, graph, named_groups)
             problems += unordered
         _order_before_chains(graph, chains | joined)
     order = topological_order(graph)
@@ -248,23 +251,18 @@ def _upstream_of_chains(
 
 
 def _join_edits(
-    facts: PlanNodes, graph: StageGraph, groups: Mapping[str, tuple[str, ...]], order: tuple[str, ...]
+    facts: PlanNodes, graph: StageGraph, groups: Mapping[str, tuple[str, ...]]
 ) -> tuple[dict[str, tuple[str, ...]], list[Diagnostic]]:
     """Return the chains of stages that edit the same files, and an error for each two of them without an order."""
-    pipeline, nodes = facts.pipeline, facts.nodes
+    nodes, group_of = facts.nodes, {name: group for group, names in groups.items() for name in names}
+    # Members of a group follow each other, so that no line of an error leads out of it and back.
+    place = {name: number for number, name in enumerate(topological_order(_merged_by_group(graph, group_of)))}
+    order = sorted(topological_order(graph), key=lambda name: place[_merged_name(name, group_of)])
     pairs = edit_pairs(nodes, order)
     goals = {name: 1 << number for number, name in enumerate({other for _, other, _ in pairs})}
     reachable = reachable_goals(graph, goals) if pairs else {}
-    named = {stage.promote for stage in pipeline.stages}
-    group_of = {name: group for group, names in groups.items() if group in named for name in names}
-
-    def is_possible(before: str, after: str) -> bool:
-        trial = graph.copy()
-        trial.add_edge(before, after)
-        return nx.is_directed_acyclic_graph(_merged_by_group(trial, group_of))
-
     errors = [
-        unordered_error(pipeline, nodes[one], nodes[other], path, is_possible)
+        unordered_error(facts.pipeline, nodes[one], nodes[other], path)
         for one, other, path in pairs
         if not reachable[one] & goals[other]
     ]
@@ -408,20 +406,12 @@ def _order_before_chains(graph: StageGraph, chains: Mapping[str, tuple[str, ...]
 
 
 def _write_conflicts(pipeline: Pipeline, nodes: Mapping[str, Node], writers: WriterIndex) -> list[Diagnostic]:
-    found = [pair for pair in writers.overlaps() if not _may_share(nodes[pair[0]], nodes[pair[1]])]
+    found = [one for one in writers.overlaps() if (chain_of(nodes[one[0]]) or one[0]) != chain_of(nodes[one[1]])]
     # The later one is reported: the stages above it were there before.
     number = {stage.name: number for number, stage in enumerate(pipeline.stages)}
     pairs = [(*sorted((a, b), key=lambda name: number.get(family_of(name), 0)), path) for a, b, path in found]
-    return [
-        Diagnostic(
-            "E821",
-            f"stages `{one}` and `{other}` may both write `{path}`",
-            place_of_output(pipeline, nodes[other], path),
-            _ways_out(pipeline, nodes[one], nodes[other], path),
-            related=(Related(f"`{one}` writes here", place_of_output(pipeline, nodes[one], path)),),
-        )
-        for one, other, path in pairs
-    ]
+    ends = ((nodes[one], nodes[other], path) for one, other, path in pairs)
+    return [conflict_error(pipeline, *end, _ways_out(pipeline, *end)) for end in ends]
 
 
 def _ways_out(pipeline: Pipeline, one: Node, other: Node, path: str) -> str:
@@ -446,10 +436,3 @@ def _ways_out(pipeline: Pipeline, one: Node, other: Node, path: str) -> str:
         f"; if `{other.name}` changes the file that `{one.name}` makes, also give `{other.name}` `inputs: [{path}]`"
     )
     return f"give `{other.name}` another output{example}{change}{chain}"
-
-
-def _may_share(one: Node, other: Node) -> bool:
-    """Return whether two nodes may write the same path: of one chain, or not known before a foreach is expanded."""
-    if isinstance(one, ForeachStage) or isinstance(other, ForeachStage):
-        return True
-    return chain_of(one) is not None and chain_of(one) == chain_of(other)

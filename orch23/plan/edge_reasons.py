@@ -58,6 +58,13 @@ def removal_of_edge(pipeline: Pipeline, producer: Node, reader: Node, why: str) 
     return f"`{text}` from `{key}` of `{reader.name}` (line {found.line})"
 
 
+def conflict_error(pipeline: Pipeline, one: Node, other: Node, path: str, hint: str, more: str = "") -> Diagnostic:
+    """Return the error about two nodes that may write the same file."""
+    message = f"stages `{one.name}` and `{other.name}` may both write `{path}`{more}"
+    related = Related(f"`{one.name}` writes here", place_of_output(pipeline, one, path))
+    return Diagnostic("E821", message, place_of_output(pipeline, other, path), hint, related=(related,))
+
+
 def place_of_output(pipeline: Pipeline, node: Node, path: str) -> Location | None:
     """Return the location of the output or write scope of a node that has a path, or else of the node."""
     written = _output(pipeline, node, normalize_pattern(path))
@@ -115,11 +122,10 @@ def _writes(pipeline: Pipeline, node: Node) -> Iterator[_Written]:
         yield from _texts(pipeline, node, ("allowed_paths",), node.body.get("allowed_paths"))
         return
     scope = () if node.edits else node.fence.write
-    places = (("edits",), node.edits), (("outputs",), node.outputs), (("allowed_paths", "write"), scope)
+    places = (("edits",), node.edits), (("outputs",), node.required_outputs), (("allowed_paths", "write"), scope)
     for where, paths in places:
         for position, path in enumerate(paths):
-            if where == ("edits",) or path not in node.edits:
-                yield _Written(path, normalize_pattern(path), pipeline.place_in(node, *where, position))
+            yield _Written(path, normalize_pattern(path), pipeline.place_in(node, *where, position))
 
 
 def _texts(pipeline: Pipeline, stage: ForeachStage, at: tuple[str | int, ...], value: Json) -> Iterator[_Written]:

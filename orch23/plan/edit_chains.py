@@ -1,27 +1,19 @@
 """Chains of stages that edit the same files, and the errors of those that have no order (ADR 87)."""
 
-import itertools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 
-from msgspec.structs import replace
+import networkx as nx
 
-from orch23.model.diagnostic import Diagnostic, Related
+from orch23.model.diagnostic import Diagnostic
 from orch23.model.paths import may_overlap
 from orch23.model.pipeline import ForeachStage, Pipeline, Stage, family_of
-from orch23.plan.edge_reasons import place_of_output
+from orch23.plan.edge_reasons import conflict_error
 from orch23.plan.nodes import Node, WriterIndex, chain_of, chains_of, writes_of
 
 
-def without_edits(nodes: Mapping[str, Node]) -> dict[str, Node]:
-    """Return nodes with only the files that each must make: of two stages that make the same file, one is too many."""
-    return {
-        name: _without_edits(node) if isinstance(node, Stage) and node.edits else node for name, node in nodes.items()
-    }
-
-
-def _without_edits(stage: Stage) -> Stage:
-    made = stage.required_outputs
-    return replace(stage, edits=(), outputs=made, fence=replace(stage.fence, write=made))
+def made_by(node: Node) -> tuple[str, ...]:
+    """Return what a node surely may write without its `edits`: of two that make the same file, one is too many."""
+    return () if isinstance(node, ForeachStage) else node.required_outputs if node.edits else writes_of(node)
 
 
 def edited_by(node: Node) -> tuple[str, ...]:
@@ -31,9 +23,8 @@ def edited_by(node: Node) -> tuple[str, ...]:
 
 def share_edits(one: Node, other: Node) -> bool:
     """Return whether two nodes may write the same file, and one of them by its `edits`."""
-    edited, others = edited_by(one), edited_by(other)
-    pairs = (*itertools.product(edited, writes_of(other) if edited else ()), *itertools.product(others, writes_of(one)))
-    return any(itertools.starmap(may_overlap, pairs))
+    both = ((one, other), (other, one))
+    return any(may_overlap(a, b) for x, y in both for a in edited_by(x) for b in writes_of(y))
 
 
 def edit_pairs(nodes: Mapping[str, Node], order: Iterable[str]) -> list[tuple[str, str, str]]:
@@ -42,12 +33,12 @@ def edit_pairs(nodes: Mapping[str, Node], order: Iterable[str]) -> list[tuple[st
     `order` is topological. If each pair has an order, all stages that share a file have one.
     """
     place = {name: number for number, name in enumerate(order)}
-    found = WriterIndex({name: nodes[name] for name in place}).overlaps(in_order=True)
+    found = WriterIndex({name: nodes[name] for name in place}).overlaps()
     return [
         (one, other, path) if place[one] < place[other] else (other, one, path)
         for one, other, path in found
         if share_edits(nodes[one], nodes[other])
-        and (chain_of(nodes[one]) is None or chain_of(nodes[one]) != chain_of(nodes[other]))
+        and (chain_of(nodes[one]) or one) != chain_of(nodes[other])
         and all(_surely_writes(nodes[name], path) for name in (one, other))
     ]
 
@@ -68,41 +59,23 @@ def edit_chains(
 
     A foreach that is not expanded is not in a chain: its items will be.
     """
-    groups = {name: [name] for name, node in nodes.items() if isinstance(node, Stage)}
-    items = (pair for names in chains_of(nodes).values() for pair in itertools.pairwise(names))
-    edited = [(one, other) for one, other, _ in pairs if one in groups and other in groups]
-    for one, other in (*items, *edited):
-        if groups[one] is not groups[other]:
-            small, large = sorted((groups[one], groups[other]), key=len)
-            large += small
-            groups |= dict.fromkeys(small, large)
+    edited = [pair[:2] for pair in pairs if all(isinstance(nodes[name], Stage) for name in pair[:2])]
+    joined: nx.Graph[str] = nx.Graph(edited)
+    ends = {*joined}
+    for names in chains_of(nodes).values():
+        nx.add_path(joined, names)
     place = {name: number for number, name in enumerate(order)}
-    joined = {id(groups[one]): groups[one] for pair in edited for one in pair}.values()
-    found = (tuple(sorted(names, key=place.__getitem__)) for names in joined)
-    return {chain_of(nodes[names[0]]) or names[0]: names for names in found}
+    found = (sorted(names, key=place.__getitem__) for names in nx.connected_components(joined) if names & ends)
+    return {chain_of(nodes[names[0]]) or names[0]: tuple(names) for names in found}
 
 
-def unordered_error(
-    pipeline: Pipeline, one: Node, other: Node, path: str, is_possible: Callable[[str, str], bool]
-) -> Diagnostic:
-    """Return the error about two nodes that edit the same files in no order, with the line to add.
-
-    `is_possible` returns whether the first node can run before the second one.
-    """
+def unordered_error(pipeline: Pipeline, one: Node, other: Node, path: str) -> Diagnostic:
+    """Return the error about two nodes that edit the same files in no order, with the line to add."""
     # All lines that are named follow one topological order, so together they make no cycle.
-    if family_of(one.name) == family_of(other.name):
-        hint = f"write `order: sequential` in `foreach` of `{family_of(one.name)}`, or edit other files in each item"
-    elif is_possible(one.name, other.name) or not is_possible(other.name, one.name):
+    hint = f"write `order: sequential` in `foreach` of `{family_of(one.name)}`, or edit other files in each item"
+    if family_of(one.name) != family_of(other.name):
         hint = _line(pipeline, one, other)
-    else:
-        hint = _line(pipeline, other, one)
-    return Diagnostic(
-        "E821",
-        f"stages `{one.name}` and `{other.name}` may both write `{path}`, and have no order",
-        place_of_output(pipeline, other, path),
-        hint,
-        related=(Related(f"`{one.name}` writes here", place_of_output(pipeline, one, path)),),
-    )
+    return conflict_error(pipeline, one, other, path, hint, ", and have no order")
 
 
 def _line(pipeline: Pipeline, before: Node, after: Node) -> str:

@@ -2,7 +2,7 @@
 
 import itertools
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import TypeAlias
 
@@ -61,8 +61,7 @@ def reads_of(node: Node, *, order_only: bool = True) -> tuple[str, ...]:
         return (node.foreach.source, *node.reads) if node.foreach.source else node.reads
     left_out = ListInput if order_only else (ListInput, OrderInput)
     patterns = [one.pattern for one in (*node.inputs, *node.verify.inputs) if not isinstance(one, left_out)]
-    looked_at = node.explore
-    return tuple(dict.fromkeys((*patterns, *looked_at, *(condition.path for condition in node.requires))))
+    return tuple(dict.fromkeys((*patterns, *node.explore, *(condition.path for condition in node.requires))))
 
 
 def program_files_of(node: Node) -> tuple[str, ...]:
@@ -115,7 +114,7 @@ def writes_of(node: Node) -> tuple[str, ...]:
 class WriterIndex:
     """An index over the write patterns of nodes: literal paths by name, patterns by their fixed folder."""
 
-    def __init__(self, nodes: Mapping[str, Node]) -> None:
+    def __init__(self, nodes: Mapping[str, Node], writes: Callable[[Node], Iterable[str]] = writes_of) -> None:
         """Index outputs and write scopes."""
         self._literal: defaultdict[str, list[str]] = defaultdict(list)
         self._patterns: defaultdict[str, list[str]] = defaultdict(list)
@@ -124,7 +123,7 @@ class WriterIndex:
         # The nodes with a pattern that are outside of a chain: every item of the chain needs this list.
         self._others: dict[tuple[str, str], list[str]] = {}
         for name, node in nodes.items():
-            for pattern in writes_of(node):
+            for pattern in writes(node):
                 if is_glob(pattern):
                     self._patterns[pattern].append(name)
                 else:
@@ -144,32 +143,32 @@ class WriterIndex:
         found.update(name for one in candidates if may_overlap(pattern, one) for name in self._patterns[one])
         return tuple(sorted(found))
 
-    def overlaps(self, *, in_order: bool = False) -> Iterator[tuple[str, str, str]]:
+    def overlaps(self) -> Iterator[tuple[str, str, str]]:
         """Yield pairs of nodes that may write the same path, with a path or pattern that shows it.
 
-        Nodes with the same pattern are paired with the first of them only: this finds every conflict, and 1,000 nodes
-        give 999 pairs instead of 499,500. With `in_order`, each is paired with the next one: if all pairs have an
-        order, all nodes have. Items of one chain may write the same files, so they have no other pairs.
+        Of nodes with the same pattern, each is paired with the next one only: if no pair is in conflict, or all pairs
+        have an order, so it is for all nodes, and 1,000 nodes give 999 pairs instead of 499,500. Items of one chain may
+        write the same files, so they have no other pairs.
         """
         seen: set[tuple[str, str]] = set()
-        for one, other, path in (*self._literal_pairs(in_order=in_order), *self._pattern_pairs(in_order=in_order)):
+        for one, other, path in (*self._literal_pairs(), *self._pattern_pairs()):
             pair = (min(one, other), max(one, other))
             if one != other and pair not in seen:
                 seen.add(pair)
                 yield (*pair, path)
 
-    def _literal_pairs(self, *, in_order: bool) -> Iterator[tuple[str, str, str]]:
+    def _literal_pairs(self) -> Iterator[tuple[str, str, str]]:
         for path, names in self._literal.items():
-            yield from ((*pair, path) for pair in _pairs(names, in_order=in_order))
+            yield from ((*pair, path) for pair in itertools.pairwise(names))
             for pattern in self._patterns_above(path):
                 if may_overlap(pattern, path):
                     yield from ((one, other, path) for one in names for other in self._outside_chain(one, pattern))
 
-    def _pattern_pairs(self, *, in_order: bool) -> Iterator[tuple[str, str, str]]:
+    def _pattern_pairs(self) -> Iterator[tuple[str, str, str]]:
         patterns = sorted(self._patterns)
         for position, pattern in enumerate(patterns):
             names = self._patterns[pattern]
-            yield from ((*pair, pattern) for pair in _pairs(names, in_order=in_order))
+            yield from ((*pair, pattern) for pair in itertools.pairwise(names))
             for later in patterns[position + 1 :]:
                 if may_overlap(pattern, later):
                     yield from ((one, other, pattern) for one in names for other in self._outside_chain(one, later))
@@ -186,10 +185,6 @@ class WriterIndex:
     def _patterns_above(self, path: str) -> Iterator[str]:
         for folder in ("", *_folders_above(path)) if self._by_prefix else ():
             yield from self._by_prefix.get(folder, ())
-
-
-def _pairs(names: list[str], *, in_order: bool) -> Iterator[tuple[str, str]]:
-    return itertools.pairwise(names) if in_order else ((names[0], other) for other in names[1:])
 
 
 class WrittenPaths(PatternSet):
@@ -218,8 +213,7 @@ class OutputIndex(PatternSet):
         super().__init__(
             pattern
             for node in nodes.values()
-            for pattern in (node.writes if isinstance(node, ForeachStage) else node.outputs)
-            if isinstance(node, ForeachStage) or pattern not in node.edits
+            for pattern in (node.writes if isinstance(node, ForeachStage) else node.required_outputs)
         )
         self._folders = frozenset(folder for path in self.literal for folder in _folders_above(path))
 

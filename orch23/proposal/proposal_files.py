@@ -197,10 +197,9 @@ def base_errors(entry: ProposedFile, scope: ProposalScope) -> list[Diagnostic]:
     """Return an error for a file that was not shown, or that the response proposes for other bytes than those shown."""
     full = scope.project_path(entry.path)
     if full in scope.not_shown:
-        way_in = (
-            "; only a file of `inputs` that the prompt shows can be changed" if match_any(scope.edits, full) else ""
-        )
-        hint = f"do not replace a file that was not shown{way_in}"
+        hint = "do not replace a file that was not shown"
+        if match_any(scope.edits, full):
+            hint += "; only a file of `inputs` that the prompt shows can be changed"
         return [_error(codes.NOT_SHOWN, "exists, but was not shown", full, hint)]
     # The file was shown, so a response without its digest, or with null, was made for what was shown.
     if not entry.base:

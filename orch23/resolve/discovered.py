@@ -23,8 +23,8 @@ NO_FILE = "no file"
 
 def todays_manifest(resolved: ResolvedStage, record: Record, part_of: PartOf = lambda _: None) -> Manifest:
     """Return the manifest of a stage with today's values of the aspects that a record names."""
-    explored = {f"{EXPLORED_ASPECT}{place}": part_of(place) or NO_FILE for place in explored_places(record.manifest)}
-    return manifest_with(resolved, _bases(resolved, written_paths(record)) | explored)
+    explored = {place: part_of(place) or NO_FILE for place in explored_places(record.manifest)}
+    return found_manifest(resolved, written_paths(record), explored)
 
 
 def found_manifest(
@@ -34,23 +34,22 @@ def found_manifest(
 
     `explored` are the digests of the parts that its model was shown, by place; None: nothing ran, and they stay.
     """
-    places = explored_places(resolved.manifest)
-    known = (
-        {place: resolved.manifest[f"{EXPLORED_ASPECT}{place}"] for place in places} if explored is None else explored
-    )
-    parts = {f"{EXPLORED_ASPECT}{place}": value for place, value in known.items()}
-    return manifest_with(resolved, _bases(resolved, written) | parts)
+    stage = resolved.stage
+    known = {
+        aspect: value
+        for aspect, value in resolved.manifest.items()
+        if not is_discovered(stage, aspect) or (explored is None and aspect.startswith(EXPLORED_ASPECT))
+    }
+    parts = {f"{EXPLORED_ASPECT}{place}": value for place, value in (explored or {}).items()}
+    # Also where there was no file: a file of the user that is there today is another base.
+    bases = {f"base:{path}": str(resolved.base.get(path, NO_FILE)) for path in written}
+    found = {aspect: value for aspect, value in bases.items() if is_discovered(stage, aspect)}
+    return dict(sorted({**known, **parts, **found}.items()))
 
 
 def explored_places(manifest: Manifest) -> tuple[str, ...]:
     """Return the places of files, `PATH` or `PATH#PART`, that a manifest names as shown to a model."""
     return tuple(one.removeprefix(EXPLORED_ASPECT) for one in manifest if one.startswith(EXPLORED_ASPECT))
-
-
-def manifest_with(resolved: ResolvedStage, found: Mapping[str, Json]) -> Manifest:
-    """Return the manifest of a stage with these discovered aspects, in place of those that it has."""
-    declared = {one: value for one, value in resolved.manifest.items() if not is_discovered(resolved.stage, one)}
-    return dict(sorted({**declared, **found}.items()))
 
 
 def with_manifest(resolved: ResolvedStage, manifest: Manifest) -> ResolvedStage:
@@ -62,15 +61,14 @@ def with_manifest(resolved: ResolvedStage, manifest: Manifest) -> ResolvedStage:
 def as_of_records(
     resolved: ResolvedStage, records: Iterable[Record], part_of: PartOf = lambda _: None
 ) -> ResolvedStage:
-    """Return a stage with the discovered aspects of the first record that is today's, as far as verification goes.
+    """Return a stage with the discovered aspects of the first record that is today's; if none is, of the first one.
 
-    If none is, they are those of the first record, which then says what has changed since. `part_of` returns today's
-    digest of a place that a model was shown; None if it may not be shown today, or is not there.
+    `part_of` returns today's digest of a place; None if it may not be shown today, or is not there.
     """
-    found: dict[str, ResolvedStage] = {}  # many records name the same aspects, and a key takes time
+    found: dict[object, ResolvedStage] = {}  # many records name the same aspects, and a key takes time
     same_core: ResolvedStage | None = None
     for record in records:
-        names = "\0".join((*sorted(written_paths(record)), "", *sorted(explored_places(record.manifest))))
+        names = frozenset(written_paths(record)), frozenset(explored_places(record.manifest))
         if names not in found:
             found[names] = with_manifest(resolved, todays_manifest(resolved, record, part_of))
         one = found[names]
@@ -79,9 +77,3 @@ def as_of_records(
         if same_core is None and not record.failed and core_of(record.manifest) == one.core:
             same_core = one
     return same_core or next(iter(found.values()), resolved)
-
-
-def _bases(resolved: ResolvedStage, paths: Iterable[str]) -> dict[str, Json]:
-    # Also where there was no file: a file of the user that is there today is another base.
-    aspects = {f"base:{path}": str(resolved.base.get(path, NO_FILE)) for path in paths}
-    return {aspect: value for aspect, value in aspects.items() if is_discovered(resolved.stage, aspect)}

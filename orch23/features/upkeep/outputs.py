@@ -75,28 +75,26 @@ def plan_removal(opened: OpenPipeline, stages: Collection[str]) -> OutputRemoval
     starts = ((record, path, base.start) for record in reversed(records) for path, base in record.bases.items())
     is_released = opened.state.ownership.is_released
     originals |= {path: one for record, path, one in starts if "edits" in record.manifest or is_released(path, one)}
-    # What a user saved over the result of a program with `edits` is a source: its next run starts from it.
-    programs = [one for one in records if "edits" in one.manifest and one.manifest.get("kind") != "llm"]
-    based = {path for record in programs for path in record.outputs}
     for path in sorted({path for record in records for path in record.outputs}):
-        _classify(opened, removal, path, originals.get(path), is_source=path in based)
+        _classify(opened, removal, path, originals.get(path))
+    # What a user saved over the result of a program with `edits` is a source: its next run starts from it.
+    programs = (one for one in records if "edits" in one.manifest and one.manifest.get("kind") != "llm")
+    for path in {path for record in programs for path in record.outputs}:
+        removal.modified.pop(path, None)
     for path in sorted({path for record in records for path in record.deleted if path in originals}):
         if removal.refusal(path) is None and opened.store.workspace.entry(path) is None:
             removal.target[path] = originals[path]
     return removal
 
 
-def _classify(
-    opened: OpenPipeline, removal: OutputRemoval, path: str, original: FileEntry | None, *, is_source: bool
-) -> None:
+def _classify(opened: OpenPipeline, removal: OutputRemoval, path: str, original: FileEntry | None) -> None:
     current = opened.store.workspace.entry(path)
     if current is None or current == original:
         return
     if removal.refusal(path) is not None:
         removal.refused.append(path)
     elif not opened.state.ownership.is_known(path, current):
-        if not is_source:
-            removal.modified[path] = original
+        removal.modified[path] = original
     elif opened.state.ownership.is_accepted(path, current):
         removal.accepted[path] = original
     else:

@@ -91,7 +91,7 @@ class LLMStep(Step, Struct, frozen=True, omit_defaults=True, tag="llm", kw_only=
         return replace(self, from_plugins=plugins) if plugins else self
 
     def with_edits(self, stated: Json) -> "LLMStep":
-        """Return the step of a stage with `edits`, which returns edits unless it states another form."""
+        """Return the step of a stage with `edits`, which returns edits unless `stated`, as written, has a form."""
         is_stated = isinstance(stated, Mapping) and "returns" in stated
         return self if is_stated or self.only_json else replace(self, returns="edits")
 

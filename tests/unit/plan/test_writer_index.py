@@ -59,11 +59,11 @@ def test_two_that_may_write_one_path_are_named_once_with_what_shows_it(nodes) ->
     assert {name for pair in pairs for name in pair} == {name for pair in clashing for name in pair}
 
 
-def test_of_many_with_one_pattern_each_is_paired_with_the_first() -> None:
+def test_of_many_with_one_pattern_each_is_paired_with_the_next() -> None:
     nodes = nodes_of([(["a/*"], "outputs")] * 4)
-    assert list(WriterIndex(nodes).overlaps()) == [("s0", other, "a/*") for other in ("s1", "s2", "s3")]
+    assert list(WriterIndex(nodes).overlaps()) == [("s0", "s1", "a/*"), ("s1", "s2", "a/*"), ("s2", "s3", "a/*")]
     nodes = nodes_of([(["a"], "outputs")] * 3)
-    assert list(WriterIndex(nodes).overlaps()) == [("s0", "s1", "a"), ("s0", "s2", "a")]
+    assert list(WriterIndex(nodes).overlaps()) == [("s0", "s1", "a"), ("s1", "s2", "a")]
 
 
 def test_on_a_disk_no_character_is_a_wildcard() -> None:
@@ -77,7 +77,7 @@ def test_on_a_disk_no_character_is_a_wildcard() -> None:
     ]
 
 
-def test_items_of_a_chain_are_paired_with_others_and_of_their_own_with_the_first_alone() -> None:
+def test_items_of_a_chain_are_paired_with_others_and_of_their_own_with_the_next_alone() -> None:
     nodes: dict[str, Stage | ForeachStage] = {
         f"c@{number}": Stage(
             name=f"c@{number}",
@@ -90,7 +90,7 @@ def test_items_of_a_chain_are_paired_with_others_and_of_their_own_with_the_first
         for number in range(4)
     }
     found = {(one, other) for one, other, _ in WriterIndex(nodes).overlaps()}
-    assert found == {("c@0", f"c@{number}") for number in (1, 2, 3)}
+    assert found == {(f"c@{number}", f"c@{number + 1}") for number in range(3)}
     both = {**nodes, **nodes_of([(["a/2"], "outputs")])}
     found = {(one, other) for one, other, _ in WriterIndex(both).overlaps()}
     assert {pair for pair in found if "s0" in pair} == {(f"c@{number}", "s0") for number in range(4)}
