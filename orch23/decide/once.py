@@ -135,7 +135,7 @@ def decide_done(decider: StageDecider, name: str) -> DecidedStage:
     state.moved_bases[name] = {}  # the originals are the files on disk, since no record owns them
     resolved = decider.resolve(name)
     # A part of the class, in a module that only such stages load.
-    known = replace(decider._known(resolved, need_intermediate=False), edited=())  # noqa: SLF001
+    known = replace(decider._known(resolved, need_intermediate=False), edited=())  # noqa: SLF001 - as above
     changed: tuple[Reason, ...] = ()
     if not known.forced:
         changed = _task_changes(state.done[name], resolved, decider.sources, state.plan.pipeline.vars)
@@ -145,7 +145,7 @@ def decide_done(decider: StageDecider, name: str) -> DecidedStage:
             return DecidedStage(resolved, Done(state.former[name]))
     decision = decide(known)
     decision = replace(decision, reasons=changed) if isinstance(decision, Run) and changed else decision
-    return decider._owned(resolved, decision, None)  # noqa: SLF001
+    return decider._owned(resolved, decision, None)  # noqa: SLF001 - as above
 
 
 def _waiting_on(plan: Plan, stage: Stage, pending: Sequence[str]) -> tuple[str, ...]:

@@ -224,6 +224,7 @@ BODIES: list[dict[str, Any]] = [
         "retry": RETRY,
         "explore": EXPLORE,
         "format": [{"shell": "f"}],
+        "approve": True,
     },
     {
         **STAGE,
