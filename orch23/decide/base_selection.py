@@ -374,7 +374,7 @@ def recall(state: ProjectState, stage: Stage, own: Collection[str]) -> bool:
     Return whether that is more than is known. `own` are the paths of its outputs and last result.
     """
     name, ownership, on_disk = stage.name, state.ownership, state.store.workspace.entry
-    # A program with `edits` starts from what is on disk, whoever made it.
+    # A program with `edits` starts from what is on disk, also if someone else made it.
     if name in state.lock.retained or (stage.edits and not stage.discovers):
         return False
     # A model starts from each file in its folders: also from one that another branch made and the last result lacks.
