@@ -224,11 +224,11 @@ BODIES: list[dict[str, Any]] = [
         "retry": RETRY,
         "explore": EXPLORE,
         "format": [{"shell": "f"}],
-        "approve": True,
     },
     {
         **STAGE,
         "on_failure": "rollback",
+        "approve": True,
         "pytest": PYTEST,
         "inputs": INPUTS,
         "outputs": ["x.py", "m.json"],
