@@ -282,7 +282,7 @@ def _load(settings: ProjectSettings, text: str | None = None, compiled: CompileC
 
 def _machinery(settings: ProjectSettings, store: ProjectStore) -> tuple[PlanningTools, FactFinder]:
     facts = FactFinder(settings.root, settings.environ)
-    files = AuthorFiles(settings.root, store.workspace, lambda path: path in store.workspace.written_paths)
+    files = AuthorFiles(store.workspace.read, lambda path: path in store.workspace.written_paths)
 
     def check_provider(step: "LLMStep") -> tuple[Diagnostic, ...]:
         from orch23.providers.registry import step_errors  # noqa: PLC0415 - an edit without a model does not need it

@@ -177,7 +177,7 @@ def _with_quotes(line: str, at: Location, message: str, hint: str | None) -> Dia
     """Return the error of a value with `: ` in it, with quotes to add; None if the value begins with a sign of YAML."""
     key, _, rest = line.partition(": ")
     value = rest.split(" #", maxsplit=1)[0].strip()
-    start = line.index(value, len(key) + 1)
+    start = line.find(value, len(key) + 1)
     from orch23.text.secret_patterns import mask_secrets  # noqa: PLC0415 - only for errors
 
     if start >= at.column - 1 or not value or value[0] in _SIGNS or mask_secrets(line) != line:

@@ -5,7 +5,6 @@ import os
 import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Protocol
 
 from msgspec import Struct, field
 
@@ -97,23 +96,17 @@ def _create(target: Path, mode: int) -> int:
 MAX_AUTHOR_FILE_BYTES = 1_048_576
 
 
-class ReadableFiles(Protocol):
-    """Files by path, such as the workspace or a revision."""
-
-    def read(self, path: str) -> bytes | None:
-        """Return the bytes of the regular file at a path, or None."""
-
-
 class AuthorFiles(Struct, frozen=True):
     """The files of a project that authors write, such as prompts. Links out of the project are not followed.
+
+    `read` returns the bytes of the regular file at a path, or None.
 
     The text that was read first is returned each time. The key of a stage is computed from a prompt, and the request is
     made later: if the file is saved in between, the response to the new text must not be stored under the old key. A
     file that a stage of this build wrote (`is_written`) is read again.
     """
 
-    root: Path
-    workspace: ReadableFiles
+    read: Callable[[str], bytes | None]
     is_written: Callable[[str], bool] = lambda _path: False
     _first: dict[str, bytes | None] = field(default_factory=dict)
 
@@ -137,8 +130,8 @@ class AuthorFiles(Struct, frozen=True):
 
     def _data(self, path: str) -> bytes | None:
         if self.is_written(path):
-            return self.workspace.read(path)
+            return self.read(path)
         # Read once: the workspace has noted its stamp, by which the next build sees a later change.
         if path not in self._first:
-            self._first.setdefault(path, self.workspace.read(path))
+            self._first.setdefault(path, self.read(path))
         return self._first[path]

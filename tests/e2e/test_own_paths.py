@@ -38,6 +38,8 @@ WRITERS = {
     "build of one stage": "build render",
     "cancel": "cancel",
     "accept": "accept render",
+    "approve": "approve held.yaml held",
+    "reject": "reject held.yaml held -m red",
     "release": "release render",
     "clean": "clean --force",
     "reset": "reset --outputs",
@@ -66,6 +68,8 @@ READERS = {
     "cache": "cache stats",
     "help": "help E691",
 }
+HELD = "version: 1\nstages:\n  held: {outputs: [held.txt], shell: touch held.txt, approve: true}\n"
+APPROVAL = 8
 LLM = {"returns": "files", "transcripts": "recorded"}
 ORDER = [*WRITERS.values(), *READERS.values()]
 QUICK = {"report"}
@@ -114,6 +118,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Project:
                 },
                 {"ask": [files_answer({"made/asked.txt": "x\n"})] * 4},
             ),
+            "held.yaml": HELD,
             "in.txt": "a\n",
             "r.j2": "{{ inputs[0].text }}",
             ".gitignore": ".orch23*/\nlogs/\n",
@@ -121,6 +126,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Project:
     )
     project.git("init", "-q")
     green(runs(project.root, "build"))
+    assert runs(project.root, "build held.yaml").code == APPROVAL
     project.git("add", "-A")
     project.git("commit", "-qm", "built")
     return project

@@ -21,6 +21,7 @@ from orch23.report.diagnostics import visible
 from orch23.report.values import pluralize
 from orch23.snapshot.fast_path import remove_snapshots
 from orch23.store.run_logs import format_timestamp
+from orch23.store.safe_files import PRIVATE_FOLDER_MODE, make_folder
 from orch23.text.secrets import secrets_from
 
 _MOST_ASKED = 200  # lines of a diff in a question
@@ -46,6 +47,7 @@ def _decide(console: Console, args: PipelineArguments, by: str | None, text: str
     project, names = open_stages(console, args)
     with project.store.build_lock():
         project.store.promoter.recover(project.refusal)
+        make_folder(project.store.approvals, PRIVATE_FOLDER_MODE)
         changes = _changes_of(project, names)
         missing = [name for name in names if name not in changes]
         if missing:

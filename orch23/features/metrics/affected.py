@@ -123,7 +123,7 @@ def _compare(project: Project, revision: GitRevision, name: str) -> AffectedStag
     # Results that a build would take today count as built, even if the lock file is older.
     lock = LockFile({**lock.records, **current_results})
     reader = ManifestReader(
-        facts_of=tools.facts_of, sources_of=lambda view: AuthorFiles(root, view), read_yaml=tools.read_yaml
+        facts_of=tools.facts_of, sources_of=lambda view: AuthorFiles(view.read), read_yaml=tools.read_yaml
     )
     disk, bytes_of = project.store.workspace, bytes_of_artifacts(project, revision)
     # Artifacts are compared by the lock files: the working tree has only the current ones.

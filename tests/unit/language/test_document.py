@@ -228,6 +228,7 @@ BODIES: list[dict[str, Any]] = [
     {
         **STAGE,
         "on_failure": "rollback",
+        "approve": True,
         "pytest": PYTEST,
         "inputs": INPUTS,
         "outputs": ["x.py", "m.json"],

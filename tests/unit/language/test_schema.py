@@ -116,4 +116,4 @@ def test_words_are_in_the_order_in_which_they_are_declared():
 def test_keys_of_a_stage_come_before_those_it_shares_with_the_defaults():
     keys = list(pipeline_schema()["definitions"]["stage"]["properties"])
     assert (keys[0], keys[-1]) == ("llm", "salt")
-    assert keys[keys.index("outputs") + 1 :][:5] == ["edits", "explore", "once", "metrics", "cwd"]
+    assert keys[keys.index("outputs") + 1 :][:5] == ["edits", "explore", "once", "approve", "metrics"]

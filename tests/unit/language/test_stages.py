@@ -304,11 +304,14 @@ def test_an_error_is_reported_at_its_path(body, expected):
     assert faults(body) == [(f"stages/s/{path}", code) for path, code in expected]
 
 
+EXPLORING = "or write `explore: ['d/**']`: then the model finds the files"
+
+
 @pytest.mark.parametrize(
     ("inputs", "hint"),
     [
-        ({}, "write `inputs: ['d/**']`"),
-        ({"inputs": ["t.md"]}, "add `'d/**'` to `inputs`"),
+        ({}, "write `inputs: ['d/**']`; " + EXPLORING),
+        ({"inputs": ["t.md"]}, "add `'d/**'` to `inputs`; " + EXPLORING),
         ({"inputs": ["d/**"]}, None),
         ({"inputs": ["t.md", "d/**"]}, None),
         ({"inputs": ["d/a.py#def f"]}, None),

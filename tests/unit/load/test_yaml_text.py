@@ -5,7 +5,7 @@ import json
 import time
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from orch23.load.yaml_errors import DATA_LIMITS, PIPELINE_LIMITS, TextLimits, decode_text
@@ -208,6 +208,7 @@ def test_a_value_of_the_command_line_is_a_scalar_or_a_text():
 
 
 @given(st.text(alphabet=st.sampled_from(list("ab:-[]{},&*!|>'\"%@`#?~ \n\t$.\\01é<")), max_size=80))
+@example("0\n0:")
 def test_no_text_makes_parsing_raise_and_every_error_has_a_location(text):
     parsed = parse_yaml(text, "f.yaml")
     lines = text.split("\n")

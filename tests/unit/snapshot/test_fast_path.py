@@ -18,6 +18,7 @@ DECIDED = {
     "--resample",
     "--live",
     "--wait",
+    "--ask",
     "--junit",
     "--trace",
     "--otel",
