@@ -119,10 +119,7 @@ class StageDecider(Struct):
             pipeline=self.state.plan.pipeline,
             read_yaml=self.read_yaml,
         )
-        if stage.discovers:
-            from orch23.resolve.discovered import as_of_records  # noqa: PLC0415 - only for such stages
-
-            resolved = as_of_records(resolved, self._records_of(name, resolved.identity), self._part_of(stage, tree))
+        resolved = self.as_of(resolved, self._records_of(name, resolved.identity), tree)
         program = program_of(resolved.manifest)
         if program and self._is_first(program, resolved.identity):
             resolved = replace(resolved, earlier_key=key_of(without_program(resolved.manifest)))
@@ -134,6 +131,17 @@ class StageDecider(Struct):
             for path in sorted(tree.lost)
         )
         return self._as_recorded(resolved) or replace(resolved, broken=(*resolved.broken, *lost))
+
+    def as_of(
+        self, resolved: ResolvedStage, records: Iterable[Record], tree: VisibleFiles | None = None
+    ) -> ResolvedStage:
+        """Return a stage with the discovered aspects of the first of these records that is today's."""
+        if not resolved.stage.discovers:
+            return resolved
+        from orch23.resolve.discovered import as_of_records  # noqa: PLC0415 - only for such stages
+
+        tree = tree or _LossyTree(self.state, resolved.stage.name)
+        return as_of_records(resolved, records, self._part_of(resolved.stage, tree))
 
     def _part_of(self, stage: Stage, tree: VisibleFiles) -> Callable[[str], str | None]:
         """Return what finds today's digest of a part that the model of a stage was shown."""

@@ -82,6 +82,11 @@ def test_a_search_finds_the_definitions_around_its_matches(query: str, places: l
     assert (sorted(one.place for one in found.parts), found.lines) == (sorted(places), lines)
 
 
+def test_an_empty_file_and_the_end_of_a_text_have_no_line_that_a_search_finds() -> None:
+    found = search({"empty.txt": "", "one.txt": "a\n"}, "/^/", build("", {}))
+    assert ([one.place for one in found.parts], found.lines) == (["one.txt#L1-1"], 1)
+
+
 def test_a_search_is_bounded() -> None:
     found = search({f"{n}.txt": "x\n" * 500 for n in range(50)}, "x", MAP)
     assert (len(found.parts), found.lines) == (12, 1_000)
