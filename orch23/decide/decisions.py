@@ -447,6 +447,8 @@ class StageDecider(Struct):
         """Return the user's edits that results of today's key would overwrite."""
         state, edited = self.state, self._edits_of(stage)
         if stage.name not in state.former:  # without a record, only the wanted paths show which files are its own
+            if stage.edits:  # the last editor of a chain also restores what those before it changed
+                wanted = {path for record in current for path in written_paths(record)}
             others = (path for path in sorted(wanted) if path not in edited and not stage.takes_edits_of(path))
             edited = (*edited, *(path for path in others if self._is_edited(path, stage.name)))
         if stage.discovers and stage.name in state.former and (not current or self._is_forced(stage)):

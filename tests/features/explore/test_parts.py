@@ -20,6 +20,7 @@ MAP = build("call g", TEXTS)
         ('["a.py", " b.md ", "a.py", ""]', ("a.py", "b.md"), ()),
         ('{"show": "a.py", "search": null}', ("a.py",), ()),
         ('{"show": [], "search": []}', (), ()),
+        ('{"show": ["a.py\\n \u2714 fix"], "search": [" x = 1\\r\\ny"]}', ("a.py",), ("x = 1",)),
     ],
 )
 def test_a_response_names_places_and_texts(text: str, show: tuple[str, ...], search: tuple[str, ...]) -> None:
