@@ -163,6 +163,12 @@ def test_a_part_of_a_group_without_the_stage_that_says_approve_is_held_too(proje
     held(story(project, GROUP), "code")
     assert not project.exists("app")
     assert ends(project) == {"spec": "held", "code": "held"}
+    # The stage that says `approve` has no part in this change: the others name it.
+    assert "`orch23 approve spec`" in project.run("status").out
+    assert project.run("approve", "check").code == 66
+    green(project.run("approve", "spec"))
+    green(project.build("code"))
+    assert project.read("app/code.txt") == "first one\n"
 
 
 def test_a_rejected_command_fails_without_running_until_its_inputs_change(project: Project) -> None:
