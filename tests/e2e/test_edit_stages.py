@@ -130,6 +130,7 @@ def test_a_response_that_changes_nothing_is_an_empty_result_if_it_passes(project
     story(project, answer, verify=[{"check": "python_syntax"}])
     outcome = project.build()
     assert outcome.code == 0, outcome.err
+    assert "W310" not in outcome.err
     found = record(project)
     assert (dict(found.outputs), found.deleted) == ({}, ())
     assert project.plan() == {"mod": "fresh"}
