@@ -80,7 +80,8 @@ def estimate(basis: EstimateBasis, tariff_of: TariffOf) -> Estimate:
         found = replace(found, duration_s=median(past) * times, runs=len(past))
     calls = possible_calls(basis.node, decision, recorded=len(basis.recorded))
     if basis.explores and not basis.recorded and calls.minimum:
-        calls = replace(calls, minimum=2)  # it is asked once what it needs to see
+        # It is asked once what it needs to see.
+        calls = replace(calls, minimum=min(2, 2 if calls.maximum is None else calls.maximum))
         times *= 2
     if calls.maximum == 0 and not basis.recorded:
         return found

@@ -119,12 +119,7 @@ class StageDecider(Struct):
             pipeline=self.state.plan.pipeline,
             read_yaml=self.read_yaml,
         )
-        if stage.discovers:
-            from orch23.resolve.discovered import as_of_records  # noqa: PLC0415 - only for such stages
-            from orch23.resolve.explored import part_digest  # noqa: PLC0415 - as above
-
-            part_of = partial(part_digest, stage=stage, tree=tree, never_send=self.state.plan.pipeline.never_send)
-            resolved = as_of_records(resolved, self._records_of(resolved), part_of)
+        resolved = self.as_of(resolved, self._records_of(resolved), tree)
         program = program_of(resolved.manifest)
         if program and self._is_first(program, resolved.identity):
             resolved = replace(resolved, earlier_key=key_of(without_program(resolved.manifest)))
@@ -136,6 +131,20 @@ class StageDecider(Struct):
             for path in sorted(tree.lost)
         )
         return self._as_recorded(resolved) or replace(resolved, broken=(*resolved.broken, *lost))
+
+    def as_of(
+        self, resolved: ResolvedStage, records: Iterable[Record], tree: VisibleFiles | None = None
+    ) -> ResolvedStage:
+        """Return a stage with the discovered aspects of the first of these records that is today's."""
+        stage = resolved.stage
+        if not stage.discovers:
+            return resolved
+        from orch23.resolve.discovered import as_of_records  # noqa: PLC0415 - only for such stages
+        from orch23.resolve.explored import part_digest  # noqa: PLC0415 - as above
+
+        tree = tree or _LossyTree(self.state, stage.name)
+        part_of = partial(part_digest, stage=stage, tree=tree, never_send=self.state.plan.pipeline.never_send)
+        return as_of_records(resolved, records, part_of)
 
     def _records_of(self, resolved: ResolvedStage) -> Iterator[Record]:
         """Yield the records of a stage under any name: that of the lock file, then the others, the newest first."""
@@ -438,6 +447,8 @@ class StageDecider(Struct):
         """Return the user's edits that results of today's key would overwrite."""
         state, edited = self.state, self._edits_of(stage)
         if stage.name not in state.former:  # without a record, only the wanted paths show which files are its own
+            if stage.edits:  # the last editor of a chain also restores what those before it changed
+                wanted = {path for record in current for path in written_paths(record)}
             others = (path for path in sorted(wanted) if path not in edited and not stage.takes_edits_of(path))
             edited = (*edited, *(path for path in others if self._is_edited(path, stage.name)))
         if stage.discovers and stage.name in state.former and (not current or self._is_forced(stage)):

@@ -16,7 +16,7 @@ from orch23.model.llm import RetryFeedback
 from orch23.model.paths import may_overlap
 from orch23.model.pipeline import ForeachStage, Stage
 from orch23.model.plan import Decision, Fresh, Maybe, Plan, Restore, Run, VerifyOnly, resample_of
-from orch23.model.record import Record, same_result
+from orch23.model.record import Record, core_of, same_result
 from orch23.model.text import join_first
 from orch23.resolve.resolution import ResolvedStage
 
@@ -44,14 +44,14 @@ def refusable(plan: Plan, decisions: Mapping[str, Decision]) -> Iterator[tuple[S
 class GroupChecks(Struct, kw_only=True):
     """Ends the stages of promotion groups. A check is one without a model. Only the loop thread calls this.
 
-    `refused` are results that a check or a user refused, and `_made` what models made in this run; with the core of
-    their keys. `_rejected` are the outputs of this run that a user rejected, by stage; before the first of them, the
-    attempts of an earlier run are replayed (`_replayed`).
+    `refused` are results that a check or a user refused, with the records of those that this run made; `_made` is what
+    models made in this run. `_rejected` are the outputs of this run that a user rejected, by stage; before the first
+    of them, the attempts of an earlier run are replayed (`_replayed`).
     """
 
     results: Promotions
-    refused: dict[str, tuple[str, StageResult]] = field(default_factory=dict)
-    _made: dict[str, tuple[str, StageResult]] = field(default_factory=dict)
+    refused: dict[str, tuple[Record | None, StageResult]] = field(default_factory=dict)
+    _made: dict[str, StageResult] = field(default_factory=dict)
     _red: dict[str, tuple[ResolvedStage, StageResult, Failure]] = field(default_factory=dict)
     _rejected: dict[str, list[Mapping[str, FileEntry]]] = field(default_factory=dict)
     _replayed: set[str] = field(default_factory=set)
@@ -61,7 +61,7 @@ class GroupChecks(Struct, kw_only=True):
         name, plan = resolved.stage.name, self.results.writer.opened.state.plan
         is_kept = done.verified and name in self._made  # with the attempts that made it
         if resolved.stage.step.asks_model and (plan.group_of(name) or name in plan.gated) and not is_kept:
-            self._made[name] = resolved.core, done
+            self._made[name] = done
         self.results.finish(resolved, done)
 
     def fail(self, resolved: ResolvedStage, done: StageResult, failure: Failure) -> None:
@@ -98,7 +98,7 @@ class GroupChecks(Struct, kw_only=True):
         A result of an earlier run has no attempts, whose conversation the next one continues.
         """
         record, refused = passed.record, self._rejected.setdefault(name, [])
-        core, done = self._made.get(name, ("", _earlier(record)))
+        done = self._made.get(name) or _earlier(record)
         # The same response again would be rejected for ever, and each one is paid for.
         if not passed.resolved.stage.step.asks_model or record.outputs in refused:
             self.results.fail_rejected(name, done, failure)
@@ -110,7 +110,7 @@ class GroupChecks(Struct, kw_only=True):
         refused.append(record.outputs)
         # Whatever `retry` says: the user has asked for another result.
         done.history.granted = done.history.attempt
-        self.refused[name] = core, replace(done, failure=failure)
+        self._set_refused(name, record, done, failure)
         return False
 
     def _forget(self, names: set[str]) -> None:
@@ -122,9 +122,12 @@ class GroupChecks(Struct, kw_only=True):
         """Add a failure to the attempts of a stage, and refuse its result if another attempt may follow."""
         state = self.results.writer.opened.state
         record, stage = state.results[name], state.stage(name)
-        core, done = self._made.get(name, ("", _earlier(record)))
+        done = self._made.get(name) or _earlier(record)
         if not done.history.stops(stage.retry, failure) and may_refuse(stage, record, done.history.attempt):
-            self.refused[name] = core, replace(done, failure=failure)
+            self._set_refused(name, record, done, failure)
+
+    def _set_refused(self, name: str, record: Record, done: StageResult, failure: Failure) -> None:
+        self.refused[name] = record if name in self._made else None, replace(done, failure=failure)
 
     def end(self) -> bool:
         """End the red checks as failed; return whether there were any."""
@@ -138,11 +141,13 @@ class GroupChecks(Struct, kw_only=True):
     def take(self, resolved: ResolvedStage) -> StageResult | None:
         """Return a result that was refused, or that `--resample` replaces; None if its model sees other inputs now."""
         name = resolved.stage.name
-        core, refused = self.refused.pop(name, ("", None))
-        resample = self.results.writer.opened.decider.resample
-        if refused is None and name not in self._made and resample_of(resample, name) is not None:
+        made, refused = self.refused.pop(name, (None, None))
+        decider = self.results.writer.opened.decider
+        if refused is None and name not in self._made and resample_of(decider.resample, name) is not None:
             return self._with_last_failure(resolved)
-        return refused if core in ("", resolved.core) else None
+        # The record names the aspects that its run found: without it, the stage has none or those of another record.
+        is_same = made is None or decider.as_of(resolved, [made]).core == core_of(made.manifest)
+        return refused if is_same else None
 
     def _with_last_failure(self, resolved: ResolvedStage) -> StageResult | None:
         """Return the last result of a stage, if it is recorded, with the failure of a check; None if there was none."""

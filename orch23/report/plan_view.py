@@ -189,7 +189,7 @@ class PlanView(Struct, frozen=True, kw_only=True):
         limits = [] if self.max_llm_calls is None else [self.max_llm_calls]
         is_open = any(one.has_new_items for one in calls)
         sums = [sum(known)] if len(known) == len(calls) and not (is_open and limits) else []
-        least = sum(one.minimum for one in calls)
+        least = min([sum(one.minimum for one in calls), *limits])
         return CallRange(least, min(sums + limits, default=None), has_new_items=is_open and not limits)
 
     def counts(self) -> dict[str, int]:

@@ -9,6 +9,7 @@ import pytest
 
 from orch23.store.lock_file import read_lock
 from tests.project import Project, files_answer, scripted
+from tests.repository import Repository
 
 A, B = "def a():\n    return 1\n", "def b():\n    return 1\n"
 MOD: dict[str, Any] = {"inputs": ["task.md", "src/a.py"], "edits": ["src/**"], "llm": {}}
@@ -129,6 +130,7 @@ def test_a_response_that_changes_nothing_is_an_empty_result_if_it_passes(project
     story(project, answer, verify=[{"check": "python_syntax"}])
     outcome = project.build()
     assert outcome.code == 0, outcome.err
+    assert "W310" not in outcome.err
     found = record(project)
     assert (dict(found.outputs), found.deleted) == ({}, ())
     assert project.plan() == {"mod": "fresh"}
@@ -372,3 +374,24 @@ def test_items_that_edit_one_file_in_order_start_from_the_version_before(project
     assert outcome.code == 0, outcome.err
     assert project.read("src/a.py") == A.replace("1", "4")
     assert set(project.plan().values()) == {"fresh"}
+
+
+def test_items_of_a_renamed_foreach_keep_the_files_that_they_edited(tmp_path: Path) -> None:
+    def write(name: str) -> None:
+        each = {"in": ["a", "b"], "as": "n", "order": "sequential"}
+        stage = {"foreach": each, "inputs": ["src/*"], "edits": ["src/**"], "llm": {"transcripts": "t"}}
+        answers = {f"{name}@{one}": [of_item(f"src/{one}.py")] for one in "ab"}
+        project.write(scripted({name: stage}, answers))
+
+    project = Repository(tmp_path / "project")
+    project.init()
+    project.write({"src/a.py": A, "src/b.py": B})
+    write("mod")
+    assert project.build().code == 0
+    project.commit()
+    write("renamed")
+    assert project.plan() == {"renamed@a": "fresh", "renamed@b": "fresh"}
+    project.edit("src/a.py", "mine = 1\n")
+    assert project.plan()["renamed@a"] == "edited"
+    assert project.build("--replay").code == 6
+    assert project.read("src/a.py") == "mine = 1\n"

@@ -147,7 +147,7 @@ def ask(console: Console, args: PipelineArguments, code: int, build: Callable[[]
         state, decided = open_for_reading(project).state, False
         waiting = waiting_changes(project.store, project.pipeline.file)
         for change in (one for one in waiting if not is_rejected(project.store, one)):
-            name, files = change.stage, file_changes(state, change.old, change.new)
+            name, files = change.named, file_changes(state, change.old, change.new)
             console.write_err(f"\n{visible(name)}: {_count(change)} wait for approval\n{diff_text(files, _MOST_ASKED)}")
             said = click.prompt("Promote? y, n, or what to change", default="n", err=True).strip()
             if said.lower() in ("n", "no"):

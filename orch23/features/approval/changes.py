@@ -86,7 +86,7 @@ def waiting_commands(seen: Preview) -> dict[str, str]:
         if is_rejected(seen.state.store, one):
             continue
         decisions = {name: seen.decisions.get(name) for name in one.members}
-        command = pipeline.command_line("approve", one.stage)
+        command = pipeline.command_line("approve", one.named)
         found |= {name: command for name, decision in decisions.items() if isinstance(decision, Restore)}
     return found
 

@@ -25,7 +25,7 @@ class Member(Struct, frozen=True, kw_only=True):
 class Change(Struct, frozen=True, kw_only=True):
     """A change of the workspace that a build held: the files before and after, and the results that it promotes.
 
-    `stage` is the one by which it is named: the first of its group with `approve`.
+    `stage` is the first of its group with `approve`: a group has one change.
     """
 
     pipeline: str
@@ -34,6 +34,12 @@ class Change(Struct, frozen=True, kw_only=True):
     members: dict[str, Member]
     old: dict[str, FileEntry | None]
     new: dict[str, FileEntry | None]
+
+    @property
+    def named(self) -> str:
+        """The stage by which commands name it. `stage` has no part in it if it is done, or was not selected."""
+        others = sorted(self.members, key=lambda name: (not self.members[name].asks_model, name))
+        return self.stage if self.stage in self.members else others[0]
 
 
 class Decision(Struct, frozen=True, kw_only=True):

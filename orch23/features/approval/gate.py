@@ -42,15 +42,17 @@ def check_approval(
     found = {name: rejection_of(opened.store, name, one, digest) for name, one in of.items()}
     rejections = {name: _failure(opened, name, one) for name, one in found.items() if one is not None}
     old, new = dict(change.old), dict(change.new)
-    hold(opened.store, Change(pipeline=pipeline.file, stage=gate, digest=digest, members=of, old=old, new=new))
+    held = Change(pipeline=pipeline.file, stage=gate, digest=digest, members=of, old=old, new=new)
+    hold(opened.store, held)
     if rejections:
         return {}, rejections
-    ways = [f"`{pipeline.command_line(*words)}`" for words in (("approve", gate), ("reject", gate, "-m", "TEXT"))]
-    hint = f"`{pipeline.command_line('show', gate, '--changes')}` shows the diff; then {', or '.join(ways)}"
+    named = held.named
+    ways = [f"`{pipeline.command_line(*words)}`" for words in (("approve", named), ("reject", named, "-m", "TEXT"))]
+    hint = f"`{pipeline.command_line('show', named, '--changes')}` shows the diff; then {', or '.join(ways)}"
     waits = Diagnostic("E646", f"its changes wait for approval: {first_names(sorted(new))}", hint=hint)
-    held = {"status": StageStatus.WITHHELD, "text": f"waits for approval: {ways[0]}", "code": ExitCode.APPROVAL}
+    end = {"status": StageStatus.WITHHELD, "text": f"waits for approval: {ways[0]}", "code": ExitCode.APPROVAL}
     return {
-        name: one.outcome if one.how == "fresh" else replace(one.outcome, **held, problems=(waits,))
+        name: one.outcome if one.how == "fresh" else replace(one.outcome, **end, problems=(waits,))
         for name, one in members.items()
     }, {}
 

@@ -48,6 +48,7 @@ def read_answer(text: str) -> ExploreAnswer:
         entries = (given,) if isinstance(given, str) else given
         if not isinstance(entries, list | tuple) or not all(isinstance(one, str) for one in entries):
             return ExploreAnswer(error=f"`{name}` is not a list of texts; the form is {FORM}")
-        texts = dict.fromkeys(one.strip()[:_LONGEST_ENTRY] for one in entries if isinstance(one, str) and one.strip())
+        # Of several lines the first: no line matches them, and on a screen they would look like lines of orch23.
+        texts = dict.fromkeys(s.splitlines()[0][:_LONGEST_ENTRY] for one in entries if (s := str(one).strip()))
         lists[name] = tuple(texts)[:_MOST_ENTRIES]
     return ExploreAnswer(show=lists["show"], search=lists["search"])

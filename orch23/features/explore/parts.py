@@ -144,9 +144,14 @@ def _matching_lines(
         said = error.args[0]
         raise ValueError(said.decode("utf-8", "replace") if isinstance(said, bytes) else str(error)) from None
     matching = (path for path in paths if compiled.search(texts[path]) is not None)
-    lines = ((path, number, line) for path in matching for number, line in enumerate(texts[path].split("\n")))
+    lines = ((path, number, line) for path in matching for number, line in enumerate(_lines(texts[path])))
     found = ((path, number) for path, number, line in lines if compiled.search(line) is not None)
     return list(islice(found, _MOST_COUNTED))
+
+
+def _lines(text: str) -> list[str]:
+    # What follows the last line break is not a line: no part can show it.
+    return text.removesuffix("\n").split("\n") if text else []
 
 
 def _around(path: str, number: int, text: str, known: RepoMap) -> Part:

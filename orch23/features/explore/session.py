@@ -128,13 +128,16 @@ class Explorer(Struct, kw_only=True, dict=True):
 
     @property
     def warnings(self) -> tuple[Diagnostic, ...]:
-        """A warning for each pattern that matches no file."""
-        unmatched = [one for one in self.patterns if not any(match_any((one,), path) for path in self.files)]
+        """A warning for each pattern that adds no file to those of the prompt."""
         hint = "correct it, or remove it from `explore`"
-        return tuple(
-            Diagnostic("W822", f"`{one}` of `explore` matches no file", hint=hint, severity=Severity.WARNING)
-            for one in unmatched
-        )
+        found = []
+        for one in self.patterns:
+            matched = {path for path in self.files if match_any((one,), path)}
+            if matched <= self.whole:
+                what = "adds no file to those that `inputs` and `edits` name" if matched else "matches no file"
+                text = f"`{one}` of `explore` {what}"
+                found.append(Diagnostic("W822", text, hint=hint, severity=Severity.WARNING))
+        return tuple(found)
 
     def begin(self) -> None:
         """Begin an attempt: the model may ask again."""

@@ -7,7 +7,7 @@ import pytest
 
 from orch23.model.parsing import parse_stored
 from orch23.store.json_text import TRUSTED, checked_line
-from tests.e2e.pipelines import calls, ends, green, pipeline, prompt, shell
+from tests.e2e.pipelines import calls, ends, green, pipeline, prompt, proposing, shell
 from tests.e2e.test_asked import on_a_terminal
 from tests.project import Project, scripted
 
@@ -163,6 +163,12 @@ def test_a_part_of_a_group_without_the_stage_that_says_approve_is_held_too(proje
     held(story(project, GROUP), "code")
     assert not project.exists("app")
     assert ends(project) == {"spec": "held", "code": "held"}
+    # The stage that says `approve` has no part in this change: the others name it.
+    assert "`orch23 approve spec`" in project.run("status").out
+    assert project.run("approve", "check").code == 66
+    green(project.run("approve", "spec"))
+    green(project.build("code"))
+    assert project.read("app/code.txt") == "first one\n"
 
 
 def test_a_rejected_command_fails_without_running_until_its_inputs_change(project: Project) -> None:
@@ -182,6 +188,26 @@ def test_a_rejected_command_fails_without_running_until_its_inputs_change(projec
     green(project.run("approve", "a"))
     green(project.build())
     assert project.read("a.txt") == "one\n"
+
+
+def test_a_rejection_of_an_editor_whose_file_a_later_stage_changes_too_is_replayed(project: Project) -> None:
+    model = "{prompt: page.j2, returns: files, transcripts: t/}"
+    stages = f"""\
+  a: {{promote: g, inputs: [src/*], edits: [src/*], llm: {model}, approve: true}}
+  b: {{promote: g, needs: [a], inputs: [src/*], edits: [src/*], llm: {model.replace("page", "b")}}}
+"""
+    page = proposing("a {% set _ = inputs | blocks %}", {"src/a.txt": "(brief.excerpt if brief else 'new') ~ '\\n'"})
+    second = proposing("b", {"src/a.txt": "inputs['src/a.txt'].text ~ 'b\\n'"})
+    story(project, stages, **{"src/a.txt": "old\n", "page.j2": page, "b.j2": second})
+    held(project)
+    for text in ("red", "blue"):
+        green(project.run("reject", "a", "-m", text))
+        held(project)
+    before = project.run("show", "a", "--changes").out
+    assert "+blue\n+b\n" in before
+    shutil.rmtree(project.root / ".orch23")
+    held(project, "--replay")
+    assert project.run("show", "a", "--changes").out == before
 
 
 def test_an_approval_that_a_clone_brings_counts_for_nothing(project: Project, tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ MAP = build("call g", TEXTS)
         ('["a.py", " b.md ", "a.py", ""]', ("a.py", "b.md"), ()),
         ('{"show": "a.py", "search": null}', ("a.py",), ()),
         ('{"show": [], "search": []}', (), ()),
+        ('{"show": ["a.py\\n \u2714 fix"], "search": [" x = 1\\r\\ny"]}', ("a.py",), ("x = 1",)),
     ],
 )
 def test_a_response_names_places_and_texts(text: str, show: tuple[str, ...], search: tuple[str, ...]) -> None:
@@ -80,6 +81,11 @@ def test_a_part_is_cut_after_a_line() -> None:
 def test_a_search_finds_the_definitions_around_its_matches(query: str, places: list[str], lines: int) -> None:
     found = search(TEXTS, query, MAP)
     assert (sorted(one.place for one in found.parts), found.lines) == (sorted(places), lines)
+
+
+def test_an_empty_file_and_the_end_of_a_text_have_no_line_that_a_search_finds() -> None:
+    found = search({"empty.txt": "", "one.txt": "a\n"}, "/^/", build("", {}))
+    assert ([one.place for one in found.parts], found.lines) == (["one.txt#L1-1"], 1)
 
 
 def test_a_search_is_bounded() -> None:

@@ -1,5 +1,6 @@
 """Exploring requests to a server: they have a schema, are counted and limited, and a wrong answer costs one of them."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -43,8 +44,11 @@ def test_a_server_gets_the_schema_of_the_answer(tmp_path: Path) -> None:
 def test_exploring_requests_count_for_the_limits_of_the_stage(tmp_path: Path) -> None:
     with OpenAIServer(chat(asks("src/shop.py#def total")), chat(EDIT)) as server:
         project = make(tmp_path / "p", model=model_of(server), stop_conditions={"max_llm_calls": 1})
+        assert "LLM calls 1 ·" in project.run("plan").out
         outcome = project.build(env=KEY)
         assert len(server.asked) == 1
     assert outcome.code != 0
     assert "max_llm_calls" in outcome.err
     assert project.read("src/shop.py") == SHOP
+    whole = json.loads(make(tmp_path / "q").read("pipeline.yaml")) | {"stop_conditions": {"max_llm_calls": 1}}
+    assert "LLM calls 1;" in make(tmp_path / "q").write({"pipeline.yaml": json.dumps(whole)}).run("plan").out
