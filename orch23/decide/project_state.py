@@ -118,7 +118,7 @@ class ProjectState(Struct, dict=True):
     def declared(self) -> PlanIndex:
         """Index of what the stages of the plan declare."""
         if self._declared is None:
-            self._declared = PlanIndex(self.plan)
+            self._declared = PlanIndex(self.plan, self.done)
         return self._declared
 
     @cached_property
