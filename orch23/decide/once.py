@@ -1,6 +1,6 @@
 """Decide stages with `once`: one is done when its result is committed, and its files are the user's (ADR 90)."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -49,14 +49,20 @@ def users_files(
     committed = head.owner_records()
     given = {name for name, one in once.items() if name in committed and _is_same(one, committed[name])}
 
-    def view(records: Mapping[str, Record]) -> dict[str, Record]:
-        return {name: _without_files(one) if name in given else one for name, one in records.items()}
+    taken = _taken_over([once[name] for name in given], lock.records.values())
 
-    others = tuple(_without_files(one) if one.task and one.stage in given else one for one in lock.others)
+    def view(one: Record) -> Record:
+        if one.task and one.stage in given:
+            return _without_files(one)
+        moved = {path: taken[path, entry] for path, entry in one.originals.items() if (path, entry) in taken}
+        return replace(one, originals={**one.originals, **moved}) if moved else one
+
+    records, retained = ({name: view(one) for name, one in some.items()} for some in (lock.records, lock.retained))
+    others = tuple(map(view, lock.others))
     own = frozenset(one.key for name, one in once.items() if name not in given)
     return (
         replace(store, records=_Results(store.records, own)),
-        replace(lock, records=view(lock.records), retained=view(lock.retained), others=others),
+        replace(lock, records=records, retained=retained, others=others),
         {name: head.records[name] for name in given if name in head.records},
     )
 
@@ -80,6 +86,19 @@ def _of_head(lock: LockFile, plan: Plan, git: GitFiles) -> LockFile:
 def _is_same(one: Record, other: Record) -> bool:
     # `reset` keeps no key, and two tasks may have an equal result.
     return one.task == other.task and same_result(one, other)
+
+
+def _taken_over(done: Iterable[Record], records: Collection[Record]) -> Mapping[tuple[str, FileEntry | None], FileEntry]:
+    """Return what later stages started from, instead of an original: the result of a stage that is done is the user's.
+
+    A stage that has run since from other bytes of the user has these as its original.
+    """
+    return {
+        (path, one.originals.get(path)): entry
+        for one in done
+        for path, entry in one.outputs.items()
+        if any(r.manifest.get(f"base:{path}") == str(entry) and path in r.originals for r in records)
+    }
 
 
 def _without_files(record: Record) -> Record:

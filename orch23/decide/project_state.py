@@ -289,9 +289,26 @@ class ProjectState(Struct, dict=True):
             record = self.results.get(earlier)
             if record is not None and (path in record.outputs or path in record.deleted):
                 return record.outputs.get(path)
-            if record is not None and path in record.bases and self.stage(earlier).takes_edits_of(path):
-                return record.bases[path].start
+            if record is not None and (found := self._left_as_it_was(earlier, record, path)) is not None:
+                return found
         return self.original(path)
+
+    def _left_as_it_was(self, name: str, record: Record, path: str) -> FileEntry | None:
+        return record.bases[path].start if path in record.bases and self.stage(name).takes_edits_of(path) else None
+
+    def version_after(self, name: str, path: str, end: int | None) -> FileEntry | None:
+        """Return the version of a path that later stages see, which `name` is the last of its chain to have written.
+
+        A program after it may have left a file of the user as it was. Of the chain, the first `end` members are seen.
+        """
+        link, later_ones = self.link(name), tuple[str, ...]()
+        if link is not None and self.declared.last_program(link.chain, path) > link.index:
+            later_ones = self.plan.chains[link.chain][link.index + 1 : end]
+        for later in reversed(later_ones):
+            record = self.results.get(later)
+            if record is not None and (found := self._left_as_it_was(later, record, path)) is not None:
+                return found
+        return self.results[name].outputs.get(path)
 
     def _earlier_writers(self, name: str, path: str) -> Iterable[str]:
         """Return the earlier items of a chain that may have written a path, the last one first."""

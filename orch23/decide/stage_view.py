@@ -181,7 +181,8 @@ class StageTree(Struct, frozen=True):
         elif state.declared.in_chain(link.chain, path) or any(state.chain_of(o) == link.chain for o in owners):
             return state.start_version(self.name, path)
         if visible := self._visible_owners(path):
-            return state.results[max(visible, key=state.position)].outputs.get(path)
+            last = max(visible, key=state.position)
+            return state.version_after(last, path, self._later_chains().get(state.chain_of(last) or ""))
         if any(state.declared.in_chain(chain, path) for chain in self._later_chains()):
             return state.start_version(self.name, path)
         obsolete = ObsoleteFiles(state)

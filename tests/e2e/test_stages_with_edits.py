@@ -254,3 +254,16 @@ def test_the_last_program_of_a_chain_takes_an_edit(repository: Repository) -> No
         repository.edit("spec.md", spec("src/a: z", "src/b: y"))
         assert repository.build("a.yaml").code == 6
     assert repository.read("src/a") == "MINE\n"
+
+
+@pytest.mark.slow
+def test_a_reader_sees_an_edit_that_the_last_program_of_a_chain_left_as_it_was(repository: Repository) -> None:
+    files = {"src/a": "A\n", "src/b": "b\n", "spec.md": spec("src/a: x")}
+    read = {"inputs": ["src/*"], "outputs": ["seen"], "shell": "cat src/a > seen"}
+    repository.write({**pipeline({**TWO, "read": read}), **files})
+    with EchoModel().answering():
+        green(repository.build("a.yaml"))
+        repository.edit("src/a", repository.read("src/a") + "MINE\n")
+        green(repository.build("a.yaml"))
+        assert repository.read("seen") == repository.read("src/a") == "A\n" + addition("x").upper() + "MINE\n"
+        up_to_date(repository.build("a.yaml"))
