@@ -45,10 +45,8 @@ def users_files(
     A result is done if the lock file of HEAD has it; without git, if the lock file has it. Also if its stage is gone.
     """
     once = {name: one for name, one in lock.owner_records().items() if one.task and _is_once(plan, name)}
-    head = _of_head(lock, plan, git)
-    committed = head.owner_records()
-    given = {name for name, one in once.items() if name in committed and _is_same(one, committed[name])}
-
+    head = _of_head(lock, plan, git).records
+    given = {name for name, one in once.items() if name in head and _is_same(one, head[name])}
     taken = _taken_over([once[name] for name in given], lock.records.values())
 
     def view(one: Record) -> Record:
@@ -63,7 +61,7 @@ def users_files(
     return (
         replace(store, records=_Results(store.records, own)),
         replace(lock, records=records, retained=retained, others=others),
-        {name: head.records[name] for name in given if name in head.records},
+        {name: head[name] for name in given},
     )
 
 

@@ -375,6 +375,19 @@ def test_after_reset_it_is_still_done_as_long_as_head_has_the_result(done: Repos
     assert "mod" in read_lock(done.root / "pipeline.lock").records
 
 
+@pytest.mark.parametrize("in_git", [True, False])
+def test_a_result_that_was_reset_is_not_done_and_not_made_twice(repo: Repository, project: Project, in_git: bool) -> None:
+    here = repo if in_git else project
+    story(here, edit(1, 2))
+    green(here.build())
+    assert here.run("reset", *(["--outputs"] if in_git else [])).code == 0
+    if in_git:
+        repo.commit()
+    for _ in range(2):
+        green(here.build())
+        assert here.read("src/a.py") == A.replace("1", "2")
+
+
 @pytest.mark.parametrize(
     ("stage", "said"),
     [
