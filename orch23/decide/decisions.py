@@ -40,7 +40,7 @@ from orch23.model.record import (
     written_paths,
 )
 from orch23.plan.nodes import reads_with_exclusions, writes_of
-from orch23.resolve.resolution import ResolvedStage, resolve_stage
+from orch23.resolve.resolution import ResolvedStage, VisibleFiles, resolve_stage
 from orch23.steps.registry import is_llm
 
 if TYPE_CHECKING:
