@@ -223,7 +223,7 @@ def _explore(attempts: AttemptLoop, declared: LLMStep, step: LLMStep, turn: Atte
         for one in found.warnings if turn.attempt == 1 else ():
             attempts.report.warn(one)
     explored: Exploration = attempts.history.explored
-    explored.begin()
+    explored.is_done = False
     # A later turn of a conversation has only what failed.
     while explored.may_ask and turn.dialogue is None:
         context = replace(_context(attempts, step, turn), exploring=explored)

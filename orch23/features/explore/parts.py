@@ -174,7 +174,7 @@ def moved_lines(before: str, after: str, start: int, end: int) -> tuple[int, int
     blocks.append((len(old) - tail, len(new) - tail, tail))
     kept = {a + n: b + n for a, b, size in blocks for n in range(size)}
     first = next((kept[n] + 1 for n in range(start - 1, -1, -1) if n in kept), 0)
-    return first, next((kept[n] for n in range(end, len(old)) if n in kept), len(new))
+    return first, next((kept[n] for n in range(end, len(old)) if n in kept), len(new) - (not new[-1]))
 
 
 def _common(one: Sequence[str], other: Sequence[str]) -> int:

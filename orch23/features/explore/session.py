@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from functools import cached_property, partial
 from typing import Final
 
-from msgspec import Struct, field
+from msgspec import Struct
 from msgspec.structs import replace
 
 from orch23.attempt.conversation import RecordedResponses
@@ -76,13 +76,13 @@ class Explorer(Struct, kw_only=True, dict=True):
     whole: frozenset[str]
     turns: int
     left: int
-    parts: list[Part] = field(default_factory=list)
-    shown: dict[str, Json] = field(default_factory=dict)
-    exchanges: list[str] = field(default_factory=list)
-    errors: list[str] = field(default_factory=list)
+    schema: Json
+    parts: list[Part] = []
+    shown: dict[str, Json] = {}
+    exchanges: list[str] = []
+    errors: list[str] = []
     is_done: bool = False
     map_text: str = ""
-    schema: Json = field(default_factory=lambda: EXPLORE_SCHEMA)
     _task: str = ""
 
     @cached_property
@@ -122,10 +122,6 @@ class Explorer(Struct, kw_only=True, dict=True):
             for one in self.stage.explore
             if not any(match_any((one,), path) for path in self.files)
         )
-
-    def begin(self) -> None:
-        """Begin an attempt: the model may ask again."""
-        self.is_done = False
 
     @property
     def may_ask(self) -> bool:
@@ -227,7 +223,7 @@ class Explorer(Struct, kw_only=True, dict=True):
                 continue
             selector, text = part.selector, self._text(part)
             if now != self.texts[part.path]:
-                start, end = self.lines_of(part, now)
+                start, end = moved_lines(self.texts[part.path], now, part.start, part.end)
                 text = "\n".join(now.split("\n")[start:end]) + "\n" if part.selector else now
                 selector = f"L{start + 1}-{end}" if part.selector else ""
             if text or not part.selector:
@@ -235,17 +231,14 @@ class Explorer(Struct, kw_only=True, dict=True):
                 found.append(PromptInput(part.path, selector, digest, partial(str, text), explored=True))
         return tuple(found)
 
-    def lines_of(self, part: Part, now: str) -> tuple[int, int]:
-        """Return the lines of a part in an edited version of its file."""
-        return moved_lines(self.texts[part.path], now, part.start, part.end)
-
     def shown_lines(self, now: Mapping[str, str]) -> dict[str, tuple[tuple[int, int], ...]]:
         """Return the lines that were shown of each file of which not all was shown, as the texts of files are now."""
         whole = {one.path for one in self.parts if not one.selector}
         found: dict[str, tuple[tuple[int, int], ...]] = {}
         for one in self.parts:
             if one.path in now and one.path not in whole:
-                found[one.path] = (*found.get(one.path, ()), self.lines_of(one, now[one.path]))
+                lines = moved_lines(self.texts[one.path], now[one.path], one.start, one.end)
+                found[one.path] = (*found.get(one.path, ()), lines)
         return found
 
     def follow(
@@ -288,5 +281,6 @@ def explorer_of(
         secrets=secrets,
         whole=frozenset(one.path for one in resolved.given if not one.slice),
         turns=stage.explore_turns,
+        schema=EXPLORE_SCHEMA,
         left=stage.explore_tokens * CHARACTERS_PER_TOKEN,
     )
