@@ -20,7 +20,7 @@ from orch23.features.explore.parts import (
     split_place,
 )
 from orch23.features.explore.repo_map import RepoMap, map_of
-from orch23.model.diagnostic import Diagnostic, Severity, nearest_names, question
+from orch23.model.diagnostic import nearest_names, question
 from orch23.model.digest import FileEntry, Json, digest_bytes
 from orch23.model.llm import Exchange, Message, Request
 from orch23.model.paths import match_any
@@ -112,16 +112,6 @@ class Explorer(Struct, kw_only=True, dict=True):
         note = f" ({self.known.note})" if self.map_text and self.known.note else ""
         turns = f"up to {pluralize(self.stage.explore_turns, 'request')}"
         return f"a map of {pluralize(len(self.texts), 'file')}, {how}{note}; {turns}"
-
-    @property
-    def warnings(self) -> tuple[Diagnostic, ...]:
-        """A warning for each pattern that matches no file."""
-        hint = "correct it, or remove it from `explore`"
-        return tuple(
-            Diagnostic("W822", f"`{one}` of `explore` matches no file", hint=hint, severity=Severity.WARNING)
-            for one in self.stage.explore
-            if not any(match_any((one,), path) for path in self.files)
-        )
 
     @property
     def may_ask(self) -> bool:

@@ -416,7 +416,8 @@ def test_a_pattern_without_files_is_a_warning(tmp_path: Path) -> None:
     with Model(EDIT).answering() as model:
         outcome = green(project.build())
     assert "W822" in outcome.err
-    assert "`nowhere/**` of `explore` matches no file" in outcome.err
+    assert "`nowhere/**` of stage `fix` matches no file" in outcome.err
+    assert "pipeline.yaml:1:" in outcome.err
     assert len(model.requests) == 1
 
 
