@@ -49,7 +49,7 @@ def _measured(case: Mapping[str, str], outlines: list[FileOutline]) -> tuple[int
     found = map_of(case["issue"], outlines)
     spent = time.process_time() - begun
     path, _, name = case["place"].partition("#")
-    tokens = _tokens_to(found.render(1_000_000), path, name)
+    tokens = _tokens_to(found.render(4_000_000), path, name)
     file = [*found.files].index(path) + 1
     print(f"{tokens:8,} {file:5} {spent:6.2f} s  {case['place']}")
     return tokens, file

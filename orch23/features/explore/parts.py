@@ -43,6 +43,7 @@ class Part(Struct, frozen=True):
     selector: str
     start: int
     end: int
+    text: str
 
     @property
     def place(self) -> str:
@@ -103,12 +104,13 @@ def find_part(text: str, path: str, selector: str, known: RepoMap, most: int) ->
         except SliceError as error:
             return find_part(text, path, _lines_of_name(selector, path, known, error), known, most)
     if len(found.text) <= most:
-        return Part(path, selector, found.start, found.end)
+        return Part(path, selector, found.start, found.end, found.text)
     end = found.start + found.text.count("\n", 0, max(most, 0))
     if end == found.start:
         message = "it is longer than what can still be shown"
         raise SliceError(message, "name fewer or smaller parts")
-    return Part(path, f"L{found.start + 1}-{end}", found.start, end)
+    selector = f"L{found.start + 1}-{end}"
+    return Part(path, selector, found.start, end, text_part(text, path, selector).text)
 
 
 def _lines_of_name(selector: str, path: str, known: RepoMap, error: SliceError) -> str:
@@ -154,7 +156,9 @@ def search(texts: Mapping[str, str], query: str, known: RepoMap) -> list[Part]:
                 inside = [(one.first - 1, one.last) for one in small if one.first <= number + 1 <= one.last]
                 around = (max(0, number - _CONTEXT), number + _CONTEXT + 1)
                 start, end = max(inside, key=lambda one: one[1] - one[0], default=around)
-                parts.append(Part(path, f"L{start + 1}-{min(end, total)}", start, min(end, total)))
+                end = min(end, total)
+                selector = f"L{start + 1}-{end}"
+                parts.append(Part(path, selector, start, end, text_part(texts[path], path, selector).text))
                 if len(parts) == _MOST_MATCHES:
                     return parts
     return parts

@@ -9,7 +9,6 @@ from typing import Final
 
 from msgspec import Struct
 
-from orch23.attempt.estimate import CHARACTERS_PER_TOKEN
 from orch23.features.explore.outlines import Definition, FileOutline
 from orch23.model.patterns import lazy_pattern
 
@@ -25,6 +24,7 @@ _SECONDARY = 0.4  # factor of tests, examples and documents
 _SECONDARY_FOLDERS = {"test", "tests", "testing", "doc", "docs", "example", "examples", "bench", "benchmarks", "vendor"}
 _GROUP: Final = 40  # definitions that are grouped by file at once: a long map, too, begins with the best of all files
 
+_NAMED = lazy_pattern(r"[\w/-]+(?:\.[\w/-]+)*")  # paths and names with dots
 _TOKEN = lazy_pattern(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*|\d+")
 _PART = lazy_pattern(r"[A-Z]+(?![^\W\d_A-Z])|[A-Z]?[^\W\d_A-Z]+|\d+")
 _ENDING = lazy_pattern(r"(?<=\w{3})(?<=(\w))(?:\1(?<![lsz]))?(?:ations?|ings?|ers?|ors?|ions?|ies|ed|es|(?<!s)s|ly|e)$")
@@ -49,12 +49,11 @@ class RepoMap(Struct, frozen=True, dict=True):
             found.setdefault(path, []).extend([one] if one.kind else [])
         return {path: tuple(ones) for path, ones in found.items()}
 
-    def render(self, tokens: int) -> str:
-        """Return the start of the map, of at most so many tokens by estimate.
+    def render(self, left: int) -> str:
+        """Return the start of the map, of at most so many characters.
 
         A line is a path, or the lines and the name of a definition of the path above it.
         """
-        left = tokens * CHARACTERS_PER_TOKEN
         groups: list[str] = []
         for start in range(0, len(self.places), _GROUP):
             entries = self.places[start : start + _GROUP]
@@ -115,30 +114,23 @@ def map_of(task_text: str, outlines: Iterable[FileOutline]) -> RepoMap:
 def terms_of(name: str) -> tuple[str, ...]:
     """Return the stems of the parts of a name, such as `pars` and `row` of `parse_rows`, and of it as one word."""
     parts = _PART.findall(name)
-    return tuple(_stem(one.lower()) for one in (*parts, *(["".join(parts)] if len(parts) > 1 else [])))
-
-
-def _stem(word: str) -> str:
-    """Return a word without an English ending. What remains need not be a word."""
-    return _ENDING.sub("", word)
+    return tuple(_ENDING.sub("", one.lower()) for one in (*parts, *(["".join(parts)] if len(parts) > 1 else [])))
 
 
 def _task_terms(text: str) -> dict[str, float]:
     """Return the stems of a task with their weights. Two words that follow each other can be one name, too."""
     words = [part.lower() for token in _TOKEN.findall(text) for part in _PART.findall(token)]
     pairs = (one + other for one, other in pairwise(words))
-    counts = Counter(map(_stem, (*words, *pairs)))
+    counts = Counter(_ENDING.sub("", one) for one in (*words, *pairs))
     return {term: 1 + math.log(count) for term, count in counts.items() if len(term) > 1}
 
 
 def _named_in(text: str) -> set[str]:
     """Return what a text names as code: paths, what is in backticks, dotted names, and words with `_` or capitals."""
-    found = {word.strip("`'\"()[]<>,;:!?.") for word in text.split()}
-    found = {word for word in found if "/" in word or "." in word}
-    found |= {quoted.removesuffix("()") for quoted in text.split("`")[1::2]}
-    for token in _TOKEN.findall(text):
-        if "_" in token or "." in token or token[1:] != token[1:].lower():
-            found |= {token, token.rpartition(".")[2]}
+    found = {quoted.removesuffix("()") for quoted in text.split("`")[1::2]}
+    for word in _NAMED.findall(text):
+        if not {"/", ".", "_"}.isdisjoint(word) or word[1:] != word[1:].lower():
+            found |= {word, word.rpartition(".")[2]}
     return found - {""}
 
 

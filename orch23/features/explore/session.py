@@ -30,12 +30,11 @@ from orch23.resolve.explored import explorable
 from orch23.resolve.prompt_blocks import DataBlock, render_blocks
 from orch23.resolve.prompt_inputs import PromptInput
 from orch23.resolve.resolution import ResolvedStage, VisibleFiles
-from orch23.resolve.text_slices import SliceError, text_part
+from orch23.resolve.text_slices import SliceError
 from orch23.text.secrets import Secrets
 
 # Code has fewer characters a token than other texts: with three, the limit holds for most vendors.
 CHARACTERS_PER_TOKEN: Final = 3
-_OF_THE_MAP: Final = 4  # characters that the map counts as a token
 _LEAST_MAP: Final = 4  # the part of the limit that the map has beside a long prompt: a quarter
 _LARGEST_BYTES: Final = 1_000_000
 _LARGEST_TOTAL_BYTES: Final = 64_000_000
@@ -125,7 +124,7 @@ class Explorer(Struct, kw_only=True, dict=True):
             self._task = request.text
             whole = self.stage.explore_tokens * CHARACTERS_PER_TOKEN
             most = max(whole - rest - len(request.text), whole // _LEAST_MAP)
-            self.map_text = self.known.render(most // _OF_THE_MAP)
+            self.map_text = self.known.render(most)
         head = _HEAD.format(map=render_blocks([DataBlock("map of the repository", self.map_text)]), form=FORM)
         after = f"Requests like this one that are left: {self.turns}. They can show about {self.left // _LINE} lines.\n"
         after += "".join(f"Error in your last response: {one}\n" for one in self.errors)
@@ -187,22 +186,17 @@ class Explorer(Struct, kw_only=True, dict=True):
             return f"is not a regular expression: {error}"
         for number, part in enumerate(found):
             before = self.left
-            if len(self._text(part)) + _BLOCK <= min(before, most) // (len(found) - number):
+            if len(part.text) + _BLOCK <= min(before, most) // (len(found) - number):
                 self._add(part)
             most -= before - self.left
         return "" if found else "matches no line"
 
-    def _text(self, part: Part) -> str:
-        text = self.texts[part.path]
-        return text_part(text, part.path, part.selector).text if part.selector else text
-
     def _add(self, part: Part) -> None:
         if any(one.covers(part) for one in self.parts):
             return
-        text = self._text(part)
-        self.left -= len(text) + _BLOCK
+        self.left -= len(part.text) + _BLOCK
         self.parts.append(part)
-        self.shown[part.place] = digest_bytes(text.encode()).sha256
+        self.shown[part.place] = digest_bytes(part.text.encode()).sha256
 
     def inputs(self, changed: Mapping[str, str | None]) -> tuple[PromptInput, ...]:
         """Return the parts as inputs of a prompt. `changed` has the texts of edited files; None if one is deleted."""
@@ -211,7 +205,7 @@ class Explorer(Struct, kw_only=True, dict=True):
             now = changed.get(part.path, self.texts[part.path])
             if now is None:
                 continue
-            selector, text = part.selector, self._text(part)
+            selector, text = part.selector, part.text
             if now != self.texts[part.path]:
                 start, end = moved_lines(self.texts[part.path], now, part.start, part.end)
                 text = "\n".join(now.split("\n")[start:end]) + "\n" if part.selector else now

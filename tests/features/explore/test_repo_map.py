@@ -111,25 +111,25 @@ def test_the_order_does_not_depend_on_the_order_of_the_files() -> None:
 
 
 def test_the_text_has_paths_lines_kinds_and_signatures() -> None:
-    text = build("Amounts over a hundred are not reduced by ten percent.", SHOP).render(1_000)
+    text = build("Amounts over a hundred are not reduced by ten percent.", SHOP).render(4_000)
     assert text.startswith("shop/prices.py\n  L8-12 def reduced(amount)\n  L4-5 def price_of(article)\n")
     assert "\nweb/page.js\n  L1-3 function showBasket(basket)\n" in text
     assert "\nREADME.md\n" in text
 
 
-def test_a_text_of_few_tokens_is_the_start_of_the_order() -> None:
+def test_a_text_of_few_size_is_the_start_of_the_order() -> None:
     found = build("Amounts over a hundred are not reduced by ten percent.", SHOP)
     assert found.render(0) == ""
-    assert found.render(11) == "shop/prices.py\n  L8-12 def reduced(amount)\n"
-    lengths = [len(found.render(tokens)) for tokens in range(120)]
-    assert all(length <= tokens * 4 for tokens, length in enumerate(lengths))
+    assert found.render(44) == "shop/prices.py\n  L8-12 def reduced(amount)\n"
+    lengths = [len(found.render(size)) for size in range(480)]
+    assert all(length <= size for size, length in enumerate(lengths))
     assert lengths == sorted(lengths)
 
 
 def test_a_long_map_starts_with_the_best_definitions_of_all_files() -> None:
     many = "".join(f'def price_{number}():\n    """The price of an apple."""\n\n\n' for number in range(300))
     files = {"a.py": many, "b.py": 'def pear():\n    """The price of a pear."""\n'}
-    text = build("the price of an apple and of a pear", files).render(8_000)
+    text = build("the price of an apple and of a pear", files).render(32_000)
     assert text.index("b.py") < len(text) // 4
     assert text.count("a.py\n") > 1
     assert text.count("  L") == 301
