@@ -235,9 +235,7 @@ class CallPreflight(Struct, frozen=True, kw_only=True):
             return None if problems else request
 
         explored = load_feature(EXPLORE["begin"])(resolved, tree, self.pipeline.never_send, requests.secrets, own)
-        find = partial(find_recorded, conversation.recorded, step)
-        request, _ = explored.follow(build, find)
-        missing: Request | None = None if request is None else find(request).missing
+        missing: Request | None = explored.follow(build, partial(find_recorded, conversation.recorded, step))[1].missing
         return missing
 
     def _errors(self, resolved: ResolvedStage, missing: Request) -> Iterator[Diagnostic]:

@@ -200,14 +200,11 @@ def first_call(project: Project, seen: Preview, decided: DecidedStage | None) ->
     try:
         explored = load_feature(EXPLORE["begin"])(resolved, tree, never_send, secrets, own)
         build = partial(_request, project, resolved, step.of_attempt(resolved.stage.retry, 1))
-        found, before = explored.follow(build, partial(replay_first_request, project, decided))
+        found, replayed = explored.follow(build, partial(replay_first_request, project, decided))
         explores: str = explored.summary
     except MissingBytesError:
         return None
-    if found is None:
-        return None
-    last = replay_first_request(project, decided, found)
-    return FirstCall(found, replace(last, found=(*before, *last.found)), explores)
+    return None if found is None else FirstCall(found, replayed, explores)
 
 
 def _first_request(project: Project, decided: DecidedStage | None) -> Request | None:

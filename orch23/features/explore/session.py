@@ -229,22 +229,22 @@ class Explorer(Struct, kw_only=True, dict=True):
         self,
         request_of: Callable[["Explorer | None", tuple[PromptInput, ...]], Request | None],
         find: Callable[[Request], RecordedResponses],
-    ) -> tuple[Request | None, tuple[Exchange, ...]]:
-        """Return the first request of a stage without a recorded response, or its last one; and the responses before.
+    ) -> tuple[Request | None, RecordedResponses]:
+        """Return the first request of a stage without a recorded response, or its last one; and all responses found.
 
         `request_of` returns the request to explore or, for None, that of the first attempt; both show parts.
         """
-        found: list[Exchange] = []
-        while self.may_ask:
-            request = request_of(self, self.inputs({}))
+        found: tuple[Exchange, ...] = ()
+        while True:
+            exploring = self if self.may_ask else None
+            request = request_of(exploring, self.inputs({}))
             if request is None:
-                return None, ()
+                return None, RecordedResponses()
             known = find(request)
-            if known.missing is not None:
-                return known.missing, tuple(found)
             found += known.found
-            self.take(known.found[-1].response, known.found[-1].fingerprint)
-        return request_of(None, self.inputs({})), tuple(found)
+            if exploring is None or known.missing is not None:
+                return known.missing or request, replace(known, found=found)
+            self.take(found[-1].response, found[-1].fingerprint)
 
 
 def explorer_of(
