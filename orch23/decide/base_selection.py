@@ -35,10 +35,7 @@ class BaseSelection(Struct, frozen=True):
     state: ProjectState
 
     def in_force(self, name: str) -> Mapping[str, FileEntry]:
-        """Return the moved bases of a stage: of its record, or of the kept failure that is on disk.
-
-        A program with `edits` also starts from the files of the user that are on disk.
-        """
+        """Return the moved bases of a stage: of its record, or of the kept failure that is on disk."""
         state = self.state
         if not self._has_base(name):
             return {}
@@ -47,10 +44,10 @@ class BaseSelection(Struct, frozen=True):
         return self._on_disk(state.stage(name), bases) if state.stage(name).is_editor else bases
 
     def _on_disk(self, stage: Stage, bases: Mapping[str, FileEntry]) -> Mapping[str, FileEntry]:
-        """Return the bases of a program with `edits`: where the disk has a file of the user, that one.
+        """Return the bases of a program with `edits`: where the disk has a file of the user, that one, or none.
 
         That is one which no run made, or made of other files of the user, such as an older result that a checkout
-        brought back. A file of the user that is deleted is none either. What a model wrote later is its result.
+        brought back. What a model wrote later is its result.
         """
         state, former = self.state, self.state.former.get(stage.name)
         last: Mapping[str, FileEntry] = former.outputs if former is not None else {}

@@ -199,11 +199,9 @@ def resolve_stage(
 def is_discovered(stage: Stage, aspect: str) -> bool:
     """Return whether a record names an aspect since its run found it: `resolve.discovered` adds it (ADR 87)."""
     prefix, _, path = aspect.partition(":")
-    if prefix == "explored":
-        return True
     # A model is not shown the files that match a pattern: only those that it changed count. A program may read all.
-    is_edited = prefix == "base" and stage.discovers and path not in stage.edits
-    return is_edited and match_any(stage.edits, path)
+    is_base = prefix == "base" and stage.discovers and path not in stage.edits
+    return prefix == "explored" or (is_base and match_any(stage.edits, path))
 
 
 # ---- aspects of the pipeline and the machine --------------------------------------------------

@@ -242,10 +242,10 @@ def _explore(attempts: AttemptLoop, declared: LLMStep, step: LLMStep, turn: Atte
 
 def _tree(attempts: AttemptLoop, start: Files, judged: Proposal) -> tuple[Files, Files, tuple[str, ...]]:
     """Return the files after a proposal, those that it keeps of the last result, and the exchanges of that result."""
-    (last, exchanges), scope = attempts.shown.kept, attempts.resolved.stage.fence.write
-    kept = {p: e for p, e in last.items() if judged.keeps and match_any(scope, p) and p not in start}
+    (last, exchanges), stage = attempts.shown.kept, attempts.resolved.stage
     # Files of `edits` are kept as the model was shown them: as in the base, and not as in the last result.
-    kept = {path: entry for path, entry in kept.items() if not match_any(attempts.resolved.stage.edits, path)}
+    own = (p for p in last if p not in start and match_any(stage.fence.write, p) and not match_any(stage.edits, p))
+    kept = {path: last[path] for path in own} if judged.keeps else {}
     tree = kept | {path: entry for path, entry in start.items() if path not in judged.deletes}
     tree |= {one.path: _entry(attempts, start, one) for one in judged.writes}
     return tree, kept, exchanges if kept else ()

@@ -327,6 +327,12 @@ def test_items_of_one_chain_may_share_files_and_parallel_items_may_not():
     assert [d.code for d in problems(item("a", writes=("w/x",)), item("b", writes=("w/x",)))] == ["E821"]
 
 
+def test_a_list_that_may_write_a_file_hides_no_conflict_of_two_stages():
+    one, other, each = stage("x", (), ("w/a",)), stage("y", (), ("w/a",)), foreach(writes=("w/a",))
+    for nodes in ((each, one, other), (one, each, other), (one, other, each)):
+        assert [found.message for found in problems(*nodes)] == ["stages `x` and `y` may both write `w/a`"]
+
+
 def test_an_unknown_need_names_the_nearest_stage():
     (problem,) = problems(stage("build"), stage("test", needs=("biuld",)))
     assert (problem.code, problem.hint) == ("E823", "did you mean `build`?")
