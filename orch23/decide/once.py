@@ -86,7 +86,9 @@ def _is_same(one: Record, other: Record) -> bool:
     return one.task == other.task and same_result(one, other)
 
 
-def _taken_over(done: Iterable[Record], records: Collection[Record]) -> Mapping[tuple[str, FileEntry | None], FileEntry]:
+def _taken_over(
+    done: Iterable[Record], records: Collection[Record]
+) -> Mapping[tuple[str, FileEntry | None], FileEntry]:
     """Return what later stages started from, instead of an original: the result of a stage that is done is the user's.
 
     A stage that has run since from other bytes of the user has these as its original.

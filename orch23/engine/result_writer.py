@@ -236,7 +236,7 @@ class ResultWriter(Struct, dict=True):
         before = opened.lock.where(stays)
         records = {**before.records, **{name: record for name, record in self._locked.items() if name in green}}
         records = {n: replace(one, task="") if self._waits(n, one, green) else one for n, one in records.items()}
-        # For stages after one that is done, its result is an original, until it ends or runs again: nothing has changed.
+        # For stages after one that is done, its result is an original until it ends or runs again.
         if opened.state.done and all(records.get(name) == before.records.get(name) for name in opened.state.done):
             pairs = ((name, one, before.records.get(name)) for name, one in records.items())
             records = {n: old if old and replace(old, originals=one.originals) == one else one for n, one, old in pairs}

@@ -376,7 +376,9 @@ def test_after_reset_it_is_still_done_as_long_as_head_has_the_result(done: Repos
 
 
 @pytest.mark.parametrize("in_git", [True, False])
-def test_a_result_that_was_reset_is_not_done_and_not_made_twice(repo: Repository, project: Project, in_git: bool) -> None:
+def test_a_result_that_was_reset_is_not_done_and_not_made_twice(
+    repo: Repository, project: Project, in_git: bool
+) -> None:
     here = repo if in_git else project
     story(here, edit(1, 2))
     green(here.build())

@@ -141,7 +141,7 @@ def _promote(opened: OpenPipeline, target: Mapping[str, FileEntry | None], refus
         except MissingBytesError:
             lost.append(path)
     if lost:
-        message = "the bytes before the first run are in neither the store, the transcripts, nor git; nothing was removed"
+        message = "the bytes of before are in neither the store, the transcripts nor git; nothing is removed"
         raise NotFoundError(
             *(Diagnostic(MissingBytesError.code, f"`{one}`: {message}", hint=MissingBytesError.hint) for one in lost)
         )
