@@ -96,8 +96,13 @@ def _taken_over(
         (path, one.originals.get(path)): entry
         for one in done
         for path, entry in one.outputs.items()
-        if any(r.manifest.get(f"base:{path}") == str(entry) and path in r.originals for r in records)
+        if any(path in r.originals and _follows(r, path, entry) for r in records)
     }
+
+
+def _follows(record: Record, path: str, entry: FileEntry) -> bool:
+    moved = record.bases.get(path)
+    return record.manifest.get(f"base:{path}") == str(entry) or (moved is not None and moved.instead_of == entry)
 
 
 def _without_files(record: Record) -> Record:

@@ -231,7 +231,8 @@ class ResultWriter(Struct, dict=True):
             lambda name, r: not complete or plan.is_declared(name) or (r.task != "" and family_of(name) in plan.skipped)
         )
         records = {**before.records, **{name: record for name, record in self._locked.items() if name in green}}
-        # For stages after one that is done, its result is an original, until it ends or runs again.
+        records = {n: replace(one, task="") if self._waits(n, one, green) else one for n, one in records.items()}
+        # For stages after one that is done, its result is an original until it ends or runs again.
         if opened.state.done and all(records.get(name) == before.records.get(name) for name in opened.state.done):
             pairs = ((name, one, before.records.get(name)) for name, one in records.items())
             records = {n: old if old and replace(old, originals=one.originals) == one else one for n, one, old in pairs}
@@ -245,6 +246,13 @@ class ResultWriter(Struct, dict=True):
         if written.file is not None:
             place = opened.lock_path.relative_to(opened.store.root).as_posix()
             opened.store.workspace.note_written_file(place, written.sha256, written.file)
+
+    def _waits(self, name: str, record: Record, green: set[str]) -> bool:
+        """Return whether files of a `once` result are left to a later stage that has not succeeded: it is not done."""
+        state = self.opened.state
+        link = state.link(name) if record.task and record != state.done.get(name) else None
+        later = state.plan.chains[link.chain][link.index + 1 :] if link else ()
+        return not green.issuperset(later) and any(state.has_later_version(name, path) for path in record.outputs)
 
     def _show(self, resolved: ResolvedStage, done: StageResult, record: Record) -> None:
         self.opened.state.settle(resolved.stage.name, record)

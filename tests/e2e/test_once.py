@@ -523,3 +523,29 @@ def test_a_stage_before_it_that_runs_again_writes_its_file(repo: Repository) -> 
     green(repo.build())
     assert repo.plan() == {"mod": "fresh", "fmt": "done", "read": "fresh"}
     assert repo.read("src/a.py") == repo.read("seen.txt") == A.replace("1", "8") + "# end\n"
+
+
+def test_a_result_that_a_failed_program_holds_back_is_not_done(repo: Repository) -> None:
+    then_formatted(repo, edit(1, 2), command="false")
+    repo.commit()
+    assert repo.build().code == 1
+    assert repo.read("src/a.py") == A, "the disk gets the version of the last stage"
+    repo.commit()
+    assert repo.plan()["mod"] == "fresh"
+    repo.replace("pipeline.yaml", '"shell": "false"', f'"shell": {json.dumps(SHOUT)}')
+    green(repo.build())
+    assert repo.read("src/a.py") == repo.read("seen.txt") == A.replace("1", "2") + "# end\n"
+    repo.commit()
+    assert repo.plan() == {"mod": "done", "fmt": "fresh", "read": "fresh"}
+
+
+def test_an_edit_before_the_commit_stays_the_start_of_a_program_after_it(repo: Repository) -> None:
+    then_formatted(repo, edit(1, 2))
+    repo.commit()
+    green(repo.build())
+    repo.edit("src/a.py", "mine = 1\n")
+    green(repo.build())
+    repo.commit()
+    green(repo.build())
+    assert repo.plan()["mod"] == "done"
+    assert repo.read("src/a.py") == repo.read("seen.txt") == "mine = 1\n# end\n"

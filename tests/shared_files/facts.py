@@ -80,7 +80,14 @@ class Facts:
         return path in self.head and self.head[path] == self.disk.get(path)
 
     def original(self, path: str) -> str | None:
-        """Return what was at a path before any stage of this pipeline wrote it."""
+        """Return what was at a path before any stage of this pipeline wrote it, or what a user wrote after programs."""
+        writers = [made for made in self.lock.all() if path in made.written]
+        names = {one.name for one in self.declared if one.edits and one.kind != "llm"}
+        there = self.disk.get(path)
+        if writers and all(made.stage in names and made in self.lock.results.values() for made in writers):
+            deleted = there is None and any(path in made.deleted for made in writers)
+            if not deleted and (there is None or not self.makers(path, there) or self.is_accepted(path)):
+                return there
         for made in self.lock.all():
             if path in made.originals:
                 return made.originals[path]
