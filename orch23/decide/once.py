@@ -1,6 +1,6 @@
 """Decide stages with `once`: one is done when its result is committed, and its files are the user's (ADR 90)."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from orch23.decide.freshness import change_reasons
 from orch23.decide.ownership import GitFiles
-from orch23.model.digest import digest_json
+from orch23.model.digest import FileEntry, digest_json
 from orch23.model.errors import CorruptStateError
 from orch23.model.media import accepting
 from orch23.model.paths import match_any, may_overlap
@@ -43,19 +43,23 @@ def users_files(
     A result is done if the lock file of HEAD has it; without git, if the lock file has it. Also if its stage is gone.
     """
     once = {name: one for name, one in lock.owner_records().items() if one.task and _is_once(plan, name)}
-    head = _of_head(lock, plan, git)
-    committed = head.owner_records()
-    given = {name for name, one in once.items() if name in committed and _is_same(one, committed[name])}
+    head = _of_head(lock, plan, git).records
+    given = {name for name, one in once.items() if name in head and _is_same(one, head[name])}
+    taken = _taken_over([once[name] for name in given], lock.records.values())
 
-    def view(records: Mapping[str, Record]) -> dict[str, Record]:
-        return {name: _without_files(one) if name in given else one for name, one in records.items()}
+    def view(one: Record) -> Record:
+        if one.task and one.stage in given:
+            return _without_files(one)
+        moved = {path: taken[path, entry] for path, entry in one.originals.items() if (path, entry) in taken}
+        return replace(one, originals={**one.originals, **moved}) if moved else one
 
-    others = tuple(_without_files(one) if one.task and one.stage in given else one for one in lock.others)
+    records, retained = ({name: view(one) for name, one in some.items()} for some in (lock.records, lock.retained))
+    others = tuple(map(view, lock.others))
     own = frozenset(one.key for name, one in once.items() if name not in given)
     return (
         replace(store, records=_Results(store.records, own)),
-        replace(lock, records=view(lock.records), retained=view(lock.retained), others=others),
-        {name: head.records[name] for name in given if name in head.records},
+        replace(lock, records=records, retained=retained, others=others),
+        {name: head[name] for name in given},
     )
 
 
@@ -78,6 +82,21 @@ def _of_head(lock: LockFile, plan: Plan, git: GitFiles) -> LockFile:
 def _is_same(one: Record, other: Record) -> bool:
     # `reset` keeps no key, and two tasks may have an equal result.
     return one.task == other.task and same_result(one, other)
+
+
+def _taken_over(
+    done: Iterable[Record], records: Collection[Record]
+) -> Mapping[tuple[str, FileEntry | None], FileEntry]:
+    """Return what later stages started from, instead of an original: the result of a stage that is done is the user's.
+
+    A stage that has run since from other bytes of the user has these as its original.
+    """
+    return {
+        (path, one.originals.get(path)): entry
+        for one in done
+        for path, entry in one.outputs.items()
+        if any(r.manifest.get(f"base:{path}") == str(entry) and path in r.originals for r in records)
+    }
 
 
 def _without_files(record: Record) -> Record:

@@ -66,6 +66,24 @@ class ProjectState(Struct, dict=True):
     def __post_init__(self) -> None:
         """Take the originals that the lock file fixes."""
         self.known_originals.update(self.lock.originals())
+        self._follow_edits()
+
+    def _follow_edits(self, seen: Collection[str] = ()) -> None:
+        """Where only programs with `edits` wrote a file, an edit by the user is its new original, for all stages.
+
+        Stages that were `seen` may have been decided on it.
+        """
+        programs = {name for name in self.former if (node := self.plan.nodes.get(name)) and _edits_in_place(node)}
+        new = (name for name in programs if name not in seen)
+        for path in sorted({path for name in new for path in written_paths(self.former[name])}):
+            made = (*self.locked.owning(path), *self.locked.deleting(path))
+            if any(record.stage not in programs for record in made):
+                continue
+            entry = self.store.workspace.entry(path)
+            if entry is None and any(self.locked.deleting(path)):
+                continue
+            if entry is None or not self.ownership.is_known(path, entry) or self.ownership.is_accepted(path, entry):
+                self.known_originals[path] = entry
 
     def tracked(self, name: str) -> "ProjectState":
         """Return this state for a decision on a node: each path that is read through it is added to `reads[name]`.
@@ -118,7 +136,7 @@ class ProjectState(Struct, dict=True):
     def declared(self) -> PlanIndex:
         """Index of what the stages of the plan declare."""
         if self._declared is None:
-            self._declared = PlanIndex(self.plan)
+            self._declared = PlanIndex(self.plan, self.done)
         return self._declared
 
     @cached_property
@@ -165,8 +183,9 @@ class ProjectState(Struct, dict=True):
 
     def extend(self, plan: Plan) -> None:
         """Continue with a plan that has more stages."""
-        self.plan = plan
+        before, self.plan = self.plan.nodes, plan
         self._declared = None
+        self._follow_edits(before)
 
     def stage(self, name: str) -> Stage:
         """Return a stage or an item of the plan by its name."""
@@ -417,3 +436,7 @@ class ProjectState(Struct, dict=True):
             return False
         others = [owner for owner in self.owners.get(path, ()) if owner != name]
         return all(chain is not None and self.chain_of(owner) == chain for owner in others)
+
+
+def _edits_in_place(node: Stage | ForeachStage) -> bool:
+    return isinstance(node, Stage) and bool(node.edits) and not node.step.asks_model

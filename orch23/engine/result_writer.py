@@ -231,6 +231,10 @@ class ResultWriter(Struct, dict=True):
             lambda name, r: not complete or plan.is_declared(name) or (r.task != "" and family_of(name) in plan.skipped)
         )
         records = {**before.records, **{name: record for name, record in self._locked.items() if name in green}}
+        # For stages after one that is done, its result is an original, until it ends or runs again.
+        if opened.state.done and all(records.get(name) == before.records.get(name) for name in opened.state.done):
+            pairs = ((name, one, before.records.get(name)) for name, one in records.items())
+            records = {n: old if old and replace(old, originals=one.originals) == one else one for n, one, old in pairs}
         retained = {name: record for name, record in before.retained.items() if name not in records}
         left = ((name, record) for name, record in opened.lock.released.items() if name not in records)
         released = {n: one for n, one in left if any(os.path.lexists(opened.store.root / p) for p in one.outputs)}

@@ -291,9 +291,10 @@ class _Chain(Struct, frozen=True):
 
 
 class PlanIndex(Struct, dict=True):
-    """The indexes of one plan. An expansion makes another plan."""
+    """The indexes of one plan. An expansion makes another plan. Stages that are `done` make no version of a file."""
 
     plan: Plan
+    done: Collection[str] = ()
     _chains: dict[str, _Chain] = field(default_factory=dict)
     _makers: dict[tuple[str, tuple[str, ...]], frozenset[str]] = field(default_factory=dict)
 
@@ -354,8 +355,9 @@ class PlanIndex(Struct, dict=True):
             # A foreach that is not expanded yet has no items: it is a node itself.
             names = self.plan.chains.get(chain, (chain,))
             items = [self.plan.nodes[name] for name in names if name in self.plan.nodes]
-            last = {one: at for at, item in enumerate(items) if isinstance(item, Stage) for one in item.literal_outputs}
-            programs = (one for one in reversed(items) if isinstance(one, Stage) and one.edits and not one.discovers)
+            makers = [(at, one) for at, one in enumerate(items) if isinstance(one, Stage) and one.name not in self.done]
+            last = {path: at for at, one in makers for path in one.literal_outputs}
+            programs = (one for _, one in reversed(makers) if one.edits and not one.discovers)
             written = PatternSet(one for item in items for one in writes_of(item))
             self._chains[chain] = _Chain(written, last, tuple(programs))
         return self._chains[chain]

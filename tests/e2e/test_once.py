@@ -375,6 +375,21 @@ def test_after_reset_it_is_still_done_as_long_as_head_has_the_result(done: Repos
     assert "mod" in read_lock(done.root / "pipeline.lock").records
 
 
+@pytest.mark.parametrize("in_git", [True, False])
+def test_a_result_that_was_reset_is_not_done_and_not_made_twice(
+    repo: Repository, project: Project, in_git: bool
+) -> None:
+    here = repo if in_git else project
+    story(here, edit(1, 2))
+    green(here.build())
+    assert here.run("reset", *(["--outputs"] if in_git else [])).code == 0
+    if in_git:
+        repo.commit()
+    for _ in range(2):
+        green(here.build())
+        assert here.read("src/a.py") == A.replace("1", "2")
+
+
 @pytest.mark.parametrize(
     ("stage", "said"),
     [
@@ -456,3 +471,55 @@ def test_it_holds_for_outputs_too_and_keep_is_the_default(repo: Repository) -> N
     green(repo.build())
     assert repo.read("o.py") == "x = 8\n"
     assert repo.plan()["mod"] == "fresh"
+
+
+SHOUT = "grep -q end src/a.py || echo '# end' >> src/a.py"
+
+
+def then_formatted(project: Project, *answers: str, command: str = SHOUT) -> None:
+    """Write the story, with a program that edits the file after the stage."""
+    story(project, *answers)
+    document = json.loads(project.read("pipeline.yaml"))
+    document["stages"]["fmt"] = {"edits": ["src/**"], "needs": ["mod"], "shell": command}
+    project.write({"pipeline.yaml": json.dumps(document)})
+
+
+def test_a_program_after_it_starts_from_its_result_and_takes_nothing_back(repo: Repository) -> None:
+    then_formatted(repo, edit(1, 2))
+    repo.commit()
+    green(repo.build())
+    result = A.replace("1", "2") + "# end\n"
+    repo.commit()
+    before = lock(repo)
+    assert repo.plan() == {"mod": "done", "fmt": "fresh", "read": "fresh"}
+    green(repo.build())
+    assert (repo.read("src/a.py"), lock(repo)) == (result, before)
+    # It runs again from an edit, and that is what it starts from from then on.
+    repo.edit("src/a.py", "mine = 1\n")
+    for _ in range(2):
+        green(repo.build())
+        assert repo.read("src/a.py") == repo.read("seen.txt") == "mine = 1\n# end\n"
+    repo.edit("src/a.py", result)
+    green(repo.build())
+    # The stage is removed: its result stays.
+    document = json.loads(repo.read("pipeline.yaml"))
+    del document["stages"]["mod"], document["stages"]["fmt"]["needs"]
+    repo.write({"pipeline.yaml": json.dumps(document)})
+    for _ in range(2):
+        green(repo.build())
+        assert repo.read("src/a.py") == repo.read("seen.txt") == result
+
+
+def test_a_stage_before_it_that_runs_again_writes_its_file(repo: Repository) -> None:
+    story(repo, edit(1, 2), once=False)
+    document = json.loads(repo.read("pipeline.yaml"))
+    document["stages"]["fmt"] = {"edits": ["src/**"], "needs": ["mod"], "once": True, "shell": SHOUT}
+    repo.write({"pipeline.yaml": json.dumps(document)})
+    repo.commit()
+    green(repo.build())
+    repo.commit()
+    again(repo, edit(2, 8))
+    repo.edit("task.md", "Return eight.\n")
+    green(repo.build())
+    assert repo.plan() == {"mod": "fresh", "fmt": "done", "read": "fresh"}
+    assert repo.read("src/a.py") == repo.read("seen.txt") == A.replace("1", "8") + "# end\n"

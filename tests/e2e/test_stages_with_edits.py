@@ -254,3 +254,57 @@ def test_the_last_program_of_a_chain_takes_an_edit(repository: Repository) -> No
         repository.edit("spec.md", spec("src/a: z", "src/b: y"))
         assert repository.build("a.yaml").code == 6
     assert repository.read("src/a") == "MINE\n"
+
+
+@pytest.mark.slow
+def test_a_reader_sees_an_edit_that_the_last_program_of_a_chain_left_as_it_was(repository: Repository) -> None:
+    files = {"src/a": "A\n", "src/b": "b\n", "spec.md": spec("src/a: x")}
+    read = {"inputs": ["src/*"], "outputs": ["seen"], "shell": "cat src/a > seen"}
+    repository.write({**pipeline({**TWO, "read": read}), **files})
+    with EchoModel().answering():
+        green(repository.build("a.yaml"))
+        repository.edit("src/a", repository.read("src/a") + "MINE\n")
+        green(repository.build("a.yaml"))
+        assert repository.read("seen") == repository.read("src/a") == "A\n" + addition("x").upper() + "MINE\n"
+        up_to_date(repository.build("a.yaml"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("text", ["B\nMINE\n", "b\nmine\n"])
+def test_a_model_sees_an_edit_of_a_file_that_only_a_later_program_wrote(repository: Repository, text: str) -> None:
+    files = {"src/a": "A\n", "src/b": "b\n", "spec.md": spec("src/a: x")}
+    repository.write({**pipeline(TWO), **files})
+    model = EchoModel()
+    with model.answering():
+        green(repository.build("a.yaml"))
+        repository.edit("src/b", text)
+        green(repository.build("a.yaml"))
+        assert model.last.base["src/b"] == text
+        assert repository.read("src/b") == "B\nMINE\n"
+        up_to_date(repository.build("a.yaml"))
+        green(repository.run("clean", "a.yaml"))
+        assert repository.read("src/b") == text
+        repository.delete("src/b")
+        green(repository.build("a.yaml"))
+        assert "src/b" not in model.last.base
+        up_to_date(repository.build("a.yaml"))
+    assert not repository.exists("src/b")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", [("clean",), ("reset", "--outputs")])
+def test_in_a_clone_that_lacks_the_bytes_before_the_first_run_nothing_is_removed(
+    repository: Repository, tmp_path: Path, command: tuple[str, ...]
+) -> None:
+    repository.write({**pipeline({"shout": SHOUT}), "src/a": "a\n", "src/b": "b\n"})
+    green(repository.build("a.yaml"))
+    repository.commit()
+    clone = repository.clone(tmp_path / "clone")
+    before = clone.files()
+    outcome = clone.run(command[0], "a.yaml", *command[1:])
+    assert outcome.code == 66, outcome.err
+    assert outcome.err.count("E710") == 2, "one error a file"
+    assert clone.files() == before
+    green(clone.run("release", "a.yaml", "shout"))
+    green(clone.run(command[0], "a.yaml", *command[1:]))
+    assert clone.files("src") == repository.files("src")

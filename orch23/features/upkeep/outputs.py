@@ -130,10 +130,19 @@ def remove_outputs(
 
 def _promote(opened: OpenPipeline, target: Mapping[str, FileEntry | None], refusal: RefusePath) -> PromotionResult:
     store = opened.store
-    # A promotion takes bytes from the store; an original may be only in the exchanges or in git.
+    # A promotion takes bytes from the store; an original may be only in the exchanges or in git, or in another clone.
+    lost: list[str] = []
     for path, entry in target.items():
-        if entry is not None and not store.contents.has(entry.digest):
-            store.contents.put(opened.state.read(path, entry))
+        try:
+            if entry is not None and not store.contents.has(entry.digest):
+                store.contents.put(opened.state.read(path, entry))
+        except MissingBytesError:
+            lost.append(path)
+    if lost:
+        message = "the bytes before the first run are in neither store, transcripts nor git; nothing was removed"
+        raise NotFoundError(
+            *(Diagnostic(MissingBytesError.code, f"`{one}`: {message}", hint=MissingBytesError.hint) for one in lost)
+        )
     # The states on disk are read again: they decide whether a file changed meanwhile.
     store.workspace.invalidate(target)
     old = {path: store.workspace.entry(path) for path in target}
