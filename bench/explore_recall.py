@@ -14,8 +14,8 @@ import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from orch23.features.explore.definitions import FileOutline
-from orch23.features.explore.repo_map import map_of, outlines_of
+from orch23.features.explore.outlines import FileOutline, outline_of
+from orch23.features.explore.repo_map import map_of
 
 CASES = Path(__file__).with_name("explore_cases.toml")
 # What is required: the function in the first 4,000 tokens, its file among the ten best.
@@ -34,9 +34,9 @@ def main() -> None:
         for name in cases["packages"]:
             files = _files_of(packages / name)
             begun = time.process_time()
-            outlines[name] = outlines_of(files)
+            outlines[name] = [outline_of(path, text) for path, text in files.items()]
             size = sum(map(len, files.values()))
-            print(f"{name}: {len(files)} files, {size:,} bytes, {time.process_time() - begun:.2f} s to read")
+            print(f"{name}: {len(files)} files, {size:,} characters, {time.process_time() - begun:.2f} s to read")
     for group in ("known", "held_out", "last"):
         found = [_measured(case, outlines[case["package"]]) for case in cases[group]]
         shown, near = sum(0 < one <= TOKENS for one, _ in found), sum(0 < one <= FILES for _, one in found)
@@ -49,8 +49,8 @@ def _measured(case: Mapping[str, str], outlines: list[FileOutline]) -> tuple[int
     found = map_of(case["issue"], outlines)
     spent = time.process_time() - begun
     path, _, name = case["place"].partition("#")
-    tokens = _tokens_to(found.render(1_000_000), path, name)
-    file = found.files.index(path) + 1
+    tokens = _tokens_to(found.render(4_000_000), path, name)
+    file = [*found.files].index(path) + 1
     print(f"{tokens:8,} {file:5} {spent:6.2f} s  {case['place']}")
     return tokens, file
 
@@ -66,8 +66,9 @@ def _tokens_to(text: str, path: str, name: str) -> int:
     return 0
 
 
-def _files_of(folder: Path) -> dict[str, bytes]:
-    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in sorted(folder.rglob("*.py"))}
+def _files_of(folder: Path) -> dict[str, str]:
+    paths = sorted(folder.rglob("*.py"))
+    return {path.relative_to(folder).as_posix(): path.read_bytes().decode("utf-8", "replace") for path in paths}
 
 
 def _downloaded(pinned: Mapping[str, str], place: Path) -> Path:

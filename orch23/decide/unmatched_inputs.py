@@ -48,15 +48,16 @@ def unmatched_inputs(
                 # What the stage itself or one after it writes would be a cycle.
                 near = None if near and not after.isdisjoint(writers.writers_of(near)) else near
                 place = plan.pipeline.place_in(one.stage, *where)
-                problem = _problem(one, place, pattern.text, near, _hint(pattern, workspace))
+                hint = "correct it, or remove it" if where[0] == "explore" else _hint(pattern, workspace)
+                problem = _problem(one, place, pattern.text, near, hint)
                 found.setdefault((problem.message, str(problem.location)), problem)
     errors = tuple(one for one in found.values() if one.severity is Severity.ERROR)
     return errors, tuple(one for one in found.values() if one.severity is not Severity.ERROR)
 
 
 def has_patterns(stage: Stage) -> bool:
-    """Return whether an input of a stage, or of its verification, is a pattern."""
-    return any(isinstance(one, GlobInput) for one in (*stage.inputs, *stage.verify.inputs))
+    """Return whether an input of a stage, or of its verification, is a pattern, or a model may look at files."""
+    return bool(stage.explore) or any(isinstance(one, GlobInput) for one in (*stage.inputs, *stage.verify.inputs))
 
 
 def _problem(one: ResolvedStage, place: Location | None, text: str, near: str | None, otherwise: str) -> Diagnostic:

@@ -121,24 +121,20 @@ EXPLORES = "explore"
 
 
 class Exploration(Protocol):
-    """What a model may look at, and has seen in the attempts of a stage. `exchanges` are the fingerprints for that."""
+    """What a model may look at, and has seen in the attempts of a stage.
+
+    `exchanges` are the fingerprints for that, `shown` the digests of the parts, by `PATH` or `PATH#PART`. `schema` is
+    the form of a response. `is_done`: the model needs nothing more in this attempt.
+    """
 
     exchanges: list[str]
+    shown: dict[str, Json]
+    schema: Json
+    is_done: bool
 
     @property
     def may_ask(self) -> bool:
         """Whether another request can show the model more in this attempt."""
-
-    @property
-    def schema(self) -> Json:
-        """The schema of a response."""
-
-    @property
-    def shown(self) -> Mapping[str, Json]:
-        """The digest of each part that was shown, by its place: `PATH`, or `PATH#PART`."""
-
-    def begin(self) -> None:
-        """Begin an attempt: the model may ask again."""
 
     def request_of(self, request: Request, /) -> Request:
         """Return the request in which the model names what it needs to see for the task of another one."""

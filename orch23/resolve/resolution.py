@@ -191,6 +191,7 @@ def resolve_stage(
         unmatched=(
             *((("inputs", at), one) for at, one in inputs.unmatched),
             *((("verify", "inputs", at), one) for at, one in verify.unmatched),
+            *((("explore", at), GlobInput(one)) for at, one in enumerate(stage.explore) if not tree.matching(one)),
         ),
     )
 

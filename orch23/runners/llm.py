@@ -218,12 +218,11 @@ def _explore(attempts: AttemptLoop, declared: LLMStep, step: LLMStep, turn: Atte
     if attempts.history.explored is None:
         explore = load_feature(EXPLORE["begin"])
         safeguards, never_send = attempts.safeguards, _models(attempts).requests.pipeline.never_send
-        found = explore(attempts.resolved, attempts.tree, never_send, safeguards.secrets, safeguards.protected)
-        attempts.history.explored = found
-        for one in found.warnings if turn.attempt == 1 else ():
-            attempts.report.warn(one)
+        attempts.history.explored = explore(
+            attempts.resolved, attempts.tree, never_send, safeguards.secrets, safeguards.protected
+        )
     explored: Exploration = attempts.history.explored
-    explored.begin()
+    explored.is_done = False
     # A later turn of a conversation has only what failed.
     while explored.may_ask and turn.dialogue is None:
         context = replace(_context(attempts, step, turn), exploring=explored)

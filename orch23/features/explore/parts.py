@@ -1,23 +1,38 @@
 """Take the parts of files that a model asks for, search files, and find parts again in files that were edited."""
 
 import difflib
-from collections.abc import Iterable, Mapping
-from itertools import islice
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from msgspec import Struct
 
 from orch23.features.explore.repo_map import RepoMap
 from orch23.model.diagnostic import nearest_names, question
+from orch23.model.digest import Json
 from orch23.model.patterns import lazy_pattern
+from orch23.proposal.response_parser import parse_json_response, without_thoughts
 from orch23.resolve.text_slices import SliceError, TextPart, text_part
 
+_LISTS: Final = ("show", "search")
+_MOST_ENTRIES: Final = 40
+_LONGEST_ENTRY: Final = 500
+FORM: Final = '{"show": ["src/shop.py#def total", "src/cart.js#L10-40", "README.md"], "search": ["round", "/_sum$/"]}'
+_TEXTS: Mapping[str, Json] = {"type": "array", "items": {"type": "string"}}
+EXPLORE_SCHEMA: Final[Mapping[str, Json]] = {
+    "type": "object",
+    "properties": {
+        "show": {**_TEXTS, "description": "Files or parts of files to see: PATH, PATH#L10-40, or PATH#def NAME."},
+        "search": {**_TEXTS, "description": "Texts to search for, or regular expressions between slashes."},
+    },
+    "required": list(_LISTS),
+    "additionalProperties": False,
+}
+
+_PLACE = lazy_pattern(r"(?:\./)?(.+?)\s*(?:#\s*(.*)|:(L?[0-9]+(?:-L?[0-9]+)?))?")  # `PATH:10-40` is lines, too
 _RANGE = lazy_pattern(r"L?([1-9][0-9]{0,8})(?:-L?([1-9][0-9]{0,8}))?")
-_COLON_RANGE = lazy_pattern(r"(.+?):L?([1-9][0-9]{0,8})(?:-L?([1-9][0-9]{0,8}))?")
 _CONTEXT: Final = 8  # lines before and after a match outside of a short definition
 _LONGEST_DEFINITION: Final = 60
 _MOST_MATCHES: Final = 12  # places of one search that are shown
-_MOST_COUNTED: Final = 1_000
 _REGEX_MEMORY: Final = 1 << 20
 
 
@@ -28,6 +43,7 @@ class Part(Struct, frozen=True):
     selector: str
     start: int
     end: int
+    text: str
 
     @property
     def place(self) -> str:
@@ -39,14 +55,36 @@ class Part(Struct, frozen=True):
         return self.path == other.path and self.start <= other.start and other.end <= self.end
 
 
+def read_answer(text: str) -> tuple[list[str], list[str]]:
+    """Return the places and the searches of a response. Without thoughts and a code fence, it is one JSON object.
+
+    Raises:
+        ValueError: it has another form.
+    """
+    value, problem = parse_json_response(without_thoughts(text.removeprefix("\ufeff")))
+    if isinstance(value, list | tuple):  # of places: weak models leave the object out
+        value = {"show": value}
+    reason = problem.message if problem is not None else "the response is not an object with `show` and `search`"
+    lists = []
+    if problem is None and isinstance(value, Mapping) and set(value) & set(_LISTS):
+        for name in _LISTS:
+            given = value.get(name) or ()
+            texts = [given] if isinstance(given, str) else given
+            if isinstance(texts, list | tuple) and all(isinstance(one, str) for one in texts):
+                # Of an entry with several lines the first: the others would be lines of their own on a screen.
+                entries = (one.splitlines()[0][:_LONGEST_ENTRY] for text in texts if (one := str(text).strip()))
+                lists.append(list(dict.fromkeys(entries))[:_MOST_ENTRIES])
+        reason = "`show` or `search` is not a list of texts"
+    if len(lists) < len(_LISTS):
+        message = f"{reason}; the form is {FORM}"
+        raise ValueError(message)
+    return lists[0], lists[1]
+
+
 def split_place(place: str) -> tuple[str, str]:
-    """Return the path and the selector of a place; `PATH:10-40` is a range of lines, too."""
-    place = place.removeprefix("./")
-    if "#" in place:
-        path, _, selector = place.partition("#")
-        return path.strip(), selector.strip()
-    lines = _COLON_RANGE.fullmatch(place)
-    return (lines[1], f"L{lines[2]}-{lines[3] or lines[2]}") if lines else (place.strip(), "")
+    """Return the path and the selector of a place."""
+    found = _PLACE.fullmatch(place)
+    return (found[1], found[2] or found[3] or "") if found else (place, "")
 
 
 def find_part(text: str, path: str, selector: str, known: RepoMap, most: int) -> Part:
@@ -56,54 +94,38 @@ def find_part(text: str, path: str, selector: str, known: RepoMap, most: int) ->
         SliceError: there is no such part, or its first line is too long.
     """
     total = text.count("\n") + (not text.endswith("\n") and bool(text))
+    found = TextPart(text, 0, total)
     if lines := _RANGE.fullmatch(selector):
         first, last = sorted((int(lines[1]), int(lines[2] or lines[1])))
-        if first > total:
-            message = f"the file has {total:,} lines"
-            raise SliceError(message, f"the last line is `L{total}`")
-        found = text_part(text, path, f"L{first}-{min(last, total)}")
-        selector = f"L{first}-{min(last, total)}"
+        selector = f"L{first}-{max(first, min(last, total))}"
+        found = text_part(text, path, selector)
     elif selector:
-        found, selector = _named(text, path, selector, known)
-    else:
-        found = TextPart(text, 0, total)
+        try:
+            found = text_part(text, path, selector)
+        except SliceError as error:
+            return find_part(text, path, _lines_of_name(selector, path, known, error), known, most)
     if len(found.text) <= most:
-        return Part(path, selector, found.start, found.end)
-    end, size = found.start, 0
-    for line in text.split("\n")[found.start : found.end]:
-        size += len(line) + 1
-        if size > most:
-            break
-        end += 1
+        return Part(path, selector, found.start, found.end, found.text)
+    end = found.start + found.text.count("\n", 0, max(most, 0))
     if end == found.start:
         message = "it is longer than what can still be shown"
         raise SliceError(message, "name fewer or smaller parts")
-    return Part(path, f"L{found.start + 1}-{end}", found.start, end)
+    selector = f"L{found.start + 1}-{end}"
+    return Part(path, selector, found.start, end, text_part(text, path, selector).text)
 
 
-def _named(text: str, path: str, selector: str, known: RepoMap) -> tuple[TextPart, str]:
-    """Return a definition or a section, and its selector: lines, for a definition that only the map knows."""
-    try:
-        return text_part(text, path, selector), selector
-    except SliceError as error:
-        name = selector.rsplit(maxsplit=1)[-1].removesuffix("()")
-        of_file = [one.definition for one in known.ranked if one.path == path and one.definition.kind]
-        named = [one for one in of_file if name in (one.name, one.name.rpartition(".")[2])]
-        if len(named) == 1:
-            lines = f"L{named[0].first}-{named[0].last}"
-            return text_part(text, path, lines), lines
-        places = [f"L{one.first}-{one.last}" for one in named] or nearest_names(name, [one.name for one in of_file])
-        raise SliceError(str(error), question(places) if places else error.hint) from None
+def _lines_of_name(selector: str, path: str, known: RepoMap, error: SliceError) -> str:
+    """Return the lines of a definition that only the map knows, or raise the error with what is similar."""
+    name = selector.rsplit(maxsplit=1)[-1].removesuffix("()")
+    named = [one for one in known.files[path] if name in (one.name, one.name.rpartition(".")[2])]
+    places = [f"L{one.first}-{one.last}" for one in named]
+    if len(places) == 1:
+        return places[0]
+    near = places or nearest_names(name, [one.name for one in known.files[path]])
+    raise SliceError(str(error), question(near) if near else error.hint) from None
 
 
-class Matches(Struct, frozen=True):
-    """The places of a search: parts of files, and how many lines matched in all."""
-
-    parts: tuple[Part, ...]
-    lines: int
-
-
-def search(texts: Mapping[str, str], query: str, known: RepoMap) -> Matches:
+def search(texts: Mapping[str, str], query: str, known: RepoMap) -> list[Part]:
     """Search the lines of files for a text, or for a regular expression between slashes, in the order of the map.
 
     A match is shown with the definition that it is in, or some lines around it. Upper and lower case count only if a
@@ -115,72 +137,51 @@ def search(texts: Mapping[str, str], query: str, known: RepoMap) -> Matches:
     import re2  # noqa: PLC0415 - only for searches
 
     is_regex = len(query) > 2 and query.startswith("/") and query.endswith("/")  # noqa: PLR2004 - two slashes
-    pattern = query[1:-1] if is_regex else re2.escape(query)
-    paths = dict.fromkeys((*(one for one in known.files if one in texts), *texts))
-    lines = _matching_lines(texts, paths, pattern, is_exact=True) or _matching_lines(
-        texts, paths, pattern, is_exact=False
-    )
-    parts: list[Part] = []
-    for path, number in lines:
-        if len(parts) >= _MOST_MATCHES:
-            break
-        part = _around(path, number, texts[path], known)
-        if not any(one.covers(part) for one in parts):
-            parts.append(part)
-    return Matches(tuple(parts), len(lines))
-
-
-def _matching_lines(
-    texts: Mapping[str, str], paths: Iterable[str], pattern: str, *, is_exact: bool
-) -> list[tuple[str, int]]:
-    """Return path and number, from 0, of the first lines that a pattern matches."""
-    import re2  # noqa: PLC0415 - only for searches
-
     options = re2.Options()
-    options.max_mem, options.log_errors, options.case_sensitive = _REGEX_MEMORY, False, is_exact
-    try:
-        compiled = re2.compile(f"(?m){pattern}", options)
-    except re2.error as error:
-        said = error.args[0]
-        raise ValueError(said.decode("utf-8", "replace") if isinstance(said, bytes) else str(error)) from None
-    matching = (path for path in paths if compiled.search(texts[path]) is not None)
-    lines = ((path, number, line) for path in matching for number, line in enumerate(_lines(texts[path])))
-    found = ((path, number) for path, number, line in lines if compiled.search(line) is not None)
-    return list(islice(found, _MOST_COUNTED))
-
-
-def _lines(text: str) -> list[str]:
-    # What follows the last line break is not a line: no part can show it.
-    return text.removesuffix("\n").split("\n") if text else []
-
-
-def _around(path: str, number: int, text: str, known: RepoMap) -> Part:
-    spans = [one.definition for one in known.ranked if one.path == path and one.definition.kind]
-    inside = [one for one in spans if one.first <= number + 1 <= one.last]
-    small = [one for one in inside if one.last - one.first < _LONGEST_DEFINITION]
-    if small:
-        widest = max(small, key=lambda one: one.last - one.first)
-        start, end = widest.first - 1, widest.last
-    else:
-        start, end = max(0, number - _CONTEXT), number + _CONTEXT + 1
-    total = text.count("\n") + (not text.endswith("\n"))
-    return Part(path, f"L{start + 1}-{min(end, total)}", start, min(end, total))
+    options.max_mem, options.log_errors = _REGEX_MEMORY, False
+    parts: list[Part] = []
+    for is_exact in (True, False):
+        options.case_sensitive = is_exact
+        try:
+            pattern = re2.compile(f"(?m){query[1:-1] if is_regex else re2.escape(query)}", options)
+        except re2.error as error:
+            said = error.args[0]
+            raise ValueError(said.decode("utf-8", "replace") if isinstance(said, bytes) else str(error)) from None
+        for path in known.files if not parts else ():
+            lines = texts[path].split("\n") if pattern.search(texts[path]) else []
+            small = [one for one in known.files[path] if lines and one.last - one.first < _LONGEST_DEFINITION]
+            total = len(lines) - (lines[-1:] == [""])
+            for number in (number for number, line in enumerate(lines[:total]) if pattern.search(line)):
+                if parts and parts[-1].path == path and number < parts[-1].end:
+                    continue
+                inside = [(one.first - 1, one.last) for one in small if one.first <= number + 1 <= one.last]
+                around = (max(0, number - _CONTEXT), number + _CONTEXT + 1)
+                start, end = max(inside, key=lambda one: one[1] - one[0], default=around)
+                end = min(end, total)
+                selector = f"L{start + 1}-{end}"
+                parts.append(Part(path, selector, start, end, text_part(texts[path], path, selector).text))
+                if len(parts) == _MOST_MATCHES:
+                    return parts
+    return parts
 
 
 def moved_lines(before: str, after: str, start: int, end: int) -> tuple[int, int]:
-    """Return where some lines of a text, from 0 and to the number after the last one, are in its edited version."""
+    """Return where some lines of a text, from 0 and to the number after the last one, are in its edited version.
+
+    They are between the nearest lines around them that are still there.
+    """
     old, new = before.split("\n"), after.split("\n")
-    least = min(len(old), len(new))
-    head = next((n for n in range(least) if old[n] != new[n]), least)
-    tail = next((n for n in range(least - head) if old[-1 - n] != new[-1 - n]), least - head)
     # Without what is the same at both ends: the comparison takes long for large files.
+    head = _common(old, new)
+    tail = _common(old[head:][::-1], new[head:][::-1])
     steps = difflib.SequenceMatcher(None, old[head : len(old) - tail], new[head : len(new) - tail], autojunk=False)
-    found = [(tag, a + head, b + head, c + head, d + head) for tag, a, b, c, d in steps.get_opcodes()]
-    same = ("equal", len(old) - tail, len(old), len(new) - tail, len(new))
-    first, last, is_found = start, end, False
-    for tag, a, b, c, d in (("equal", 0, head, 0, head), *found, same):
-        if not is_found and (a <= start < b or a == b == start):
-            first, is_found = c + (start - a if tag == "equal" else 0), True
-        if a < end <= b or (a == b == end and tag != "equal"):
-            last = c + end - a if tag == "equal" else d
-    return first, max(first, last)
+    blocks = [(0, 0, head), *((a + head, b + head, size) for a, b, size in steps.get_matching_blocks())]
+    blocks.append((len(old) - tail, len(new) - tail, tail))
+    kept = {a + n: b + n for a, b, size in blocks for n in range(size)}
+    first = next((kept[n] + 1 for n in range(start - 1, -1, -1) if n in kept), 0)
+    return first, next((kept[n] for n in range(end, len(old)) if n in kept), len(new) - (not new[-1]))
+
+
+def _common(one: Sequence[str], other: Sequence[str]) -> int:
+    differ = (number for number, (a, b) in enumerate(zip(one, other, strict=False)) if a != b)
+    return next(differ, min(len(one), len(other)))

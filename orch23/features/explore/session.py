@@ -1,33 +1,40 @@
 """Let a model look at files before it responds: a map, and the parts that it asks for in a few requests (ADR 91)."""
 
 from collections.abc import Callable, Mapping
-from functools import cached_property, lru_cache, partial
+from functools import cached_property, partial
 from typing import Final
 
-from msgspec import Struct, field
+from msgspec import Struct
 from msgspec.structs import replace
 
 from orch23.attempt.conversation import RecordedResponses
-from orch23.features.explore.answer import EXPLORE_SCHEMA, FORM, read_answer
-from orch23.features.explore.definitions import FileOutline
-from orch23.features.explore.grammars import is_available
-from orch23.features.explore.parts import Part, find_part, moved_lines, search, split_place
-from orch23.features.explore.repo_map import RepoMap, map_of, outlines_of
-from orch23.model.diagnostic import Diagnostic, Severity, nearest_names, question
+from orch23.features.explore.outlines import has_grammar, outline_of
+from orch23.features.explore.parts import (
+    EXPLORE_SCHEMA,
+    FORM,
+    Part,
+    find_part,
+    moved_lines,
+    read_answer,
+    search,
+    split_place,
+)
+from orch23.features.explore.repo_map import RepoMap, map_of
+from orch23.model.diagnostic import nearest_names, question
 from orch23.model.digest import FileEntry, Json, digest_bytes
 from orch23.model.llm import Exchange, Message, Request
 from orch23.model.paths import match_any
+from orch23.model.pipeline import Stage
 from orch23.report.values import pluralize
 from orch23.resolve.explored import explorable
 from orch23.resolve.prompt_blocks import DataBlock, render_blocks
 from orch23.resolve.prompt_inputs import PromptInput
 from orch23.resolve.resolution import ResolvedStage, VisibleFiles
-from orch23.resolve.text_slices import SliceError, text_part
+from orch23.resolve.text_slices import SliceError
 from orch23.text.secrets import Secrets
 
 # Code has fewer characters a token than other texts: with three, the limit holds for most vendors.
 CHARACTERS_PER_TOKEN: Final = 3
-_OF_THE_MAP: Final = 4  # characters that the map counts as a token
 _LEAST_MAP: Final = 4  # the part of the limit that the map has beside a long prompt: a quarter
 _LARGEST_BYTES: Final = 1_000_000
 _LARGEST_TOTAL_BYTES: Final = 64_000_000
@@ -54,47 +61,27 @@ Respond with the JSON object alone: {form}
 """
 
 
-class _Sources:
-    """Texts of files, equal to others with the same digests."""
-
-    def __init__(self, digests: tuple[tuple[str, str], ...], texts: Mapping[str, str]) -> None:
-        self.digests, self.texts = digests, texts
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Sources) and self.digests == other.digests
-
-    def __hash__(self) -> int:
-        return hash(self.digests)
-
-
-@lru_cache(maxsize=1)
-def _outlines(sources: _Sources) -> list[FileOutline]:
-    # It takes seconds for a large repository, and the items of a foreach look at the same files.
-    return outlines_of(sources.texts)
-
-
 class Explorer(Struct, kw_only=True, dict=True):
     """What the model of a stage was shown in all attempts so far, and what it may still ask for.
 
     `files` are those that it may look at, `whole` those of them that the prompt shows anyway. `left` is the number of
-    characters that can still be shown, `turns` that of requests. `exchanges` are the fingerprints of these requests.
+    characters that can still be shown, `turns` the number of requests. `exchanges` are their fingerprints.
     """
 
-    patterns: tuple[str, ...]
-    tokens: int
-    most_turns: int
+    stage: Stage
     files: Mapping[str, FileEntry]
     read: Callable[[str], bytes]
     secrets: Secrets
-    whole: frozenset[str] = frozenset()
+    whole: frozenset[str]
     turns: int
     left: int
-    parts: list[Part] = field(default_factory=list)
-    shown: dict[str, Json] = field(default_factory=dict)
-    exchanges: list[str] = field(default_factory=list)
-    errors: list[str] = field(default_factory=list)
+    schema: Json
+    parts: list[Part] = []
+    shown: dict[str, Json] = {}
+    exchanges: list[str] = []
+    errors: list[str] = []
     is_done: bool = False
-    map_text: str | None = None
+    map_text: str = ""
     _task: str = ""
 
     @cached_property
@@ -115,52 +102,29 @@ class Explorer(Struct, kw_only=True, dict=True):
     @cached_property
     def known(self) -> RepoMap:
         """The map, for the task of the first request."""
-        digests = tuple((path, self.files[path].digest.sha256) for path in self.texts)
-        return map_of(self._task, _outlines(_Sources(digests, self.texts)))
+        return map_of(self._task, [outline_of(path, text) for path, text in self.texts.items()])
 
     @property
     def summary(self) -> str:
         """What the model may look at, and how often it may ask."""
-        how = "definitions by tree-sitter" if is_available(".js") else "definitions of Python by ast"
-        note = f" ({self.known.note})" if self.map_text is not None and self.known.note else ""
-        turns = f"up to {pluralize(self.most_turns, 'request')}"
+        how = "definitions by tree-sitter" if has_grammar(".js") else "definitions of Python by ast"
+        note = f" ({self.known.note})" if self.map_text and self.known.note else ""
+        turns = f"up to {pluralize(self.stage.explore_turns, 'request')}"
         return f"a map of {pluralize(len(self.texts), 'file')}, {how}{note}; {turns}"
-
-    @property
-    def warnings(self) -> tuple[Diagnostic, ...]:
-        """A warning for each pattern that adds no file to those of the prompt."""
-        hint = "correct it, or remove it from `explore`"
-        found = []
-        for one in self.patterns:
-            matched = {path for path in self.files if match_any((one,), path)}
-            if matched <= self.whole:
-                what = "adds no file to those that `inputs` and `edits` name" if matched else "matches no file"
-                text = f"`{one}` of `explore` {what}"
-                found.append(Diagnostic("W822", text, hint=hint, severity=Severity.WARNING))
-        return tuple(found)
-
-    def begin(self) -> None:
-        """Begin an attempt: the model may ask again."""
-        self.is_done = False
 
     @property
     def may_ask(self) -> bool:
         """Whether another request can show the model more in this attempt."""
         return not self.is_done and self.turns > 0 and self.left > _LINE and bool(self.texts)
 
-    @property
-    def schema(self) -> Json:
-        """The schema of a response."""
-        return EXPLORE_SCHEMA
-
     def request_of(self, request: Request) -> Request:
         """Return the request in which the model names what it needs to see for the task of another request."""
         rest = len(_HEAD) + 3 * len(FORM) + len(_TAIL) + 300  # with the lines of blocks
-        if self.map_text is None:
+        if not self._task:
             self._task = request.text
-            whole = self.tokens * CHARACTERS_PER_TOKEN
+            whole = self.stage.explore_tokens * CHARACTERS_PER_TOKEN
             most = max(whole - rest - len(request.text), whole // _LEAST_MAP)
-            self.map_text = self.known.render(most // _OF_THE_MAP)
+            self.map_text = self.known.render(most)
         head = _HEAD.format(map=render_blocks([DataBlock("map of the repository", self.map_text)]), form=FORM)
         after = f"Requests like this one that are left: {self.turns}. They can show about {self.left // _LINE} lines.\n"
         after += "".join(f"Error in your last response: {one}\n" for one in self.errors)
@@ -187,14 +151,18 @@ class Explorer(Struct, kw_only=True, dict=True):
         """Note what a response asks for; return the errors in it. Each response costs a turn, whatever is in it."""
         self.turns -= 1
         self.exchanges.append(fingerprint)
-        answer = read_answer(text)
-        before, self.errors = len(self.parts), [answer.error] if answer.error else []
-        asked = [*((self._show, one) for one in answer.show), *((self._search, one) for one in answer.search)]
+        before, self.errors = len(self.parts), []
+        try:
+            show, searches = read_answer(text)
+        except ValueError as error:
+            self.errors.append(str(error))
+            return tuple(self.errors)
+        asked = [*((self._show, one) for one in show), *((self._search, one) for one in searches)]
         for number, (act, one) in enumerate(asked):
             # What one does not need, the others can have.
             problem = act(one, self.left // (len(asked) - number))
             self.errors += [f"`{one}`: {problem}"] if problem else []
-        self.is_done = not self.errors and (not asked or len(self.parts) == before)
+        self.is_done = not self.errors and len(self.parts) == before
         return tuple(self.errors)
 
     def _show(self, place: str, most: int) -> str:
@@ -216,25 +184,19 @@ class Explorer(Struct, kw_only=True, dict=True):
             found = search(self.texts, query, self.known)
         except ValueError as error:
             return f"is not a regular expression: {error}"
-        for number, part in enumerate(found.parts):
-            limit = min(self.left, most) // (len(found.parts) - number)
+        for number, part in enumerate(found):
             before = self.left
-            if len(self._text(part)) + _BLOCK <= limit:
+            if len(part.text) + _BLOCK <= min(before, most) // (len(found) - number):
                 self._add(part)
             most -= before - self.left
-        return "" if found.lines else "matches no line"
-
-    def _text(self, part: Part) -> str:
-        text = self.texts[part.path]
-        return text_part(text, part.path, part.selector).text if part.selector else text
+        return "" if found else "matches no line"
 
     def _add(self, part: Part) -> None:
         if any(one.covers(part) for one in self.parts):
             return
-        text = self._text(part)
-        self.left -= len(text) + _BLOCK
+        self.left -= len(part.text) + _BLOCK
         self.parts.append(part)
-        self.shown[part.place] = digest_bytes(text.encode()).sha256
+        self.shown[part.place] = digest_bytes(part.text.encode()).sha256
 
     def inputs(self, changed: Mapping[str, str | None]) -> tuple[PromptInput, ...]:
         """Return the parts as inputs of a prompt. `changed` has the texts of edited files; None if one is deleted."""
@@ -243,9 +205,9 @@ class Explorer(Struct, kw_only=True, dict=True):
             now = changed.get(part.path, self.texts[part.path])
             if now is None:
                 continue
-            selector, text = part.selector, self._text(part)
+            selector, text = part.selector, part.text
             if now != self.texts[part.path]:
-                start, end = self.lines_of(part, now)
+                start, end = moved_lines(self.texts[part.path], now, part.start, part.end)
                 text = "\n".join(now.split("\n")[start:end]) + "\n" if part.selector else now
                 selector = f"L{start + 1}-{end}" if part.selector else ""
             if text or not part.selector:
@@ -253,17 +215,14 @@ class Explorer(Struct, kw_only=True, dict=True):
                 found.append(PromptInput(part.path, selector, digest, partial(str, text), explored=True))
         return tuple(found)
 
-    def lines_of(self, part: Part, now: str) -> tuple[int, int]:
-        """Return the lines of a part in an edited version of its file."""
-        return moved_lines(self.texts[part.path], now, part.start, part.end)
-
     def shown_lines(self, now: Mapping[str, str]) -> dict[str, tuple[tuple[int, int], ...]]:
         """Return the lines that were shown of each file of which not all was shown, as the texts of files are now."""
         whole = {one.path for one in self.parts if not one.selector}
         found: dict[str, tuple[tuple[int, int], ...]] = {}
         for one in self.parts:
             if one.path in now and one.path not in whole:
-                found[one.path] = (*found.get(one.path, ()), self.lines_of(one, now[one.path]))
+                lines = moved_lines(self.texts[one.path], now[one.path], one.start, one.end)
+                found[one.path] = (*found.get(one.path, ()), lines)
         return found
 
     def follow(
@@ -299,14 +258,13 @@ def explorer_of(
     stage = resolved.stage
     files = explorable(stage, tree, never_send)
     return Explorer(
-        patterns=stage.explore,
-        tokens=stage.explore_tokens,
-        most_turns=stage.explore_turns,
+        stage=stage,
         # What a build writes there would make the next map another one, so that no recorded response is found.
         files={path: entry for path, entry in files.items() if not match_any(own, path)},
         read=lambda path: tree.read(path, files[path]),
         secrets=secrets,
         whole=frozenset(one.path for one in resolved.given if not one.slice),
         turns=stage.explore_turns,
+        schema=EXPLORE_SCHEMA,
         left=stage.explore_tokens * CHARACTERS_PER_TOKEN,
     )

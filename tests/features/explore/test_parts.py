@@ -2,14 +2,20 @@
 
 import pytest
 
-from orch23.features.explore.answer import FORM, ExploreAnswer, read_answer
-from orch23.features.explore.parts import find_part, moved_lines, search, split_place
-from orch23.features.explore.repo_map import build
+from orch23.features.explore.outlines import outline_of
+from orch23.features.explore.parts import FORM, find_part, moved_lines, read_answer, search, split_place
+from orch23.features.explore.repo_map import RepoMap, map_of
 from orch23.resolve.text_slices import SliceError
 
 CODE = "def f():\n    return 1\n\n\nclass C:\n    def g(self):\n        return f()\n"
 TEXTS = {"a.py": CODE, "b.md": "# Title\nthe Total\n"}
-MAP = build("call g", TEXTS)
+
+
+def map_for(texts: dict[str, str]) -> RepoMap:
+    return map_of("call g", [outline_of(path, text) for path, text in texts.items()])
+
+
+MAP = map_for(TEXTS)
 
 
 @pytest.mark.parametrize(
@@ -24,14 +30,14 @@ MAP = build("call g", TEXTS)
     ],
 )
 def test_a_response_names_places_and_texts(text: str, show: tuple[str, ...], search: tuple[str, ...]) -> None:
-    assert read_answer(text) == ExploreAnswer(show=show, search=search)
+    assert read_answer(text) == ([*show], [*search])
 
 
 @pytest.mark.parametrize("text", ["", "I need a.py", "{}", '{"files": ["a.py"]}', '{"show": [1]}', "7", "[" * 5_000])
 def test_any_other_response_is_an_error_with_the_form(text: str) -> None:
-    found = read_answer(text)
-    assert found.error.endswith(FORM)
-    assert (found.show, found.search) == ((), ())
+    with pytest.raises(ValueError, match="the form is") as caught:
+        read_answer(text)
+    assert str(caught.value).endswith(FORM)
 
 
 @pytest.mark.parametrize(
@@ -69,18 +75,17 @@ def test_a_part_is_cut_after_a_line() -> None:
 
 
 @pytest.mark.parametrize(
-    ("query", "places", "lines"),
+    ("query", "places"),
     [
-        ("return", ["a.py#L5-7", "a.py#L1-2"], 2),
-        ("total", ["b.md#L1-2"], 1),
-        ("f(", ["a.py#L5-7", "a.py#L1-2"], 2),
-        ("/^def/", ["a.py#L1-2"], 1),
-        ("nothing", [], 0),
+        ("return", ["a.py#L5-7", "a.py#L1-2"]),
+        ("total", ["b.md#L1-2"]),
+        ("f(", ["a.py#L5-7", "a.py#L1-2"]),
+        ("/^def/", ["a.py#L1-2"]),
+        ("nothing", []),
     ],
 )
-def test_a_search_finds_the_definitions_around_its_matches(query: str, places: list[str], lines: int) -> None:
-    found = search(TEXTS, query, MAP)
-    assert (sorted(one.place for one in found.parts), found.lines) == (sorted(places), lines)
+def test_a_search_finds_the_definitions_around_its_matches(query: str, places: list[str]) -> None:
+    assert sorted(one.place for one in search(TEXTS, query, MAP)) == sorted(places)
 
 
 def test_an_empty_file_and_the_end_of_a_text_have_no_line_that_a_search_finds() -> None:
@@ -89,9 +94,10 @@ def test_an_empty_file_and_the_end_of_a_text_have_no_line_that_a_search_finds() 
 
 
 def test_a_search_is_bounded() -> None:
-    found = search({f"{n}.txt": "x\n" * 500 for n in range(50)}, "x", MAP)
-    assert (len(found.parts), found.lines) == (12, 1_000)
-    assert search({"a.txt": "a" * 100_000}, "/(a*)*$/", MAP).lines == 1  # in linear time
+    many = {f"{n}.txt": "x\n" * 500 for n in range(50)}
+    assert len(search(many, "x", map_for(many))) == 12
+    long = {"a.txt": "a" * 100_000}
+    assert len(search(long, "/(a*)*$/", map_for(long))) == 1  # in linear time
 
 
 @pytest.mark.parametrize(
@@ -102,7 +108,7 @@ def test_a_search_is_bounded() -> None:
         ("c\n", "c1\nc2\nc3\n", (1, 6)),
         ("d\n", "d\nnew\n", (1, 5)),
         ("b\nc\nd\n", "", (1, 1)),
-        ("e\n", "e1\ne2\n", (1, 4)),
+        ("e\n", "e1\ne2\n", (1, 6)),
     ],
 )
 def test_a_part_is_found_again_in_an_edited_file(old: str, new: str, lines: tuple[int, int]) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from orch23.features.explore.answer import EXPLORE_SCHEMA
+from orch23.features.explore.parts import EXPLORE_SCHEMA
 from tests.features.explore.test_requests import ASKS, EDIT, SHOP, asks, green, make
 from tests.openai_server import OpenAIServer, chat
 
