@@ -25,7 +25,7 @@ from orch23.model.errors import MissingBytesError
 from orch23.model.parsing import YamlReader
 from orch23.model.paths import match_any
 from orch23.model.pipeline import ForeachStage, Stage
-from orch23.model.plan import Decision, Edited, Fresh, Resample, Restore, Run, VerifyOnly, resample_of
+from orch23.model.plan import Decision, Done, Edited, Fresh, Maybe, Resample, Restore, Run, VerifyOnly, resample_of
 from orch23.model.record import (
     Facts,
     Manifest,
@@ -210,12 +210,27 @@ class StageDecider(Struct):
         self._edited_chains.clear()
         self.state.unsettle(name)
 
+    def _decide_done(self, name: str) -> DecidedStage:
+        """Decide a stage whose last result is done: it runs, from the files on disk, if its task text has changed."""
+        from orch23.decide.once import task_changes, task_of  # noqa: PLC0415 - few stages have `once`
+
+        state = self.state
+        state.moved_bases[name] = {}  # the originals are the files on disk, since no record owns them
+        resolved = self.resolve(name)
+        known, record = replace(self._known(resolved, need_intermediate=False), edited=()), state.done[name]
+        if not known.forced and task_of(resolved, self.sources, state.plan.pipeline.vars) == record.task:
+            if waiting := known.pending_upstream:
+                return DecidedStage(resolved, Maybe(waiting, tuple(Reason("upstream_maybe", up) for up in waiting)))
+            return DecidedStage(resolved, Done(state.former[name]))
+        decision = decide(known)
+        if isinstance(decision, Run) and not known.forced:
+            decision = replace(decision, reasons=task_changes(record, resolved))
+        return self._owned(resolved, decision, None)
+
     def _decide(self, name: str, *, need_intermediate: bool) -> DecidedStage:
         state, bases = self.state, BaseSelection(self.state)
         if name in state.done:
-            from orch23.decide.once import decide_done  # noqa: PLC0415 - few stages have `once`
-
-            return decide_done(self, name)
+            return self._decide_done(name)
         in_force = bases.in_force(name)
         state.moved_bases[name] = in_force
         resolved = self.resolve(name)

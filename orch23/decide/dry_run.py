@@ -7,8 +7,8 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from orch23.decide.decisions import DecidedStage, StageDecider
-from orch23.decide.open_pipeline import OpenPipeline
-from orch23.decide.ownership import check_left_out, with_users_files
+from orch23.decide.open_pipeline import OpenPipeline, with_users_files
+from orch23.decide.ownership import check_left_out
 from orch23.decide.plan_walk import (
     HeldBack,
     ItemsAdded,

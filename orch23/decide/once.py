@@ -8,15 +8,14 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
-from orch23.decide.decisions import DecidedStage, StageDecider
-from orch23.decide.freshness import change_reasons, decide
+from orch23.decide.freshness import change_reasons
 from orch23.decide.ownership import GitFiles
 from orch23.model.digest import FileEntry, digest_json
 from orch23.model.errors import CorruptStateError
 from orch23.model.media import accepting
 from orch23.model.paths import match_any, may_overlap
 from orch23.model.pipeline import ListInput, Stage, family_of
-from orch23.model.plan import Done, Maybe, Plan, Run
+from orch23.model.plan import Plan
 from orch23.model.ports import ResultIndex
 from orch23.model.record import LockFile, Manifest, Reason, Record, same_result
 from orch23.resolve.prompt_files import prompt_names, render_file, schema_text
@@ -125,23 +124,10 @@ class _Results(Struct, frozen=True):
         return lambda *args: tuple(one for one in method(*args) if not one.task or one.key in self.own)
 
 
-def decide_done(decider: StageDecider, name: str) -> DecidedStage:
-    """Decide a stage whose last result is done: it runs, from the files on disk, only if its task text has changed."""
-    state = decider.state
-    state.moved_bases[name] = {}  # the originals are the files on disk, since no record owns them
-    resolved = decider.resolve(name)
-    # A part of the class, in a module that only such stages load.
-    known = replace(decider._known(resolved, need_intermediate=False), edited=())  # noqa: SLF001 - as above
-    record, stage = state.done[name], resolved.stage
-    if not known.forced and task_of(resolved, decider.sources, state.plan.pipeline.vars) == record.task:
-        if waiting := known.pending_upstream:
-            return DecidedStage(resolved, Maybe(waiting, tuple(Reason("upstream_maybe", up) for up in waiting)))
-        return DecidedStage(resolved, Done(state.former[name]))
-    decision = decide(known)
-    if isinstance(decision, Run) and not known.forced:
-        then, now = (_task_aspects(stage, manifest) for manifest in (record.manifest, resolved.manifest))
-        decision = replace(decision, reasons=change_reasons(then, now) or (Reason("prompt_changed", "prompt"),))
-    return decider._owned(resolved, decision, None)  # noqa: SLF001 - as above
+def task_changes(record: Record, resolved: ResolvedStage) -> tuple[Reason, ...]:
+    """Return what changed of a task text since a record that has another one."""
+    then, now = (_task_aspects(resolved.stage, manifest) for manifest in (record.manifest, resolved.manifest))
+    return change_reasons(then, now) or (Reason("prompt_changed", "prompt"),)
 
 
 def _is_edited(stage: Stage, path: str, *, is_list: bool) -> bool:

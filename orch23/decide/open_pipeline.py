@@ -23,7 +23,6 @@ from orch23.decide.ownership import (
     NoGitFiles,
     OtherPipelines,
     with_lost_records,
-    with_users_files,
     without_impossible_records,
 )
 from orch23.decide.project_state import ProjectState
@@ -267,6 +266,17 @@ def open_pipeline(
         _check_lists(decider, tools.check_provider)
     history = replace(history, resample=promised)
     return OpenPipeline(pipeline=pipeline, store=store, prior=memory, lock=lock, history=history, decider=decider)
+
+
+def with_users_files(
+    store: ProjectStore, lock: LockFile, plan: Plan, git: GitFiles
+) -> tuple[ProjectStore, LockFile, Mapping[str, Record]]:
+    """Return a store and a lock file in which `once` stages that are done own no files, and the records of these."""
+    if not any(one.task for one in lock.owner_records().values()):
+        return store, lock, {}
+    from orch23.decide.once import users_files  # noqa: PLC0415 - few stages have `once`
+
+    return users_files(store, lock, plan, git)
 
 
 def _resample(plan: Plan, before: Resample, forced: Collection[str], own: Collection[str]) -> Resample:

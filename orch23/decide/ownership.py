@@ -153,17 +153,6 @@ def with_lost_records(lock: LockFile, plan: Plan, store: ProjectStore, git: "Git
     return replace(lock, records=parts[False], retained=parts[True])
 
 
-def with_users_files(
-    store: ProjectStore, lock: LockFile, plan: Plan, git: "GitFiles"
-) -> tuple[ProjectStore, LockFile, Mapping[str, Record]]:
-    """Return a store and a lock file in which `once` stages that are done own no files, and the records of these."""
-    if not any(one.task for one in lock.owner_records().values()):
-        return store, lock, {}
-    from orch23.decide.once import users_files  # noqa: PLC0415 - few stages have `once`
-
-    return users_files(store, lock, plan, git)
-
-
 def is_of_plan(record: Record, plan: Plan, root: Path) -> bool:
     """Return whether a record of the store is of this pipeline, also if an earlier version or a former file made it."""
     if record.pipeline == plan.pipeline.file:

@@ -17,6 +17,7 @@ _FORMS = {"E811", "E812", "E814", "E815"}
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(300)  # a minute if other programs use the processors
 def test_the_table_of_wrong_shapes(golden: Golden) -> None:
     golden.check("shapes.txt", table())
 
