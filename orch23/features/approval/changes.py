@@ -53,14 +53,17 @@ def is_promoted(lock: LockFile, records: Mapping[str, Record]) -> bool:
     return all(one is not None and one.key == record.key and same_result(one, record) for one, record in locked)
 
 
-def waiting_commands(seen: Preview) -> dict[str, str]:
-    """Return the stages whose changes wait for approval, each with the command that approves them.
+def approval_clauses(seen: Preview) -> dict[str, str]:
+    """Return the stages whose changes wait for approval or were rejected, each with a clause about it.
 
     Not those that run: they make other changes.
     """
-    left = (one for one in waiting_changes(seen.state) if not is_rejected(seen.state.store, one))
-    found = {name: seen.plan.pipeline.command_line("approve", one.stage) for one in left for name in one.members}
-    return {name: command for name, command in found.items() if isinstance(seen.decisions.get(name), Restore)}
+    found, line = dict[str, str](), seen.plan.pipeline.command_line
+    for one in waiting_changes(seen.state):
+        wait = f"waits for approval: `{line('approve', one.stage)}`"
+        clause = "was rejected: a build starts another attempt" if is_rejected(seen.state.store, one) else wait
+        found |= dict.fromkeys(one.members, clause)
+    return {name: clause for name, clause in found.items() if isinstance(seen.decisions.get(name), Restore)}
 
 
 def file_changes(state: ProjectState, change: Change) -> list[FileChange]:

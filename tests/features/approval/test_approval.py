@@ -243,11 +243,13 @@ def test_plan_status_explain_and_json_name_the_command(project: Project) -> None
         assert way in project.run(command).out
     assert way in project.run("explain", "page").out
     found = {one["stage"]: one["approve"] for one in project.run("plan", "--json").json()["stages"]}
-    assert found == {"page": "orch23 approve page", "site": None}
+    assert found == {"page": "waits for approval: `orch23 approve page`", "site": None}
     finished = project.events_of("run_finished")[-1]["data"]
     assert (finished["status"], finished["exit_code"]) == ("approval", APPROVAL)
     (end,) = (one["data"] for one in project.events_of("stage_finished") if one["role"] == "page")
     assert [one["code"] for one in end["problems"]] == ["E646"]
+    green(project.run("reject", "page", "-m", "other"))
+    assert "was rejected: a build starts another attempt" in project.run("plan").out
 
 
 @pytest.mark.needs("exports")
@@ -424,3 +426,26 @@ def test_a_stage_that_always_runs_is_approved_by_what_it_makes(project: Project)
     project.replace("pipeline.yaml", "echo 2", "echo 1")
     green(project.build())
     assert project.read("b.txt") == "1\n"
+
+
+def test_accept_of_an_edit_leaves_the_other_files_of_the_result_to_approval(project: Project) -> None:
+    script = "cp in.txt a.txt; cp in.txt b.txt"
+    stages = f'  a: {{inputs: [in.txt], outputs: [a.txt, b.txt], shell: "{script}", approve: true}}\n'
+    held(story(project, stages, **{"in.txt": "one\n"}))
+    green(project.run("approve", "a"))
+    green(project.build())
+    project.edit("a.txt", "mine\n")
+    green(project.run("accept", "a"))
+    assert set(project.plan().values()) == {"fresh"}
+    project.edit("in.txt", "two\n")
+    project.edit("a.txt", "mine, too\n")
+    accepted = project.run("accept", "a")
+    assert accepted.code == APPROVAL, accepted.err
+    assert "b.txt waits for approval: `orch23 build a`" in accepted.out + accepted.err
+    assert (project.read("a.txt"), project.read("b.txt")) == ("mine, too\n", "one\n")
+    held(project)
+    assert project.read("b.txt") == "one\n"
+    assert "+two" in project.run("show", "a", "--changes").out
+    green(project.run("approve", "a"))
+    green(project.build())
+    assert (project.read("a.txt"), project.read("b.txt")) == ("mine, too\n", "two\n")
