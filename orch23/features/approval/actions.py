@@ -46,14 +46,10 @@ def _decide(console: Console, args: PipelineArguments, by: str | None, text: str
     """Store a decision about each named stage; an empty text approves."""
     project, names = open_stages(console, args)
     state, line = open_for_reading(project).state, project.pipeline.command_line
-    changes = {name: _change_of(state, name) for name in names}
-    if missing := [name for name, one in changes.items() if one is None]:
-        raise NotFoundError(*(_not_waiting(state, name) for name in missing))
-    for name, change in changes.items():
-        if change is not None:
-            _keep(console, state, change, name, by, text)
-            what = "approved" if not text else "rejected"
-            console.write_out(f"{what} {visible(name)}: {_count(change)} ({change.digest[:12]})\n")
+    for name, change in _changes_of(state, names).items():
+        _keep(console, state, change, name, by, text)
+        what = "approved" if not text else "rejected"
+        console.write_out(f"{what} {visible(name)}: {_count(change)} ({change.digest[:12]})\n")
     console.write_out(f"`{visible(line('build'))}` {'promotes them' if not text else 'starts another attempt'}\n")
 
 
@@ -72,13 +68,18 @@ def _keep(console: Console, state: ProjectState, change: Change, name: str, by: 
         remove_snapshots(str(root), change.pipeline)
 
 
-def _change_of(state: ProjectState, name: str) -> Change | None:
-    return next((one for one in waiting_changes(state) if name in one.members), None)
+def _changes_of(state: ProjectState, names: tuple[str, ...]) -> dict[str, Change]:
+    """Return the change of each stage that waits.
 
-
-def _not_waiting(state: ProjectState, name: str) -> Diagnostic:
+    Raises:
+        NotFoundError: none waits.
+    """
+    found = {name: one for one in waiting_changes(state) for name in one.members}
     hint = f"`{state.plan.pipeline.command_line('status')}` lists what waits; a build makes a result first"
-    return Diagnostic("E647", f"no change of `{name}` waits for approval", hint=hint)
+    if missing := [name for name in names if name not in found]:
+        texts = (f"no change of `{name}` waits for approval" for name in missing)
+        raise NotFoundError(*(Diagnostic("E647", text, hint=hint) for text in texts))
+    return {name: found[name] for name in names}
 
 
 def _count(change: Change) -> str:
@@ -102,9 +103,7 @@ def show_changes(project: Project, name: str, *, lists_files: bool) -> tuple[str
     """
     state = open_for_reading(project).state
     Selection(targets=(name,)).nodes(state.plan)
-    change = _change_of(state, name)
-    if change is None:
-        raise NotFoundError(_not_waiting(state, name))
+    change = _changes_of(state, (name,))[name]
     status = "rejected" if is_rejected(state.store, change) else "waits for approval"
     head = f"{status}: {_count(change)} of {' '.join(change.members)} ({change.digest[:12]})"
     files = file_changes(state, change)

@@ -78,17 +78,14 @@ def is_rejected(store: ProjectStore, change: Change) -> bool:
     return any(rejection_of(store, change, name) is not None for name in change.members)
 
 
-def rejection_of(store: ProjectStore, change: Change, stage: str) -> Decision | None:
-    """Return the rejection of a change that a stage has to make again.
+def rejection_of(store: ProjectStore, change: Change, stage: str) -> Exchange | None:
+    """Return the rejection of a change that a stage has to make again: its words, and who said them and when.
 
     Raises:
         CorruptStateError: a committed transcript is damaged.
     """
     found = store.exchanges.get(approval_fingerprint(stage, change.digest), change.members[stage])
-    if found is None or found.outcome != "rejected":
-        return None
-    by, _, at = found.provenance.rpartition(", ")
-    return Decision(digest=change.digest, by=by, at=at, text=found.response)
+    return found if found is not None and found.outcome == "rejected" else None
 
 
 def keep(store: ProjectStore, change: Change, stage: str, decision: Decision) -> None:

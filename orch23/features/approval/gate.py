@@ -10,12 +10,12 @@ from orch23.decide.open_pipeline import OpenPipeline
 from orch23.engine.promotions import Members, Outcomes
 from orch23.engine.result_writer import WorkspaceChange
 from orch23.features.approval.changes import digest_of, gate_of, is_promoted
-from orch23.features.approval.decisions import Change, Decision, approval_of, hold, rejection_of, release
+from orch23.features.approval.decisions import Change, approval_of, hold, rejection_of, release
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ExitCode
 from orch23.model.event import Event, Warned
 from orch23.model.event_data import StageStatus
-from orch23.model.llm import RetryFeedback
+from orch23.model.llm import Exchange, RetryFeedback
 from orch23.report.plan_view import first_names
 from orch23.steps.registry import is_llm
 
@@ -56,9 +56,9 @@ def check_approval(
     }, {}
 
 
-def _failure(line: Callable[..., str], name: str, rejection: Decision) -> Failure:
+def _failure(line: Callable[..., str], name: str, rejection: Exchange) -> Failure:
     hint = f"change its inputs, its prompt or its command; `{line('reject', name, '-m', 'TEXT')}` says something else, "
     hint += f"`{line('approve', name)}` takes this result as it is"
-    first = rejection.text.partition("\n")[0]
-    problem = Diagnostic("E327", f"rejected: {first} (by {rejection.by})", hint=hint)
-    return Failure(feedback=RetryFeedback(kind="rejected", excerpt=rejection.text), diagnostics=(problem,))
+    first = rejection.response.partition("\n")[0]
+    problem = Diagnostic("E327", f"rejected: {first} (by {rejection.provenance})", hint=hint)
+    return Failure(feedback=RetryFeedback(kind="rejected", excerpt=rejection.response), diagnostics=(problem,))
