@@ -117,7 +117,7 @@ def ask(console: Console, args: PipelineArguments, code: int, build: Callable[[]
     """Ask about each change that waits, and build again, until none is decided; return the last exit code."""
     import click  # noqa: PLC0415 - only for questions
 
-    while True:
+    while code:  # a change that waits since an earlier build need not be of what is built now
         state, decided = open_for_reading(open_for_command(console, args)[0]).state, False
         for change in (one for one in waiting_changes(state) if not is_rejected(state.store, one)):
             diff = diff_text(file_changes(state, change), _MOST_ASKED)
@@ -127,5 +127,6 @@ def ask(console: Console, args: PipelineArguments, code: int, build: Callable[[]
                 _keep(console, state, change, change.stage, None, "" if said.lower() in ("y", "yes") else said)
                 decided = True
         if not decided:
-            return code
+            break
         code = build()
+    return code

@@ -449,3 +449,16 @@ def test_accept_of_an_edit_leaves_the_other_files_of_the_result_to_approval(proj
     green(project.run("approve", "a"))
     green(project.build())
     assert (project.read("a.txt"), project.read("b.txt")) == ("mine, too\n", "two\n")
+
+
+def test_nothing_is_asked_if_the_build_holds_no_change(tmp_path: Path) -> None:
+    stages = {"a": {"inputs": ["in.txt"], "outputs": ["a.txt"], "shell": "cp in.txt a.txt", "approve": True}}
+    project = Project(tmp_path / "p").write({**scripted(stages, {}), "in.txt": "one\n"})
+    held(project)
+    green(project.run("approve", "a"))
+    green(project.build())
+    project.edit("in.txt", "two\n")
+    held(project)
+    project.edit("in.txt", "one\n")
+    code, screen = on_a_terminal(tmp_path, "-C", "p", "build", "--ask", answers={}, env={"ORCH23_TRUST": "1"})
+    assert (code, "Promote?" in screen) == (0, False), screen
