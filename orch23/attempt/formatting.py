@@ -4,30 +4,25 @@ The programs of `format` get what the verification gets, in a tree that they may
 """
 
 import posixpath
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection
 
 from msgspec.structs import replace
 
 from orch23.attempt.failures import Failure, failure_of
 from orch23.attempt.process_runner import Files, FinishedProcess, ProcessRunner
 from orch23.attempt.verification import verified_files
-from orch23.model.action import PYTHON
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry
 from orch23.model.event import Warned
-from orch23.model.patterns import lazy_pattern
 from orch23.model.record import Record
 from orch23.model.step import ProcessStep
 from orch23.model.text import join_first
 from orch23.resolve.resolution import ResolvedStage, listing_line
-from orch23.steps.shell.spec import ShellStep
 
 CHANGED_VARIABLE = "ORCH23_CHANGED"
 _CHANGED = ".orch23/changed"
 _MOST = 3
 _NOT_STARTED = (126, 127)
-_NAME = lazy_pattern(r"[A-Za-z0-9_][A-Za-z0-9_.+-]*")
-_FIND = 'for name; do command -v -- "$name" > /dev/null || echo "missing: $name"; done'
 
 
 def format_files(
@@ -49,7 +44,7 @@ def format_files(
     listed = {_CHANGED: FileEntry(runner.contents.put(lines.encode("utf-8", "surrogateescape")))}
     env = {**stage.env, CHANGED_VARIABLE: posixpath.relpath(_CHANGED, stage.cwd)}
     runner = replace(runner, stage=replace(stage, env=env))
-    for step in _programs(resolved):
+    for step in (one for one in stage.format if isinstance(one, ProcessStep)):
         ran = runner.run(step, {**verified_files(resolved, found), **listed})
         if not isinstance(ran, FinishedProcess):
             # No response can install a program.
@@ -98,29 +93,5 @@ def same_when_formatted(resolved: ResolvedStage, runner: ProcessRunner, record: 
     return replace(record, outputs={**record.outputs, **same}, made={**made, **record.made}) if same else None
 
 
-def missing_formatters(resolved: ResolvedStage, runner: ProcessRunner) -> Sequence[Diagnostic]:
-    """Return an error for each program of `format` that steps cannot find, before a model is called."""
-    names = sorted({*_named(resolved)})
-    ran = runner.run(ShellStep(("bash", "-c", _FIND, "find", *names)), {}) if names else None
-    printed = ran.result.output.text.splitlines() if isinstance(ran, FinishedProcess) else ()
-    hint = "install it; PATH is set by orch23 and not inherited"
-    lost = (name for name in names if f"missing: {name}" in printed)
-    return [Diagnostic("E309", f"`{name}`, a program of `format`, was not found", hint=hint) for name in lost]
-
-
-def _programs(resolved: ResolvedStage) -> Iterator[ProcessStep]:
-    yield from (step for step in resolved.stage.format if isinstance(step, ProcessStep))
-
-
-def _named(resolved: ResolvedStage) -> Iterator[str]:
-    """Yield the programs that the pipeline names literally."""
-    for step in _programs(resolved):
-        command = step.command if isinstance(step, ShellStep) else ""
-        word = command.split(maxsplit=1)[0] if isinstance(command, str) else command[0]
-        if word != PYTHON and _NAME.fullmatch(word):
-            yield word
-
-
 def _tree(resolved: ResolvedStage, record: Record) -> dict[str, FileEntry]:
-    base: Mapping[str, FileEntry] = resolved.base
-    return {path: entry for path, entry in base.items() if path not in record.deleted}
+    return {path: entry for path, entry in resolved.base.items() if path not in record.deleted}

@@ -135,7 +135,15 @@ def _accept_one(build: Build, name: str, paths: tuple[str, ...], recorded: Recor
         made=made.made,
     )
     records = {name: build.writer.keep(resolved, done)}
-    build.writer.promote(records, build.writer.change(records))
+    change = build.writer.change(records)
+    if change.new and name in state.plan.gated:
+        # The user has decided about the edited files alone: a build holds the others until they are approved.
+        others, again = ", ".join(sorted(change.new)), opened.pipeline.command_line("build", name)
+        text = f"accepted by hand: {', '.join(paths)}; {others} waits for approval: `{again}`"
+        ended = StageFinished(status=StageStatus.WITHHELD, key=resolved.key, outputs=tuple(outputs))
+        build.observer.notice(Event(ended, text, name))
+        return ExitCode.APPROVAL
+    build.writer.promote(records, change)
     build.writer.write_lock({name}, complete=False)
     metrics = metrics_of(resolved.stage, records[name]) or UNSET
     ended = StageFinished(status=StageStatus.VERIFIED, key=resolved.key, outputs=tuple(outputs), metrics=metrics)

@@ -1,14 +1,13 @@
 """Try stages of a promotion group again whose files a red check names, such as the tests of a whole app (ADR 69)."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
 from orch23.attempt.attempt import StageResult
 from orch23.attempt.failures import Failure, relative_path
-from orch23.decide.open_pipeline import OpenPipeline
 from orch23.engine.promotions import Promotions
 from orch23.engine.result_writer import PassedStage
 from orch23.model.digest import FileEntry
@@ -45,8 +44,7 @@ class GroupChecks(Struct, kw_only=True):
     """Ends the stages of promotion groups. A check is one without a model. Only the loop thread calls this.
 
     `refused` are results that a check or a user refused, with the records of those that this run made; `_made` is what
-    models made in this run. `_rejected` are the outputs of this run that a user rejected, by stage; before the first
-    of them, the attempts of an earlier run are replayed (`_replayed`).
+    models made in this run. `_rejected` are the outputs of this run that a user rejected, by stage.
     """
 
     results: Promotions
@@ -54,7 +52,6 @@ class GroupChecks(Struct, kw_only=True):
     _made: dict[str, StageResult] = field(default_factory=dict)
     _red: dict[str, tuple[ResolvedStage, StageResult, Failure]] = field(default_factory=dict)
     _rejected: dict[str, list[Mapping[str, FileEntry]]] = field(default_factory=dict)
-    _replayed: set[str] = field(default_factory=set)
 
     def finish(self, resolved: ResolvedStage, done: StageResult) -> None:
         """Keep the result of a stage that passed, and how it was made if a check may refuse it."""
@@ -81,7 +78,8 @@ class GroupChecks(Struct, kw_only=True):
         red = self._red
         named = [(failure, self._named(resolved.stage, failure)) for resolved, _, failure in red.values()]
         if all(names for _, names in named):
-            self._forget({name for _, names in named for name in names})
+            state, again_named = self.results.writer.opened.state, {name for _, names in named for name in names}
+            self._forget([state.results[name] for name in again_named & self._made.keys()])
             for failure, names in named:
                 for name in names:
                     self._refuse(name, failure)
@@ -97,15 +95,15 @@ class GroupChecks(Struct, kw_only=True):
 
         A result of an earlier run has no attempts, whose conversation the next one continues.
         """
-        record, refused = passed.record, self._rejected.setdefault(name, [])
+        record, is_first = passed.record, name not in self._rejected
+        refused = self._rejected.setdefault(name, [])
         done = self._made.get(name) or _earlier(record)
         # The same response again would be rejected for ever, and each one is paid for.
         if not passed.resolved.stage.step.asks_model or record.outputs in refused:
-            self.results.fail_rejected(name, done, failure)
+            self.results.fail(passed.resolved, done, failure)
             return False
-        forget_results(self.results.writer.opened, [record])
-        if name not in self._made and name not in self._replayed:
-            self._replayed.add(name)
+        self._forget([record])
+        if is_first and name not in self._made:
             return True
         refused.append(record.outputs)
         # Whatever `retry` says: the user has asked for another result.
@@ -113,10 +111,15 @@ class GroupChecks(Struct, kw_only=True):
         self._set_refused(name, record, done, failure)
         return False
 
-    def _forget(self, names: set[str]) -> None:
-        """Delete the records of what models made in this run: the next build replays their attempts."""
+    def _forget(self, made: Collection[Record]) -> None:
+        """Delete these results from the records of the store, but none that is promoted; attempts are replayed."""
         opened = self.results.writer.opened
-        forget_results(opened, [opened.state.results[name] for name in names if name in self._made])
+        locked, records = opened.lock.records, opened.store.local.records
+        lost = [one for one in made if one.stage not in locked or not same_result(one, locked[one.stage])]
+        if lost:
+            known = [(one.digest, one.record) for one in records.survey()]
+            same = ({mark for mark, one in known if one.key == each.key and same_result(one, each)} for each in lost)
+            records.delete(set[str]().union(*same))
 
     def _refuse(self, name: str, failure: Failure) -> None:
         """Add a failure to the attempts of a stage, and refuse its result if another attempt may follow."""
@@ -183,16 +186,6 @@ class GroupChecks(Struct, kw_only=True):
             if not words.isdisjoint({*paths, *(relative_path(path, check.cwd) for path in paths)})
             and not any(may_overlap(path, source) for path in paths for source in lists if source)
         ]
-
-
-def forget_results(opened: OpenPipeline, made: Sequence[Record]) -> None:
-    """Delete these results from the records of the store, but none that is promoted."""
-    locked = [opened.lock.records.get(one.stage) for one in made]
-    made = [one for one, last in zip(made, locked, strict=True) if last is None or not same_result(one, last)]
-    if made:
-        records, keys = opened.store.local.records, {one.key for one in made}
-        known = (one for one in records.survey() if one.record.key in keys)
-        records.delete({one.digest for one in known if any(same_result(one.record, other) for other in made)})
 
 
 def _earlier(record: Record) -> StageResult:

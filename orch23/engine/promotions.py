@@ -1,7 +1,7 @@
 """Track the outcome of each stage and promote its files: alone, in an atomic group, or write-behind."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from functools import cached_property, partial
+from functools import cached_property
 from typing import TypeAlias
 
 from msgspec import Struct, field
@@ -36,7 +36,7 @@ Members: TypeAlias = Mapping[str, PassedStage]
 _MOST_NAMES = 3
 
 
-class AtomicGroups(Struct, dict=True):
+class AtomicGroups(Struct):
     """Withholds passed stages until all of their promotion group have passed. Only the loop thread calls this.
 
     `rejected` are the failures of waiting stages whose result a user rejected, `undecided` all members of their groups:
@@ -48,12 +48,6 @@ class AtomicGroups(Struct, dict=True):
     waiting: dict[str, PassedStage] = field(default_factory=dict)
     rejected: dict[str, Failure] = field(default_factory=dict)
     undecided: set[str] = field(default_factory=set)
-
-    @cached_property
-    def _gate(self) -> Callable[[Members, WorkspaceChange], tuple[Outcomes, Mapping[str, Failure]] | None]:
-        from orch23.model.features import APPROVAL, load_feature  # noqa: PLC0415 - few pipelines have `approve`
-
-        return partial(load_feature(APPROVAL["gate"], "`approve: true` needs"), self.writer.opened, self.events)
 
     def add(self, name: str, success: PassedStage, group: Collection[str]) -> Outcomes:
         """Add a passed stage and promote its group if that is complete; return the outcomes that are now known.
@@ -85,8 +79,13 @@ class AtomicGroups(Struct, dict=True):
         if stuck := self._stuck(members, change):
             self.waiting |= {other: one for other, one in members.items() if other not in stuck}
             return stuck
-        gated = change.new and not self.writer.opened.state.plan.gated.isdisjoint(members)
-        found = self._gate(members, change) if gated else None
+        opened = self.writer.opened
+        if not change.new or opened.state.plan.gated.isdisjoint(members):
+            return self._promote(members, change)
+        from orch23.model.features import APPROVAL, load_feature  # noqa: PLC0415 - few pipelines have `approve`
+
+        check = load_feature(APPROVAL["gate"], "`approve: true` needs")
+        found: tuple[Outcomes, Mapping[str, Failure]] | None = check(opened, self.events, members, change)
         if found is None:
             return self._promote(members, change)
         ends, failures = found
@@ -254,11 +253,6 @@ class Promotions(Struct, kw_only=True, dict=True):
         found = {name: (self._groups.waiting[name], failure) for name, failure in self._groups.rejected.items()}
         self._groups.rejected.clear()
         return found
-
-    def fail_rejected(self, name: str, done: StageResult, failure: Failure) -> None:
-        """End a stage whose result a user rejected, and that has no other attempt."""
-        resolved = self._groups.waiting.pop(name).resolved
-        self.fail(resolved, done, failure)
 
     def set_status(self, name: str, status: StageStatus) -> None:
         """Set the status of a stage."""
@@ -429,6 +423,7 @@ class Promotions(Struct, kw_only=True, dict=True):
 
     def _failing(self, resolved: ResolvedStage, done: StageResult, failure: Failure) -> Iterator[Outcomes]:
         name = resolved.stage.name
+        self._groups.waiting.pop(name, None)  # a user rejected its result
         if resolved.stage.on_failure == "keep" and done.outputs:
             kept = self.writer.keep_failure(resolved, done)
             self.events.promoted(name, "kept, although it failed", kept)

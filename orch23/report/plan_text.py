@@ -222,7 +222,7 @@ def _line(
     out += [f"{indent}{clause}" for clause in (clauses[1:] if verbose else ends)]
     out += [f"{indent}explores {visible(line.estimate.explores)}"] if line.estimate.explores else []
     out += [f"{indent}{edit_hint(line)}"] if isinstance(line.decision, Edited) else []
-    return [*out, f"{indent}waits for approval: `{visible(line.approve)}`"] if line.approve else out
+    return [*out, f"{indent}{visible(line.approve)}"] if line.approve else out
 
 
 def _footer(view: PlanView) -> list[str]:

@@ -90,7 +90,7 @@ class PlanLine(Struct, frozen=True, kw_only=True):
 
     `network`: the step or its processes use the network. `sandbox`: all its processes run in a sandbox. For a
     foreach without items, both describe the least confined item that is possible. `accept`: the command that keeps an
-    edit; `approve`: the one that approves its changes, if they wait for that.
+    edit; `approve`: a clause about its changes that wait for approval, or were rejected.
     """
 
     stage: str

@@ -104,20 +104,14 @@ def test_the_next_attempt_starts_from_the_answer_as_it_was(project: Project) -> 
     assert project.read("a.txt") == "a c\n"
 
 
-def test_a_program_that_is_not_installed_is_an_error_before_a_call(project: Project) -> None:
-    for steps in ([{"shell": ["no-such-formatter", "src"]}], [{"shell": "no-such-formatter src"}]):
-        project_of(project, [{"src/a.py": ROUGH}], ["src/a.py"], format=steps, retry=2)
-        failed = project.build()
-        assert failed.code != 0
-        assert "`no-such-formatter`, a program of `format`, was not found" in failed.err
-        assert project.events_of("llm_request") == []
-
-
-def test_a_program_that_is_missing_behind_another_one_is_not_tried_again(project: Project) -> None:
-    project_of(project, [{"a.txt": "a"}] * 3, ["a.txt"], format=[{"shell": "true && no-such-formatter"}], retry=2)
+@pytest.mark.parametrize("command", [["no-such-formatter", "src"], "true && no-such-formatter"])
+def test_a_program_that_is_not_installed_costs_one_call_which_is_recorded(project: Project, command: Any) -> None:
+    project_of(project, [{"a.txt": "a   b\n"}] * 3, ["a.txt"], format=[{"shell": command}], retry=2)
     failed = project.build()
-    assert (failed.code, "E309" in failed.err) == (1, True), failed.err
-    assert len(project.events_of("llm_request")) == 1
+    assert (failed.code, "E309" in failed.err, calls(project)) == (1, True, 1), failed.err
+    with_format(project, [{"shell": "sed -i 's/  */ /' a.txt"}])
+    assert "1 recorded response" in green(project.build()).err
+    assert project.read("a.txt") == "a b\n"
 
 
 def test_a_formatter_that_removes_a_file_of_the_answer_fails_without_a_retry(project: Project) -> None:

@@ -144,15 +144,10 @@ def _ask(console: Console, args: PipelineArguments, code: int, build: Callable[[
 
 
 def _check_ask(console: Console, *, asks: bool, has_answer: bool) -> None:
-    """Check --ask.
-
-    Raises:
-        UsageError: there is no terminal, or no build to ask about.
-    """
     if asks and not (has_answer and console.is_interactive):
         hint = "without it, `orch23 approve STAGE` or `orch23 reject STAGE -m TEXT` answers after the build"
-        why = "needs a terminal" if has_answer else "cannot be combined with `--dry-run`, `--json` and `--plan`"
-        raise UsageError(Diagnostic("E641", f"`--ask` {why}", hint=hint))
+        text = "`--ask` needs a terminal, and cannot be combined with `--dry-run`, `--json` or `--plan`"
+        raise UsageError(Diagnostic("E641", text, hint=hint))
 
 
 def _build_part(

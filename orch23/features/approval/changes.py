@@ -7,8 +7,8 @@ from msgspec import Struct
 
 from orch23.decide.dry_run import Preview
 from orch23.decide.project_state import ProjectState
-from orch23.features.approval.decisions import is_rejected, waiting_changes
-from orch23.model.digest import FileEntry, Json, digest_json
+from orch23.features.approval.decisions import Change, is_rejected, waiting_changes
+from orch23.model.digest import FileEntry, digest_json
 from orch23.model.errors import MissingBytesError
 from orch23.model.pipeline import Stage
 from orch23.model.plan import Restore
@@ -22,34 +22,11 @@ _MOST_BYTES = 1_000_000
 _MOST_COMPARED = 10_000  # lines: `difflib` takes seconds for more
 
 
-class FileChange(Struct, frozen=True, kw_only=True):
-    """A file that a change writes, deletes or makes executable. `lines` is its diff; None if it cannot be shown."""
+class FileChange(Struct, frozen=True):
+    """What happens to a file, in one line, and its diff: no lines if it cannot be shown."""
 
-    path: str
-    old: FileEntry | None
-    new: FileEntry | None
-    lines: tuple[str, ...] | None = None
-
-    def counts(self) -> tuple[int, int]:
-        """Return the numbers of added and removed lines."""
-        body = (self.lines or ())[2:]
-        return sum(line.startswith("+") for line in body), sum(line.startswith("-") for line in body)
-
-    def summary(self) -> str:
-        """Return in one line what happens to the file."""
-        sizes = [format_size(one.digest.size_bytes) for one in (self.old, self.new) if one is not None]
-        what = "new" if self.old is None else "deleted" if self.new is None else "changed"
-        added, removed = self.counts()
-        how = f"+{added} -{removed}" if self.lines is not None else f"not shown, {' -> '.join(sizes)}"
-        modes = {one.executable for one in (self.old, self.new) if one is not None}
-        mode = ", executable" if self.old is None and True in modes else ", its mode changes" if len(modes) > 1 else ""
-        return f"{visible(self.path)}  {what} {how}{mode}"
-
-    def facts(self) -> dict[str, Json]:
-        """Return the change as plain values: digests, and numbers of lines, None if it is not a text."""
-        added, removed = self.counts() if self.lines is not None else (None, None)
-        old, new = (None if one is None else str(one) for one in (self.old, self.new))
-        return {"path": self.path, "old": old, "new": new, "added": added, "removed": removed}
+    summary: str
+    lines: tuple[str, ...]
 
 
 def gate_of(state: ProjectState, members: Sequence[str]) -> Stage:
@@ -76,34 +53,38 @@ def is_promoted(lock: LockFile, records: Mapping[str, Record]) -> bool:
     return all(one is not None and one.key == record.key and same_result(one, record) for one, record in locked)
 
 
-def waiting_commands(seen: Preview) -> dict[str, str]:
-    """Return the stages whose changes wait for approval, each with the command that approves them.
+def approval_clauses(seen: Preview) -> dict[str, str]:
+    """Return the stages whose changes wait for approval or were rejected, each with a clause about it.
 
     Not those that run: they make other changes.
     """
-    pipeline, found = seen.plan.pipeline, dict[str, str]()
-    for one in waiting_changes(seen.state.store, pipeline.file):
-        if is_rejected(seen.state.store, one):
-            continue
-        decisions = {name: seen.decisions.get(name) for name in one.members}
-        command = pipeline.command_line("approve", one.named)
-        found |= {name: command for name, decision in decisions.items() if isinstance(decision, Restore)}
-    return found
+    found, line = dict[str, str](), seen.plan.pipeline.command_line
+    for one in waiting_changes(seen.state):
+        wait = f"waits for approval: `{line('approve', one.named)}`"
+        clause = "was rejected: a build starts another attempt" if is_rejected(seen.state.store, one) else wait
+        found |= dict.fromkeys(one.members, clause)
+    return {name: clause for name, clause in found.items() if isinstance(seen.decisions.get(name), Restore)}
 
 
-def file_changes(
-    state: ProjectState, old: Mapping[str, FileEntry | None], new: Mapping[str, FileEntry | None]
-) -> list[FileChange]:
-    """Return the files of a change in the order of their paths, each with its diff."""
-    return [_file_change(state, path, old.get(path), entry) for path, entry in sorted(new.items())]
+def file_changes(state: ProjectState, change: Change) -> list[FileChange]:
+    """Return the files of a change in the order of their paths."""
+    return [_file_change(state, path, change.old.get(path), entry) for path, entry in sorted(change.new.items())]
 
 
 def _file_change(state: ProjectState, path: str, old: FileEntry | None, new: FileEntry | None) -> FileChange:
-    then, now = _lines(state, path, old), _lines(state, path, new)
+    then, now, there = _lines(state, path, old), _lines(state, path, new), [one for one in (old, new) if one]
+    lines: tuple[str, ...] = ()
     if then is None or now is None:
-        return FileChange(path=path, old=old, new=new)
-    names = (f"a/{path}" if old is not None else "/dev/null", f"b/{path}" if new is not None else "/dev/null")
-    return FileChange(path=path, old=old, new=new, lines=tuple(unified_diff(then, now, *names, lineterm="")))
+        how = f"not shown, {' -> '.join(format_size(one.digest.size_bytes) for one in there)}"
+    else:
+        names = (f"a/{path}" if old else "/dev/null", f"b/{path}" if new else "/dev/null")
+        lines = tuple(unified_diff(then, now, *names, lineterm=""))
+        how = " ".join(f"{sign}{sum(line.startswith(sign) for line in lines[2:])}" for sign in "+-")
+    what = "new" if old is None else "deleted" if new is None else "changed"
+    modes = {one.executable for one in there}
+    mode = ", executable" if old is None and True in modes else ", its mode changes" if len(modes) > 1 else ""
+    summary = f"{path}  {what} {how}{mode}"
+    return FileChange(summary, (summary, *lines) if mode else lines)
 
 
 def _lines(state: ProjectState, path: str, entry: FileEntry | None) -> list[str] | None:
@@ -124,10 +105,7 @@ def _lines(state: ProjectState, path: str, entry: FileEntry | None) -> list[str]
 
 def diff_text(files: Sequence[FileChange], most: int = MOST_LINES) -> str:
     """Return the diff of a change without hidden characters: at most so many lines, and then the number of others."""
-    lines: list[str] = []
-    for one in files:
-        # The last line of a file may be two: see `_lines`.
-        shown = "\n".join(one.lines).split("\n") if one.lines else [one.summary()]
-        lines += map(visible, shown)
+    # The last line of a file may be two: see `_lines`.
+    lines = [visible(line) for one in files for line in "\n".join(one.lines or (one.summary,)).split("\n")]
     left = len(lines) - most
     return "".join(f"{line}\n" for line in (*lines[:most], *((f"... {left:,} more lines",) if left > 0 else ())))

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from orch23.decide.project_state import ProjectState
 from orch23.model.digest import FileEntry
 from orch23.model.llm import Exchange
 from orch23.model.parsing import from_struct, to_struct
@@ -14,55 +15,43 @@ from orch23.store.project_store import ProjectStore
 from orch23.store.safe_files import PRIVATE_FILE_MODE, list_folder, read_regular, try_unlink, write_atomic
 
 
-class Member(Struct, frozen=True, kw_only=True):
-    """A stage whose result is promoted with others: its key, whether a model made it, and where exchanges are kept."""
-
-    key: str
-    asks_model: bool
-    transcripts: str | None
-
-
 class Change(Struct, frozen=True, kw_only=True):
-    """A change of the workspace that a build held: the files before and after, and the results that it promotes.
+    """A change of the workspace that a build held: the files before and after.
 
-    `stage` is the first of its group with `approve`: a group has one change.
+    `members` are the stages whose results these are, each with the directory of its transcripts. `stage` is the first
+    of its group with `approve`: a group has one change.
     """
 
     pipeline: str
     stage: str
     digest: str
-    members: dict[str, Member]
+    members: dict[str, str | None]
     old: dict[str, FileEntry | None]
     new: dict[str, FileEntry | None]
 
     @property
     def named(self) -> str:
         """The stage by which commands name it. `stage` has no part in it if it is done, or was not selected."""
-        others = sorted(self.members, key=lambda name: (not self.members[name].asks_model, name))
+        others = sorted(self.members, key=lambda name: (self.members[name] is None, name))
         return self.stage if self.stage in self.members else others[0]
 
 
 class Decision(Struct, frozen=True, kw_only=True):
     """What a user decided about a change: who, and when. `text` is what a rejection says; empty if it is approved."""
 
+    digest: str
     by: str
     at: str
     text: str = ""
 
 
-class _Approval(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    digest: str
-    by: str
-    at: str
-
-
 def approval_of(store: ProjectStore, digest: str) -> Decision | None:
     """Return the approval of a change, by the digest of its files. Only what a command of this user wrote counts."""
     try:
-        found = to_struct(store.key.decode(read_regular(store.approvals / f"{digest}.json") or b""), _Approval)
+        found = to_struct(store.key.decode(read_regular(store.approvals / f"{digest}.json") or b""), Decision)
     except ValueError:
         return None
-    return Decision(by=found.by, at=found.at) if found.digest == digest else None
+    return found if found.digest == digest else None
 
 
 def hold(store: ProjectStore, change: Change) -> None:
@@ -76,43 +65,40 @@ def release(store: ProjectStore, pipeline: str, stage: str) -> None:
     try_unlink(_waiting(store, pipeline, stage))
 
 
-def waiting_changes(store: ProjectStore, pipeline: str) -> list[Change]:
+def waiting_changes(state: ProjectState) -> list[Change]:
     """Return the changes of a pipeline that the last builds held, and that are neither approved nor in place.
 
     Only what a build of this user wrote counts.
     """
-    found, on_disk = list[Change](), store.workspace.entry
+    found, store = list[Change](), state.store
     for path in list_folder(store.approvals / "waiting"):
         with contextlib.suppress(ValueError):
             found.append(to_struct(store.key.decode(read_regular(path) or b""), Change))
-    own = sorted((one for one in found if one.pipeline == pipeline), key=lambda one: one.stage)
-    left = (one for one in own if any(on_disk(path) != entry for path, entry in one.new.items()))
-    return [one for one in left if approval_of(store, one.digest) is None]
+    own = (one for one in found if one.pipeline == state.plan.pipeline.file)
+    left = (one for one in own if any(store.workspace.entry(path) != entry for path, entry in one.new.items()))
+    return sorted((one for one in left if approval_of(store, one.digest) is None), key=lambda one: one.stage)
 
 
 def is_rejected(store: ProjectStore, change: Change) -> bool:
     """Return whether a stage has to make a change again."""
-    return any(rejection_of(store, name, one, change.digest) is not None for name, one in change.members.items())
+    return any(rejection_of(store, change, name) is not None for name in change.members)
 
 
-def rejection_of(store: ProjectStore, stage: str, member: Member, digest: str) -> Decision | None:
-    """Return the rejection of a change that a stage has to make again.
+def rejection_of(store: ProjectStore, change: Change, stage: str) -> Exchange | None:
+    """Return the rejection of a change that a stage has to make again: its words, and who said them and when.
 
     Raises:
         CorruptStateError: a committed transcript is damaged.
     """
-    found = store.exchanges.get(approval_fingerprint(stage, digest), member.transcripts)
-    if found is None or found.outcome != "rejected":
-        return None
-    by, _, at = found.provenance.rpartition(", ")
-    return Decision(by=by, at=at, text=found.response)
+    found = store.exchanges.get(approval_fingerprint(stage, change.digest), change.members[stage])
+    return found if found is not None and found.outcome == "rejected" else None
 
 
 def keep(store: ProjectStore, change: Change, stage: str, decision: Decision) -> None:
     """Store a decision about a change durably. It replaces an earlier one. The caller holds the build lock."""
-    place = store.approvals / f"{change.digest}.json"
+    place = store.approvals / f"{decision.digest}.json"
     exchange = Exchange(
-        fingerprint=approval_fingerprint(stage, change.digest),
+        fingerprint=approval_fingerprint(stage, decision.digest),
         stage=stage,
         request={},
         response=decision.text,
@@ -121,10 +107,9 @@ def keep(store: ProjectStore, change: Change, stage: str, decision: Decision) ->
     )
     if decision.text:
         try_unlink(place)
-    store.exchanges.put(exchange, change.members[stage].transcripts)
+    store.exchanges.put(exchange, change.members[stage])
     if not decision.text:
-        data = store.key.encode(from_struct(_Approval(digest=change.digest, by=decision.by, at=decision.at)))
-        write_atomic(place, data, mode=PRIVATE_FILE_MODE)
+        write_atomic(place, store.key.encode(from_struct(decision)), mode=PRIVATE_FILE_MODE)
 
 
 def _waiting(store: ProjectStore, pipeline: str, stage: str) -> Path:

@@ -143,7 +143,7 @@ def explain_text(explanation: Explanation, style: Style) -> str:
         out.append(f"  {accepted_text(explanation.accepted, explanation.result_run)}")
     if isinstance(line.decision, Edited):
         out.append(f"  {edit_hint(line)}")
-    out += [f"  its changes wait for approval: `{visible(line.approve)}`"] if line.approve else []
+    out += [f"  its result {visible(line.approve)}"] if line.approve else []
     out += ["  it uses the network"] if line.network else []
     out += [] if line.sandbox else ["  its processes run without a sandbox"]
     out += [_cause(cause, line.stage) for cause in explanation.causes]

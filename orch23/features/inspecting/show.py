@@ -426,13 +426,13 @@ def show_stage(  # noqa: PLR0913 - a command has as many parameters as options
     """Show prompts, responses and outputs of a stage."""
 
     def find(project: Project, stage: str) -> ShowResult:
-        if changes and (view, out, attempt, run) in ((None,) * 4, ("diff", None, None, None)):
+        if changes or lists_files:
+            if not changes or view not in (None, "diff") or (out, attempt, run) != (None,) * 3:
+                hint = f"`orch23 show {_named(project, stage)} --changes --files`"
+                raise UsageError(Diagnostic("E641", "`--changes` takes only `--diff` or `--files`", hint=hint))
             from orch23.model.features import APPROVAL, load_feature  # noqa: PLC0415 - for this view alone
 
             return ShowResult(*load_feature(APPROVAL["show"])(project, stage, lists_files=lists_files))
-        if changes or lists_files:
-            hint = f"`orch23 show {_named(project, stage)} --changes --files`"
-            raise UsageError(Diagnostic("E641", "`--changes` takes only `--diff` or `--files`", hint=hint))
         if out is not None and view != "withheld":
             raise UsageError(Diagnostic("E641", "`-o` is of `--withheld` alone", hint="redirect the output to a file"))
         without_run = ("diff", "key", "withheld")

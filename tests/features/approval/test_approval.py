@@ -269,11 +269,13 @@ def test_plan_status_explain_and_json_name_the_command(project: Project) -> None
         assert way in project.run(command).out
     assert way in project.run("explain", "page").out
     found = {one["stage"]: one["approve"] for one in project.run("plan", "--json").json()["stages"]}
-    assert found == {"page": "orch23 approve page", "site": None}
+    assert found == {"page": "waits for approval: `orch23 approve page`", "site": None}
     finished = project.events_of("run_finished")[-1]["data"]
     assert (finished["status"], finished["exit_code"]) == ("approval", APPROVAL)
     (end,) = (one["data"] for one in project.events_of("stage_finished") if one["role"] == "page")
     assert [one["code"] for one in end["problems"]] == ["E646"]
+    green(project.run("reject", "page", "-m", "other"))
+    assert "was rejected: a build starts another attempt" in project.run("plan").out
 
 
 @pytest.mark.needs("exports")
@@ -303,9 +305,10 @@ def test_hidden_characters_and_files_that_are_no_texts_are_shown_as_such(project
     assert "\\ No newline at end of file" in shown.out
     assert "d/binary  new not shown, 2 B" in shown.out
     assert "d/long.txt  new not shown" in shown.out
-    files = {one["path"]: one for one in project.run("show", "a", "--changes", "--json").json()["files"]}
-    assert (files["d/text.txt"]["added"], files["d/text.txt"]["removed"]) == (2, 0)
-    assert files["d/binary"]["added"] is None
+    files = project.run("show", "a", "--changes", "--json").json()["files"]
+    assert files["d/binary"][0] == ""
+    assert list(files) == ["d/binary", "d/long.txt", "d/text.txt"]
+    assert "d/text.txt  new +2 -0" in project.run("show", "a", "--changes", "--files").out
 
 
 def test_a_long_diff_is_cut(project: Project) -> None:
@@ -449,3 +452,39 @@ def test_a_stage_that_always_runs_is_approved_by_what_it_makes(project: Project)
     project.replace("pipeline.yaml", "echo 2", "echo 1")
     green(project.build())
     assert project.read("b.txt") == "1\n"
+
+
+def test_accept_of_an_edit_leaves_the_other_files_of_the_result_to_approval(project: Project) -> None:
+    script = "cp in.txt a.txt; cp in.txt b.txt"
+    stages = f'  a: {{inputs: [in.txt], outputs: [a.txt, b.txt], shell: "{script}", approve: true}}\n'
+    held(story(project, stages, **{"in.txt": "one\n"}))
+    green(project.run("approve", "a"))
+    green(project.build())
+    project.edit("a.txt", "mine\n")
+    green(project.run("accept", "a"))
+    assert set(project.plan().values()) == {"fresh"}
+    project.edit("in.txt", "two\n")
+    project.edit("a.txt", "mine, too\n")
+    accepted = project.run("accept", "a")
+    assert accepted.code == APPROVAL, accepted.err
+    assert "b.txt waits for approval: `orch23 build a`" in accepted.out + accepted.err
+    assert (project.read("a.txt"), project.read("b.txt")) == ("mine, too\n", "one\n")
+    held(project)
+    assert project.read("b.txt") == "one\n"
+    assert "+two" in project.run("show", "a", "--changes").out
+    green(project.run("approve", "a"))
+    green(project.build())
+    assert (project.read("a.txt"), project.read("b.txt")) == ("mine, too\n", "two\n")
+
+
+def test_nothing_is_asked_if_the_build_holds_no_change(tmp_path: Path) -> None:
+    stages = {"a": {"inputs": ["in.txt"], "outputs": ["a.txt"], "shell": "cp in.txt a.txt", "approve": True}}
+    project = Project(tmp_path / "p").write({**scripted(stages, {}), "in.txt": "one\n"})
+    held(project)
+    green(project.run("approve", "a"))
+    green(project.build())
+    project.edit("in.txt", "two\n")
+    held(project)
+    project.edit("in.txt", "one\n")
+    code, screen = on_a_terminal(tmp_path, "-C", "p", "build", "--ask", answers={}, env={"ORCH23_TRUST": "1"})
+    assert (code, "Promote?" in screen) == (0, False), screen
