@@ -80,7 +80,7 @@ class ProjectState(Struct, dict=True):
             if any(record.stage not in programs for record in made):
                 continue
             entry = self.store.workspace.entry(path)
-            if entry is None and any(self.locked.deleting(path)):
+            if any(record.outputs.get(path) == entry for record in made):  # its result, or deleted by it
                 continue
             if entry is None or not self.ownership.is_known(path, entry) or self.ownership.is_accepted(path, entry):
                 self.known_originals[path] = entry
