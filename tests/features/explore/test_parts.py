@@ -89,8 +89,8 @@ def test_a_search_finds_the_definitions_around_its_matches(query: str, places: l
 
 
 def test_an_empty_file_and_the_end_of_a_text_have_no_line_that_a_search_finds() -> None:
-    found = search({"empty.txt": "", "one.txt": "a\n"}, "/^/", map_for({"empty.txt": "", "one.txt": "a\n"}))
-    assert [one.place for one in found] == ["one.txt#L1-1"]
+    texts = {"empty.txt": "", "one.txt": "a\n"}
+    assert [one.place for one in search(texts, "/^/", map_for(texts))] == ["one.txt#L1-1"]
 
 
 def test_a_search_is_bounded() -> None:
