@@ -19,21 +19,17 @@ class Change(Struct, frozen=True, kw_only=True):
     """A change of the workspace that a build held: the files before and after.
 
     `members` are the stages whose results these are, each with the directory of its transcripts. `stage` is the first
-    of its group with `approve`: a group has one change.
+    of its group with `approve`: a group has one change. `named` is the one by which commands name it: `stage` has no part
+    in it if it is done, or was not selected.
     """
 
     pipeline: str
     stage: str
+    named: str
     digest: str
     members: dict[str, str | None]
     old: dict[str, FileEntry | None]
     new: dict[str, FileEntry | None]
-
-    @property
-    def named(self) -> str:
-        """The stage by which commands name it. `stage` has no part in it if it is done, or was not selected."""
-        others = sorted(self.members, key=lambda name: (self.members[name] is None, name))
-        return self.stage if self.stage in self.members else others[0]
 
 
 class Decision(Struct, frozen=True, kw_only=True):

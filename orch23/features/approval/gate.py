@@ -41,12 +41,12 @@ def check_approval(
     steps = {name: one.resolved.stage.step for name, one in members.items()}
     of = {name: step.transcripts if is_llm(step) else None for name, step in steps.items()}
     old, new = dict(change.old), dict(change.new)
-    waiting = Change(pipeline=file, stage=gate, digest=digest, members=of, old=old, new=new)
+    named = gate if gate in of else min(of, key=lambda name: (not steps[name].asks_model, name))
+    waiting = Change(pipeline=file, stage=gate, named=named, digest=digest, members=of, old=old, new=new)
     hold(opened.store, waiting)
     found = {name: rejection_of(opened.store, waiting, name) for name in members}
     if rejections := {name: _failure(line, name, one) for name, one in found.items() if one is not None}:
         return {}, rejections
-    named = waiting.named
     ways = [f"`{line(*words)}`" for words in (("approve", named), ("reject", named, "-m", "TEXT"))]
     hint = f"`{line('show', named, '--changes')}` shows the diff; then {', or '.join(ways)}"
     waits = Diagnostic("E646", f"its changes wait for approval: {first_names(sorted(new))}", hint=hint)
