@@ -114,9 +114,10 @@ class GroupChecks(Struct, kw_only=True):
     def _forget(self, made: Collection[Record]) -> None:
         """Delete these results from the records of the store, but none that is promoted; attempts are replayed."""
         opened = self.results.writer.opened
-        locked, records = opened.lock.records, opened.store.local.records
+        locked = opened.lock.records
         lost = [one for one in made if one.stage not in locked or not same_result(one, locked[one.stage])]
         if lost:
+            records = opened.store.local.records
             known = [(one.digest, one.record) for one in records.survey()]
             same = ({mark for mark, one in known if one.key == each.key and same_result(one, each)} for each in lost)
             records.delete(set[str]().union(*same))

@@ -19,8 +19,8 @@ class Change(Struct, frozen=True, kw_only=True):
     """A change of the workspace that a build held: the files before and after.
 
     `members` are the stages whose results these are, each with the directory of its transcripts. `stage` is the first
-    of its group with `approve`: a group has one change. `named` is the one by which commands name it: `stage` has no part
-    in it if it is done, or was not selected.
+    of its group with `approve`: a group has one change. Commands name it by `named`: `stage` has no part in it if it is
+    done, or was not selected.
     """
 
     pipeline: str

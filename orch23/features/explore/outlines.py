@@ -194,7 +194,7 @@ def _declarations(suffix: str, text: str) -> tuple[list[Definition], str]:
     most = _FEWEST_CALLS + len(source) // 1_000 * _CALLS_OF_1000_BYTES
     parser = Parser(Language(getattr(import_module(module), function)()))
     try:  # a text in one piece would be parsed without the callback
-        chunks: Callable[[int, object], bytes] = lambda at, _point: source[at : at + _CHUNK_BYTES]  # noqa: E731
+        chunks: Callable[[int, object], bytes] = lambda at, _point: source[at : at + _CHUNK_BYTES]  # noqa: E731 - one line
         root = parser.parse(chunks, progress_callback=lambda *_: next(calls) > most).root_node
     except ValueError:  # it was stopped
         return [], "too many syntax errors"
