@@ -149,7 +149,7 @@ def test_only_providers_can_reach_the_network() -> None:
         "orch23.features.cache.grpc_calls": set(),  # likewise
         "orch23.features.cache.object_store": set(),  # likewise, by a library for all vendors
         "orch23.features.cache.registry": set(),  # it loads the backend of a URL
-        "orch23.features.explore.grammars": set(),  # it loads the grammar of a suffix, from a table
+        "orch23.features.explore.outlines": set(),  # it loads the grammar of a suffix, from a table
         "orch23.features.cache.client_certificate": set(),  # a key is compared with its certificate
         "orch23.features.remote.dask_engine": set(),  # to the scheduler that the user names
         "orch23.features.remote.dask_scheduler": set(),  # certificates

@@ -73,7 +73,8 @@ class ProjectState(Struct, dict=True):
 
         Stages that were `seen` may have been decided on it.
         """
-        programs = {name for name in self.former if (node := self.plan.nodes.get(name)) and _edits_in_place(node)}
+        editors = [name for name, node in self.plan.nodes.items() if _edits_in_place(node)]
+        programs = {name for name in editors if name in self.former}
         new = (name for name in programs if name not in seen)
         for path in sorted({path for name in new for path in written_paths(self.former[name])}):
             made = (*self.locked.owning(path), *self.locked.deleting(path))
