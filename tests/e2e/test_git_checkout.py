@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
@@ -286,6 +287,7 @@ FILES: Mapping[str, str] = {
 }
 
 
+@pytest.mark.skipif(shutil.which("git-lfs") is None, reason="git-lfs is not installed")
 @pytest.mark.needs("metrics")
 @pytest.mark.stride(4)
 @pytest.mark.parametrize(

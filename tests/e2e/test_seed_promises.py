@@ -565,10 +565,14 @@ NAMED = [
 ]
 
 
-def test_the_kinds_of_failures_are_those_that_are_named_but_one_and_two_more(project: Project) -> None:
-    """Nothing is written while an attempt is judged, so none fails by `write_failed`, and `when` does not know it."""
-    assert sorted(get_args(FailureKind)) == sorted([*NAMED, "timeout", "agent_error"])
-    for kind, code in [*((one, 0) for one in NAMED), ("write_failed", 65), ("out_of_luck", 65)]:
+def test_the_kinds_of_failures_are_those_that_are_named_but_one_and_three_more(project: Project) -> None:
+    """Nothing is written while an attempt is judged, so none fails by `write_failed`, and `when` does not know it.
+
+    Nor does `when` know `rejected`: a user who rejects a result grants another attempt.
+    """
+    assert sorted(get_args(FailureKind)) == sorted([*NAMED, "timeout", "agent_error", "rejected"])
+    unknown = ("write_failed", "out_of_luck", "rejected")
+    for kind, code in [*((one, 0) for one in NAMED), *((one, 65) for one in unknown)]:
         project.write(shell(f"  a: {{shell: 'true', retry: {{max: 1, when: [{kind}]}}}}\n"))
         assert project.run("validate").code == code, kind
 
@@ -594,7 +598,7 @@ def _failing(kind: str) -> tuple[dict[str, Any], str]:
     return stage, json.dumps(answer)
 
 
-@pytest.mark.parametrize("kind", get_args(FailureKind))
+@pytest.mark.parametrize("kind", [*NAMED, "timeout", "agent_error"])
 def test_each_kind_of_failure_is_reported_as_that(project: Project, kind: str) -> None:
     stage, answer = _failing(kind)
     project.write(scripted({"a": {**stage, "retry": 0}}, {"a": [answer]}))
