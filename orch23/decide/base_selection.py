@@ -51,8 +51,9 @@ class BaseSelection(Struct, frozen=True):
         """
         state, former = self.state, self.state.former.get(stage.name)
         last: Mapping[str, FileEntry] = former.outputs if former is not None else {}
-        chain = state.plan.chains[stage.chain.chain] if stage.chain else ()
-        models = (state.former.get(n) for n in chain[chain.index(stage.name) + 1 :] if state.stage(n).discovers)
+        link = stage.chain
+        later = state.plan.chains[link.chain][link.index + 1 :] if link else ()
+        models = (state.former.get(name) for name in later if state.stage(name).discovers)
         of_models = frozenset[str]().union(*map(written_paths, models))
         starts: dict[str, FileEntry | None] = dict(bases)
         known = filter(stage.takes_edits_of, (*last, *bases, *state.known_originals))
@@ -373,7 +374,7 @@ def recall(state: ProjectState, stage: Stage, own: Collection[str]) -> bool:
     fixed = state.lock.originals()
     for record in reversed(more):
         found = ((path, one) for path, one in record.originals.items() if path not in fixed)
-        # A file that a user has deleted since is none that a later result of `edits` may start from.
+        # A later result of `edits` may not start from a file that a user has deleted since.
         state.known_originals.update((path, one) for path, one in found if not stage.edits or on_disk(path))
     return bool(more)
 

@@ -188,7 +188,7 @@ class StageDecider(Struct):
     def _maybe_formatted(self, resolved: ResolvedStage) -> "tuple[tuple[Record, Mapping[str, FileEntry]], ...]":
         """Return proven results with the edited files on disk that `format` might have made of theirs."""
         state, stage = self.state, resolved.stage
-        if not stage.format or stage.chain is None or resolved.broken or self.overwrite_edited:
+        if stage.chain is None or resolved.broken or self.overwrite_edited:
             return ()
         found = dict[str, tuple[Record, dict[str, FileEntry]]]()
         for path in () if stage.name in self.compared or self.waiting_on(stage.name) else self._edits_of(stage):

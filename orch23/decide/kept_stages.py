@@ -14,7 +14,7 @@ from orch23.resolve.resolution import ResolvedStage
 class KeptStages(Struct):
     """Stages as a build resolved them, what it looked at for each, and the paths that it owned before or has written.
 
-    An edit of the user since then is no reason to resolve a stage again: the snapshot of the build shows it.
+    A stage is not resolved again for an edit of the user since then: the snapshot of the build shows it.
     """
 
     resolved: dict[str, ResolvedStage]

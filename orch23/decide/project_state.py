@@ -73,7 +73,8 @@ class ProjectState(Struct, dict=True):
 
         Stages that were `seen` may have been decided on it.
         """
-        editors = [name for name, node in self.plan.nodes.items() if _edits_in_place(node)]
+        nodes = self.plan.nodes.items()
+        editors = [name for name, node in nodes if isinstance(node, Stage) and node.is_editor]
         programs = {name for name in editors if name in self.former}
         new = (name for name in programs if name not in seen)
         for path in sorted({path for name in new for path in written_paths(self.former[name])}):
@@ -437,7 +438,3 @@ class ProjectState(Struct, dict=True):
             return False
         others = [owner for owner in self.owners.get(path, ()) if owner != name]
         return all(chain is not None and self.chain_of(owner) == chain for owner in others)
-
-
-def _edits_in_place(node: Stage | ForeachStage) -> bool:
-    return isinstance(node, Stage) and bool(node.edits) and not node.step.asks_model

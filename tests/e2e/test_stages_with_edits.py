@@ -250,7 +250,7 @@ def test_the_last_program_of_a_chain_takes_an_edit(repository: Repository) -> No
         assert repository.read("src/a") == "MINE\n"
         up_to_date(repository.build("a.yaml"))
         assert len(model.calls) == 1
-        # The model has to run: nobody has decided on the edit of its result.
+        # The model has to run, and the edit of its result is neither accepted nor committed.
         repository.edit("spec.md", spec("src/a: z", "src/b: y"))
         assert repository.build("a.yaml").code == 6
     assert repository.read("src/a") == "MINE\n"

@@ -301,7 +301,7 @@ class Player(Steps):
                 self.written.pop(path, None)
                 continue
             covering = [s for s in stages_of(before[f"{pipeline}.yaml"])[0] if s.covers(path)]
-            # A stage with `edits` may delete what it started from: a model that is told to, a program by a line.
+            # A stage with `edits` may delete what it started from: a model or a program, if its specification says so.
             deletes = [s for s in covering if s.edits and new is None and seen.ends.get(s.name) == "built"]
             if any("# drop" in old if s.kind == "shell" else path in self._deleted_by_spec() for s in deletes):
                 self.written.pop(path, None)
