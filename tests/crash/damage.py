@@ -273,7 +273,7 @@ READERS = (
     ("show", "edit@two", "--diff"),
 )
 _TOLD = {0, 3, 65, 66}
-_WAYS_OUT = ("orch23 reset", "delete it", "delete the file", "remove it")
+_WAYS_OUT = ("orch23 reset", "delete it", "move it away", "delete the file", "remove it")
 
 
 _CLAIMS = {".orch23/records", "logs/journal"}
