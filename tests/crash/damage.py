@@ -235,7 +235,7 @@ class Kept:
                 record.unlink()
         green(fresh.build("-j1"))
         released = timeless(fresh.files())
-        assert released["out/red.txt"] == b"red\n"
+        assert ("out/red.txt" in released) == (folder / "out/red.txt").exists()
         fresh = kept.restore()
         green(fresh.build("-j1"))
         return cls(project, folder, timeless(fresh.files()), released, Counter(calls(fresh)))
