@@ -146,7 +146,7 @@ def _new_ends(file: _File, place: _Place) -> list[str]:
     old = file.ends[place.start : place.end]
     written = place.block.written
     if old.count("\r\n") in (0, len(old) - old.count("")):  # of one kind, or the last line of the file
-        usual = "\r\n" if 2 * file.ends.count("\r\n") > len(file.ends) else "\n"
+        usual = "\r\n" if file.ends.count("\r\n") > file.ends.count("\n") else "\n"
         known = next((end for end in old if end), usual)
         return [known] * len(written)
     found = [""] * len(written)

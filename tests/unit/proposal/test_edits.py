@@ -305,6 +305,7 @@ def test_lines_of_a_file_with_two_kinds_of_ends_keep_theirs(text: str, written: 
 
 def test_a_new_line_beside_the_only_line_without_an_end_ends_like_most_lines() -> None:
     assert edited("z\r\nz\r\nb", ["b"], ["b", "x"]) == "z\r\nz\r\nb\r\nx"
+    assert edited("z\r\nb", ["b"], ["b", "x"]) == "z\r\nb\r\nx", "a last line without an end is not counted"
 
 
 def test_long_blocks_keep_the_ends_of_what_they_begin_and_end_with() -> None:
