@@ -240,6 +240,16 @@ def test_a_stage_that_is_switched_off_and_on_again_is_still_done(done: Repositor
     assert done.plan()["mod"] == "done"
 
 
+def test_a_stage_that_is_switched_off_before_its_result_is_committed_ends_once(repo: Repository) -> None:
+    story(repo, edit(1, 2))
+    repo.commit()
+    green(repo.build())
+    repo.replace("pipeline.yaml", '"once": true', '"once": true, "if": false')
+    assert "released as source files: src/a.py" in green(repo.build()).err
+    assert "up to date" in green(repo.build()).err
+    assert "mod" not in read_lock(repo.root / "pipeline.lock").records
+
+
 def test_clean_leaves_the_files_of_a_stage_that_is_done(done: Repository) -> None:
     changed = done.read("src/a.py")
     assert done.run("clean").code == 0

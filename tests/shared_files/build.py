@@ -42,7 +42,8 @@ class Building(Editing):
 
     def _build(self) -> Forecast:
         """Go through all stages, those that read by a pattern last."""
-        if any(stage.family.startswith("polish") for stage in (*self.declared, *self.skipped)):
+        families = {stage.family.rstrip("2") for stage in (*self.declared, *self.skipped)}
+        if {"work", "polish"} <= families:
             message = "a chain of stages with edits"
             raise UnsureError(message)
         if self._missing_input():
