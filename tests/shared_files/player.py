@@ -242,8 +242,8 @@ class Player(Steps):
         self._learn(after, forecast, pipeline)
         if seen.outcome.code == 0:
             now = self._plan(pipeline)[1]
-            if slot == "chain" or (slot == "work" and "polish" in self.setup.slots):
-                return True  # the edit is the last made item's; a later one that was never made has to run
+            if slot == "chain" or self.counts["forced"] or (slot == "work" and "polish" in self.setup.slots):
+                return True  # another item or stage has to run, or a new response is still due
             stale = {
                 n: a
                 for n, a in now.items()
