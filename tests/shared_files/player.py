@@ -242,7 +242,8 @@ class Player(Steps):
         self._learn(after, forecast, pipeline)
         if seen.outcome.code == 0:
             now = self._plan(pipeline)[1]
-            if slot == "chain" or self.counts["forced"] or (slot == "work" and "polish" in self.setup.slots):
+            rerun = "on_edit" in self.declared(pipeline)[name]
+            if slot == "chain" or rerun or self.counts["forced"] or (slot == "work" and "polish" in self.setup.slots):
                 return True  # another item or stage has to run, or a new response is still due
             stale = {
                 n: a
