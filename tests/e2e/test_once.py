@@ -270,6 +270,23 @@ def test_a_stage_that_edits_the_file_later_starts_from_it_and_clean_gives_it_bac
     assert done.read("src/a.py") == changed
 
 
+def test_it_is_done_without_the_lock_file_too_if_a_later_stage_has_taken_its_result_over(repo: Repository) -> None:
+    later = {
+        "needs": ["mod"],
+        "edits": ["src/*.py"],
+        "shell": "for f in src/*.py; do grep -q '# end' $f || echo '# end' >> $f; done",
+    }
+    story(repo, edit(1, 2))
+    document = json.loads(repo.read("pipeline.yaml"))
+    document["stages"]["later"] = later
+    repo.write({"pipeline.yaml": json.dumps(document)})
+    for _ in range(2):
+        green(repo.build())
+        repo.commit()
+    repo.delete("pipeline.lock")
+    assert repo.plan() == {"mod": "done", "read": "fresh", "later": "fresh"}
+
+
 def test_a_forced_run_starts_from_the_files_as_they_are(done: Repository) -> None:
     done.edit("src/a.py", A.replace("1", "7"))
     again(done, edit(7, 9))

@@ -134,7 +134,9 @@ class Rules(Building):
         known = [
             made
             for made in self.lock.all()
-            if made.stage in names or made.identity in declared or any(replace(one, failed=made.failed) == made for one in made_here)
+            if made.stage in names
+            or made.identity in declared
+            or any(replace(one, failed=made.failed) == made for one in made_here)
         ]
         known += [made for made in self.lock.all() if made.stage.partition("@")[0] in off]
         records = [*known, *kept]
