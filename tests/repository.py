@@ -90,9 +90,14 @@ class EchoModel:
     """Answers in the place of the program of `provider: command`, and remembers what it was shown."""
 
     calls: list[Asked] = field(default_factory=list)
+    meanwhile: Callable[[], object] | None = None
+    """What a user does before the next answer."""
 
     def complete(self, request: Request) -> Response:
         """Answer one request."""
+        if (act := self.meanwhile) is not None:
+            self.meanwhile = None
+            act()
         prompt = request.messages[-1].content
         asked = json.loads(prompt)
         self.calls.append(

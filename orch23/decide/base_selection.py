@@ -234,10 +234,11 @@ def _lineage(path: str, entry: FileEntry | None, makers: Mapping[str, list[Recor
         yield text
         for record in makers.get(text, ()):
             base = record.manifest.get(f"base:{path}")
-            left += [base] if isinstance(base, str) else []
-            left += [str(record.bases[path].start)] if path in record.bases else []
+            starts = [base] if isinstance(base, str) else []
+            starts += [str(record.bases[path].start)] if path in record.bases else []
+            # After `reset`, a record has no manifest: without a moved base, it started from the original.
             original = record.originals.get(path)
-            left += [str(original)] if original is not None and not isinstance(base, str) else []
+            left += starts or ([str(original)] if original is not None else [])
 
 
 def _is_of_user(path: str, text: str, makers: Mapping[str, list[Record]]) -> bool:

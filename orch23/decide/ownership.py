@@ -136,8 +136,10 @@ def with_lost_records(lock: LockFile, plan: Plan, store: ProjectStore, git: "Git
             every.append(record)
     # A result that is on disk as a whole was the last one, whatever is newer.
     for record in sorted(every, key=lambda one: any(on_disk(p) != e for p, e in one.outputs.items())):
-        # A path has one original: another one belonged to a stage with this name which ended before.
-        if any(originals.get(path, entry) != entry for path, entry in record.originals.items()):
+        # A path has one original: another one belonged to a stage with this name which ended before. The result of a
+        # stage that is done is the original of those after it.
+        done = record.outputs if record.task else record.originals
+        if any(originals.get(path, entry) not in (entry, done.get(path)) for path, entry in record.originals.items()):
             continue
         there, is_new = {(p, e) for p, e in record.outputs.items() if on_disk(p) == e}, record.stage not in found
         has_files = plan.is_declared(record.stage) or any(p not in paths and on_disk(p) for p in record.outputs)
@@ -148,7 +150,7 @@ def with_lost_records(lock: LockFile, plan: Plan, store: ProjectStore, git: "Git
             found[record.stage if is_new else f"{record.stage}@~{record.key}"] = record
             known |= there
             paths |= record.outputs.keys()
-            originals |= record.originals
+            originals = {**record.originals, **originals}
     parts = {failed: {n: r for n, r in found.items() if r.failed is failed} for failed in (False, True)}
     return replace(lock, records=parts[False], retained=parts[True])
 

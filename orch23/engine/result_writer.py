@@ -225,15 +225,15 @@ class ResultWriter(Struct, dict=True):
 
         `complete`: everything is green, so records of stages that no longer exist are dropped.
         """
-        opened, plan = self.opened, self.opened.state.plan
-        # A stage with `once` that is switched off for a time does not run a second time.
+        opened, plan, done = self.opened, self.opened.state.plan, self.opened.state.done
+        # A stage with `once` that is done, and is switched off for a time, does not run a second time.
         before = opened.lock.where(
-            lambda name, r: not complete or plan.is_declared(name) or (r.task != "" and family_of(name) in plan.skipped)
+            lambda name, _: not complete or plan.is_declared(name) or (name in done and family_of(name) in plan.skipped)
         )
         records = {**before.records, **{name: record for name, record in self._locked.items() if name in green}}
         records = {n: replace(one, task="") if self._waits(n, one, green) else one for n, one in records.items()}
         # For stages after one that is done, its result is an original until it ends or runs again.
-        if opened.state.done and all(records.get(name) == before.records.get(name) for name in opened.state.done):
+        if done and all(records.get(name) == before.records.get(name) for name in done):
             pairs = ((name, one, before.records.get(name)) for name, one in records.items())
             records = {n: old if old and replace(old, originals=one.originals) == one else one for n, one, old in pairs}
         retained = {name: record for name, record in before.retained.items() if name not in records}

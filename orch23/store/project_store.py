@@ -192,7 +192,8 @@ class ProjectStore(Struct, frozen=True, kw_only=True):
         """
         tables, edits = dict(fresh or {}), dict(changed or {})
         sources = {RECORDS_TABLE: self.local.records.pending_index_rows, FILES_TABLE: self._pending_files}
-        compiled = {table.table: table.pending_rows for table in (self.pipelines, self.plans, self.lock_files)}
+        sources[self.lock_files.table] = self.lock_files.pending_rows
+        compiled = {table.table: table.pending_rows for table in (self.pipelines, self.plans)}
         for table, pending in (sources | compiled).items():
             whole, some = pending()
             if table in compiled and may_hold_secret(some if whole is None else whole, suspects):

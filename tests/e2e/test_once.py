@@ -240,6 +240,16 @@ def test_a_stage_that_is_switched_off_and_on_again_is_still_done(done: Repositor
     assert done.plan()["mod"] == "done"
 
 
+def test_a_stage_that_is_switched_off_before_its_result_is_committed_ends_once(repo: Repository) -> None:
+    story(repo, edit(1, 2))
+    repo.commit()
+    green(repo.build())
+    repo.replace("pipeline.yaml", '"once": true', '"once": true, "if": false')
+    assert "released as source files: src/a.py" in green(repo.build()).err
+    assert "up to date" in green(repo.build()).err
+    assert "mod" not in read_lock(repo.root / "pipeline.lock").records
+
+
 def test_clean_leaves_the_files_of_a_stage_that_is_done(done: Repository) -> None:
     changed = done.read("src/a.py")
     assert done.run("clean").code == 0
@@ -258,6 +268,23 @@ def test_a_stage_that_edits_the_file_later_starts_from_it_and_clean_gives_it_bac
     assert done.plan()["mod"] == "done"
     assert done.run("clean", "fmt").code == 0
     assert done.read("src/a.py") == changed
+
+
+def test_it_is_done_without_the_lock_file_too_if_a_later_stage_has_taken_its_result_over(repo: Repository) -> None:
+    later = {
+        "needs": ["mod"],
+        "edits": ["src/*.py"],
+        "shell": "for f in src/*.py; do grep -q '# end' $f || echo '# end' >> $f; done",
+    }
+    story(repo, edit(1, 2))
+    document = json.loads(repo.read("pipeline.yaml"))
+    document["stages"]["later"] = later
+    repo.write({"pipeline.yaml": json.dumps(document)})
+    for _ in range(2):
+        green(repo.build())
+        repo.commit()
+    repo.delete("pipeline.lock")
+    assert repo.plan() == {"mod": "done", "read": "fresh", "later": "fresh"}
 
 
 def test_a_forced_run_starts_from_the_files_as_they_are(done: Repository) -> None:

@@ -112,6 +112,19 @@ def test_a_stage_that_makes_a_released_file_unchanged_owns_it_again(tmp_path: Pa
     assert project.read(PATH) == "another\n"
 
 
+def test_a_release_does_not_bring_back_the_files_of_stages_that_have_ended(tmp_path: Path) -> None:
+    repository = Repository(tmp_path / "project")
+    stages = {name: llm([f"{name}.md"], [f"{name}.txt"]) for name in ("one", "two")}
+    repository.write({f"{name}.{end}": spec(f"{name}.txt: a") for name in stages for end in ("md", "txt")})
+    for declared in (stages, {"two": stages["two"]}):
+        repository.write(pipeline(declared))
+        green(repository.run("build", "a.yaml"))
+    made = repository.read("one.txt")
+    green(repository.run("release", "a.yaml", "two"))
+    green(repository.run("clean", "a.yaml"))
+    assert repository.read("one.txt") == made
+
+
 @pytest.mark.slow
 def test_the_lock_file_has_a_released_file_until_it_is_deleted(tmp_path: Path) -> None:
     project = clone(released(tmp_path, GENERATED["shell"], removed=True), tmp_path)

@@ -65,6 +65,22 @@ def test_a_file_that_was_released_before_a_reset_is_a_source_after_it():
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(("slot", "first", "second"), [("feature", "p", "q"), ("work", "a p", "a p|b q")])
+def test_after_reset_a_result_is_not_the_base_of_its_own_stage(slot, first, second):
+    """The record of the committed result that it started from is gone, so the original seems to be unknown to it."""
+    steps = [("build", "a"), ("commit", "all"), ("spec", slot, second), ("build", "a"), ("reset", "")]
+    check(Setup(slots=(slot,)), [*steps, ("spec", slot, first), ("build", "a")])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ends", ["switch", "drop"])
+def test_a_saved_file_that_an_ended_program_created_is_a_source_at_once(ends):
+    """The model is shown it in the build that releases it, and is not called again in the next one."""
+    steps = [("build", "a"), (ends, "polish"), ("spec", "work", "a p|b q"), ("edit", "work/near/made.py")]
+    check(Setup(slots=("work", "polish")), [*steps, ("build", "a")])
+
+
+@pytest.mark.slow
 def test_a_plan_knows_that_a_stage_may_start_from_a_committed_edit():
     """The item before it has to run, so the plan cannot decide it: in a clone, the bytes that it made are lost."""
     items = ("items", "chain", (("x", "p"), ("y", "q"), ("z", "p")))

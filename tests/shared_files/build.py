@@ -42,14 +42,12 @@ class Building(Editing):
 
     def _build(self) -> Forecast:
         """Go through all stages, those that read by a pattern last."""
-        if any(stage.family.startswith("polish") for stage in (*self.declared, *self.skipped)):
+        families = {stage.family.rstrip("2") for stage in (*self.declared, *self.skipped)}
+        if {"work", "polish"} <= families:
             message = "a chain of stages with edits"
             raise UnsureError(message)
-        if self._missing_input():
+        if self._is_refused():
             return Forecast(65, self.disk, self.lock)
-        literal = [(path, stage.family) for stage in self.declared for path in stage.outputs]
-        if len(dict(literal)) < len(set(literal)):
-            return Forecast(65, self.disk, self.lock)  # two stages of one pipeline write one path
         readers = [s for s in self.declared if s.family.startswith(("page", "lit"))]
         self._chain([stage for stage in self.declared if stage.chain])
         for stage in (s for s in self.declared if s not in readers and not s.chain):
@@ -86,9 +84,12 @@ class Building(Editing):
         ends = set(self.ends.values())
         return 6 if "edited" in ends else 1 if "failed" in ends else 0
 
-    def _missing_input(self) -> bool:
+    def _is_refused(self) -> bool:
         if len({stage.name for stage in self.declared}) < len(self.declared):
             return True  # git merged two items with one key
+        literal = [(path, stage.family) for stage in self.declared for path in stage.outputs]
+        if len(dict(literal)) < len(set(literal)):
+            return True  # two stages of one pipeline write one path
         for stage in self.declared:
             for path in stage.inputs:
                 if any(sign in path for sign in "*?") or any(one.covers(path) for one in self.declared):

@@ -83,6 +83,8 @@ class Facts:
         """Return what was at a path before any stage of this pipeline wrote it, or what a user wrote after programs."""
         writers = [made for made in self.lock.all() if path in made.written]
         names = {one.name for one in self.declared if one.edits and one.kind != "llm"}
+        ended = {made.stage for made in writers if made.edits and made.core[0] != "llm"}
+        names |= ended - {one.name for one in self.declared}
         there = self.disk.get(path)
         if writers and all(made.stage in names and made in self.lock.results.values() for made in writers):
             deleted = there is None and any(path in made.deleted for made in writers)

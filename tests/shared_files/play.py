@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from unittest.mock import patch
 
+from tests.model_program import keep_supervisors
 from tests.shared_files.player import Player
 from tests.shared_files.setup import (
     LENGTH,
@@ -47,8 +48,13 @@ class Played:
 
 @contextlib.contextmanager
 def quick() -> Iterator[None]:
-    """Leave out what makes writes durable: the machine does not die here."""
-    with patch("os.fsync", lambda _fd: None), patch("orch23.store.promotion.sync_filesystem", lambda _p: None):
+    """Leave out what makes writes durable: the machine does not die here. Do once what each command does alike."""
+    with (
+        patch("os.fsync", lambda _fd: None),
+        patch("orch23.store.promotion.sync_filesystem", lambda _p: None),
+        patch("orch23.store.index_tables.CompiledTable._version", b"of this code"),
+        patch("orch23.execute.supervisor.close_idle_supervisors", keep_supervisors),
+    ):
         yield
 
 

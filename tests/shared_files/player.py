@@ -2,16 +2,18 @@
 
 import contextlib
 import io
+import json
 import os
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from fnmatch import fnmatch
 
-from tests.repository import DELETED, Repository
+from tests.repository import DELETED, Repository, addition
 from tests.shared_files.merges import past_locks
 from tests.shared_files.rules import Rules
-from tests.shared_files.setup import EXISTED, PATHS, SPECS
+from tests.shared_files.setup import EXISTED, PATHS, SPECS, formatted
 from tests.shared_files.steps import Seen, Steps, differing, internal, require
-from tests.shared_files.values import Forecast, Lock, Store, UnsureError, stages_of
+from tests.shared_files.values import Forecast, Lock, Stage, Store, UnsureError, computed, stages_of
 
 
 class Player(Steps):
@@ -25,7 +27,7 @@ class Player(Steps):
         disk = self.disk()
         outputs = [path for paths in PATHS.values() for path in paths if path in disk or path in self.head]
         sources = [p for p in disk.keys() | self.head.keys() if p not in outputs and not p.endswith(".lock")]
-        before = self._plans()
+        before = self._plans() if self.counts["commit"] % 2 == 0 else {}
         paths = {"all": (), "outputs": outputs, "sources": sources}[what]
         if what != "all" and not paths:
             return False
@@ -72,20 +74,41 @@ class Player(Steps):
             return False
         before = self.disk()
         forecast = self._foresee(pipeline, before, lambda rules: rules.build(), overwrite=bool(flags))
-        planned = self._plan(pipeline, *flags)
+        planned = self._plan(pipeline, *flags) if self.counts["build"] % 2 == 0 else None
         seen = self.orch23("build", f"{pipeline}.yaml", "-k", *flags)
         after = self.disk()
         self._nothing_is_lost(pipeline, before, after, seen, forced=bool(flags))
         self._ended_stages_revert_nothing(pipeline, before, after)
-        self._as_planned(planned, seen)
+        if planned is not None:
+            self._as_planned(planned, seen, pipeline)
         if forecast is not None:
             self._as_foreseen(forecast, pipeline, before, after, seen)
         self._learn(after, forecast, pipeline)
         self.counts[f"exit {seen.outcome.code}"] += 1
         if seen.outcome.code in (0, 1, 6) and not flags:
             self._again(pipeline, seen, after)
+        if seen.outcome.code == 0:
+            ends = seen.ends or (planned or self._plan(pipeline))[1]  # a build with nothing to do has no journal
+            self._not_stale(pipeline, after, {name for name, end in ends.items() if end == "done"})
         if seen.outcome.code == 0 and forecast is not None and self.counts["exit 0"] % 4 == 0:
             self._clean_build(pipeline, after)
+        return True
+
+    def _during(self, pipeline: str, path: str) -> bool:
+        """Build, and save a file while the model answers."""
+        if not self.repository.exists(f"{pipeline}.yaml"):
+            return False
+        before = self.disk()
+        self.model.meanwhile = lambda: self._edit(path)
+        seen = self.orch23("build", f"{pipeline}.yaml", "-k")
+        saved, self.model.meanwhile = self.model.meanwhile is None, None
+        after = self.disk()
+        if saved and path in self.written:
+            before[path] = self.written[path]
+        self._nothing_is_lost(pipeline, before, after, seen, forced=False)
+        self._ended_stages_revert_nothing(pipeline, before, after)
+        self.lose("a file that was saved during a build")
+        self.counts["saved during a build"] += saved
         return True
 
     def _forced(self, slot: str, flag: str) -> bool:
@@ -121,12 +144,22 @@ class Player(Steps):
     def _same_plans(self, before: Mapping[str, tuple[int, dict[str, str]]], step: str) -> None:
         """I4: a commit or an accept alone makes nothing stale."""
         for name, (code, planned) in before.items():
-            if code or not planned or set(planned.values()) - {"fresh", "skipped"}:
+            if code or not planned or set(planned.values()) - {"fresh", "skipped", "done"}:
                 continue
             now = self._plan(name)
-            require(now[1] == planned, "I4", f"after a {step} the plan of {name}.yaml changed from {planned} to {now}")
+            if (
+                any(n.startswith("polish") and end == "done" for n, end in now[1].items())
+                and "work" in self.setup.slots
+            ):
+                continue  # its files are now the user's, and inputs of the stage with a model before it
+            settled = {stage: "fresh" if action == "done" else action for stage, action in now[1].items()}
+            was = {stage: "fresh" if action == "done" else action for stage, action in planned.items()}
+            require(settled == was, "I4", f"after a {step} the plan of {name}.yaml changed from {planned} to {now}")
 
-    def _as_planned(self, planned: tuple[int, dict[str, str]], seen: Seen) -> None:
+    def _has_format(self, name: str, pipeline: str) -> bool:
+        return "format" in self.declared(pipeline).get(name.partition("@")[0], {})
+
+    def _as_planned(self, planned: tuple[int, dict[str, str]], seen: Seen, pipeline: str) -> None:
         """I4: a build does what the plan said."""
         code, actions = planned
         require(
@@ -139,10 +172,12 @@ class Player(Steps):
             did = seen.decisions.get(name) or seen.ends.get(name, "")
             if seen.ends.get(name) == "blocked" and stopped:
                 continue
-            if not seen.ends and action in ("fresh", "skipped"):
+            if not seen.ends and action in ("fresh", "skipped", "done"):
                 continue  # the build had nothing to do and has no journal
             if action == "maybe":
-                agrees = did in {"fresh", "restore", "verify", "run", "blocked"} or bool(stopped)
+                agrees = did in {"fresh", "done", "restore", "verify", "run", "blocked"} or bool(stopped)
+            elif self._has_format(name, pipeline) and action in ("edited", "verify", "run", "restore", "blocked"):
+                agrees = did != "done"  # `plan` runs no formatter
             else:
                 found = action == "run" and did == "restore" and not self.store.complete  # bytes of another stage
                 agrees = found or did == action or (did in ("blocked", "failed") and bool(stopped)) or not did
@@ -161,7 +196,11 @@ class Player(Steps):
             len(self.model.calls) == calls, "I4", f"a second build asked the model again: {self.model.calls[calls:]}"
         )
         now = self.disk()
-        require(now == after, "I4", f"a second build changed {differing(after, now)}")
+        # A stage that made its committed result again is done: that is the original of the stages after it.
+        done = {name for name, action in self._plan(pipeline)[1].items() if action == "done"} if now != after else set()
+        again_done = any(seen.ends.get(name) == "built" for name in done)
+        changed = [path for path in differing(after, now) if not (again_done and internal(path))]
+        require(not changed, "I4", f"a second build changed {changed}")
         # A new chain starts from an edit. If a later item fails, the chain is not new, and the edit awaits a decision.
         codes = (seen.outcome.code, again.outcome.code)
         if codes == (1, 6) and any(n.startswith("chain") and end == "edited" for n, end in again.ends.items()):
@@ -179,10 +218,10 @@ class Player(Steps):
         require(stuck == still, "I4", f"stuck {stuck}, then {still}")
         moving = {name: end for name, end in again.ends.items() if end in ("built", "restored", "verified")}
         require(not moving, "I4", f"a second build did {moving}")
-        status = self.repository.run("status", "--exit-code", f"{pipeline}.yaml")
-        require(
-            (status.code == 0) == (again.outcome.code == 0), "I4", f"status {status.code}, build {again.outcome.code}"
-        )
+        self.counts["again"] += 1
+        if self.counts["again"] % 4 == 0:
+            code = self.repository.run("status", "--exit-code", f"{pipeline}.yaml").code
+            require((code == 0) == (again.outcome.code == 0), "I4", f"status {code}, build {again.outcome.code}")
         if again.outcome.code == 0:
             text = again.outcome.out + again.outcome.err
             require("up to date" in text, "I4", f"a second build had something to do:\n{text}")
@@ -211,8 +250,9 @@ class Player(Steps):
         self._learn(after, forecast, pipeline)
         if seen.outcome.code == 0:
             now = self._plan(pipeline)[1]
-            if slot == "chain":
-                return True  # the edit is the last made item's; a later one that was never made has to run
+            rerun = "on_edit" in self.declared(pipeline)[name]
+            if slot == "chain" or rerun or self.counts["forced"] or (slot == "work" and "polish" in self.setup.slots):
+                return True  # another item or stage has to run, or a new response is still due
             stale = {
                 n: a
                 for n, a in now.items()
@@ -296,7 +336,7 @@ class Player(Steps):
             at_head = self.head.get(path) == old
             marks = {line for line in old.splitlines() if line.startswith(("# u", "# bad u"))}
             kept = set((new or "").splitlines())
-            from_it = new is not None and new.startswith(old)
+            from_it = new is not None and formatted(new).startswith(formatted(old))
             if from_it:
                 self.written.pop(path, None)
                 continue
@@ -372,6 +412,8 @@ class Player(Steps):
         resamples: bool = False,
     ) -> Forecast | None:
         locks = self.known_locks(disk)
+        if self.setup.keys or self.counts["key"] or self.counts["during"]:
+            self.lose("keys")
         if self.lost:
             return None
         rules = Rules(
@@ -434,6 +476,42 @@ class Player(Steps):
         if text in self.locks and self.locks[text] != forecast.lock:
             self.counts["lock files that stand for two states"] += 1
         self.locks[text] = forecast.lock
+
+    # ---- what a green build made ----
+
+    def _not_stale(self, pipeline: str, disk: Mapping[str, str], done: Collection[str]) -> None:
+        """After a green build, each file has what its stage makes of today's inputs, unless a user wrote in it."""
+        for stage in stages_of(disk[f"{pipeline}.yaml"])[0]:
+            if stage.name in done or stage.family.startswith("zero"):
+                continue
+            for path, wanted in self._made(stage, disk).items():
+                text = disk.get(path)
+                if any(mark in (text or "") for mark in ("# u", "# bad u", "# drop")) and stage.kind == "llm":
+                    continue
+                if text in self.by_hand:
+                    continue
+                holds = text == wanted if stage.kind != "llm" else wanted in formatted(text or "").splitlines()
+                if stage.edits and stage.kind != "llm":
+                    holds = text is not None and wanted in text.splitlines()
+                if wanted == DELETED:
+                    holds = text is None
+                require(holds, "stale", f"{stage.name}: {path} has {text!r}, not {wanted!r}")
+                self.counts["not stale"] += 1
+
+    def _made(self, stage: Stage, disk: Mapping[str, str]) -> dict[str, str]:
+        """Return what is at each path after a run: the whole text of a program, else a line of it, or `DELETED`."""
+        if stage.edits and stage.kind != "llm":
+            revision = stage.command.partition("# tidy ")[2].partition("$")[0]
+            return {p: f"# tidy {revision}" for p in disk if stage.covers(p) and p.endswith(".py")}
+        if stage.kind != "llm":
+            found = {p: t for one in stage.inputs for p, t in sorted(disk.items()) if fnmatch(p, one)}
+            return {path: computed(stage, found) for path in stage.literal_outputs}
+        lines = [line for path in stage.inputs if path.endswith(".md") for line in disk[path].splitlines()]
+        if stage.item:
+            asked = json.loads(stage.item)
+            lines = [f"{path}: {asked['text']}" for path in asked["files"]]
+        wanted = (line.partition(": ")[::2] for line in lines)
+        return {p: DELETED if text == DELETED else formatted(addition(text)).strip() for p, text in wanted}
 
     # ---- the clean build ----
 

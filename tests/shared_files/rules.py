@@ -19,7 +19,7 @@ class Rules(Building):
     def accept(self, name: str) -> Forecast:  # noqa: C901, PLR0912  what the rules leave open is listed here
         """Verify and record the edits of a stage; a foreach stands for its items."""
         found = [stage for stage in self.declared if name in (stage.name, stage.family)]
-        if self._missing_input():
+        if self._is_refused():
             return Forecast(65, self.disk, self.lock)
         results, code = dict(self.lock.results), 0
         if not found:
@@ -91,7 +91,7 @@ class Rules(Building):
 
     def reset(self, *, outputs: bool) -> Forecast:
         """Forget the results, but not whose the files are."""
-        if outputs and self._missing_input():
+        if outputs and self._is_refused():
             return Forecast(65, self.disk, self.lock)
         if outputs:
             for path, original in self._to_take(force=False)[0].items():
@@ -109,7 +109,7 @@ class Rules(Building):
 
     def clean(self, *, force: bool) -> Forecast:
         """Take back what the stages made."""
-        if self._missing_input():
+        if self._is_refused():
             return Forecast(65, self.disk, self.lock)
         target, modified = self._to_take(force=force)
         if modified and not force:
@@ -128,12 +128,15 @@ class Rules(Building):
     def _to_take(self, *, force: bool) -> tuple[dict[str, str | None], dict[str, str | None]]:
         names = {stage.name for stage in self.declared}
         kept = [m for m in [*self.store.records, *self.store.retained] if m.failed and m.stage in names]
+        declared = {(stage.kind, stage.outputs) for stage in self.declared}
         made_here, off = [*self.store.records, *self.store.retained], {stage.family for stage in self.skipped}
         # The lock file of a clone does not suffice to remove files of a stage that no one declares.
         known = [
             made
             for made in self.lock.all()
-            if made.stage in names or any(replace(one, failed=made.failed) == made for one in made_here)
+            if made.stage in names
+            or made.identity in declared
+            or any(replace(one, failed=made.failed) == made for one in made_here)
         ]
         known += [made for made in self.lock.all() if made.stage.partition("@")[0] in off]
         records = [*known, *kept]
@@ -162,7 +165,7 @@ class Rules(Building):
 
     def release(self, name: str) -> Forecast:
         """Give the files of a stage to the user."""
-        if self._missing_input():
+        if self._is_refused():
             message = "release beside an input that is missing"
             raise UnsureError(message)
         known = {

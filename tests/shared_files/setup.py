@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -21,6 +22,13 @@ EDITED = ("work/near/a.py", "work/near/b.py", "work/far/c.py", "tidy/a.py", "tid
 ITEMS = ("x", "y", "z")
 SLOTS = ("feature", "gen", "site", "chain", "par", "copy", "page", "lit")
 EDIT_SLOTS = ("work", "tidy", "polish")
+LLM_SLOTS = ("feature", "gen", "site", "chain", "par", "work")
+KEYS: Mapping[str, Any] = {
+    "once": True,
+    "on_edit": "rerun",
+    "format": [{"shell": "xargs -r sed -i \"s/^s('\\(.*\\)')$/s( '\\1' )/\" < $ORCH23_CHANGED"}],
+}
+"""Keys that a history of stages with `edits` adds and removes; see `formatted`."""
 REVISIONS = ("p", "q", "r", "bad")
 WORKS = ("a p", "a p|b q", "a q|n p", "n q", "a p|b delete it", "b delete it|n p", "a p|c2 p", "a bad|n p")
 SITES = ("a p|b p", "a p", "a q|b p", "b q", "a p|c p", "a bad|b p")
@@ -40,6 +48,11 @@ PATHS = {
 
 
 # ---- the pipeline files ----------------------------------------------------------------------------
+
+
+def formatted(text: str) -> str:
+    """Return a text as the formatter of `KEYS` writes it."""
+    return re.sub(r"^s\('(.*)'\)$", r"s( '\1' )", text, flags=re.MULTILINE)
 
 
 def spec_text(slot: str, revision: str) -> str:
@@ -70,8 +83,12 @@ def item(slot: str, name: str, revision: str) -> dict[str, Any]:
     return {"id": name, "files": [path], "text": revision}
 
 
-def stage_text(slot: str, setup: "Setup") -> dict[str, Any]:  # noqa: C901  a table
+def stage_text(slot: str, setup: "Setup") -> dict[str, Any]:
     """Return the declaration of a slot's stage, as it is at first."""
+    return {**_stage_text(slot, setup), **{key: KEYS[key] for one, key in setup.keys if one == slot}}
+
+
+def _stage_text(slot: str, setup: "Setup") -> dict[str, Any]:  # noqa: C901  a table
     where = {"site": "site/", "chain": "src/app.py", "par": "${{ one.files[0] }}"}.get(slot, PATHS[slot][0])
     asked: dict[str, Any] = {
         "llm": {"context": {"own_outputs": setup.own_outputs}},
@@ -118,8 +135,7 @@ def _edit_stage(slot: str, asked: Mapping[str, Any]) -> dict[str, Any]:
         return {**shown, "llm": {**asked["llm"], "returns": "files"}, "verify": [{"shell": "! grep -rq bad work"}]}
     if slot == "tidy":
         return {"edits": ["tidy/*.py"], "shell": tidy(slot, "p")}
-    # Its input orders it after `work`.
-    return {"inputs": ["work/far/*.py"], "edits": ["work/near/*.py"], "shell": tidy(slot, "p")}
+    return {"edits": ["work/near/*.py"], "shell": tidy(slot, "p")}
 
 
 @dataclass(frozen=True)
@@ -132,6 +148,8 @@ class Setup:
     own_outputs: bool = False
     transcripts: bool = False
     two: bool = False
+    keys: tuple[tuple[str, str], ...] = ()
+    """What is added to the stages of slots, of `KEYS`."""
 
     def files(self) -> dict[str, str]:
         """Return the files of the project before its first build."""
@@ -148,6 +166,9 @@ class Setup:
 
 def pipeline_text(name: str, stages: Mapping[str, Any]) -> str:
     """Return a pipeline file; one stage is always there, so that no file is without stages."""
+    stages = {stage: body for stage, body in stages.items() if not stage.startswith("zero")}
+    work = [stage for stage in stages if slot_of(stage) == "work"]
+    stages = {n: {"needs": work, **b} if slot_of(n) == "polish" and work else b for n, b in stages.items()}
     zero = {"inputs": ["README.md"], "outputs": [f"build/zero-{name}.txt"], "render": PAGE}
     document = {
         "version": 1,
@@ -212,15 +233,17 @@ WEIGHTS = {
     "format": 3,
     "build": 30,
 }
+EDIT_WEIGHTS = {**WEIGHTS, "keep": 0, "key": 4, "hook": 4, "during": 1}
 
 
-def make_steps(chance: random.Random, setup: Setup, length: int, without: Sequence[str] = ()) -> list[Step]:
+def make_steps(
+    chance: random.Random, setup: Setup, length: int, without: Sequence[str] = (), weights: Mapping[str, int] = WEIGHTS
+) -> list[Step]:
     """Draw a history: changes, with builds in between."""
     steps: list[Step] = [("build", "a")]
-    kinds = [kind for kind in WEIGHTS if kind not in without]
-    weights = [WEIGHTS[kind] for kind in kinds]
+    kinds = [kind for kind in weights if kind not in without]
     while len(steps) < length:
-        steps.append(make_step(chance, setup, chance.choices(kinds, weights)[0]))
+        steps.append(make_step(chance, setup, chance.choices(kinds, [weights[kind] for kind in kinds])[0]))
     return [*steps, ("build", "a"), *([("build", "b")] if setup.two else [])]
 
 
@@ -249,7 +272,11 @@ def make_step(chance: random.Random, setup: Setup, kind: str) -> Step:  # noqa: 
             return ("drop_line", path)
         case "edit" | "break" | "delete" | "revert":
             return (kind, path)
-        case "accept" | "rename" | "drop" | "add" | "switch" | "keep" | "release" | "format":
+        case "key":
+            return (kind, slot, chance.choice(tuple(KEYS)) if slot in LLM_SLOTS else "once")
+        case "during":
+            return (kind, "b" if setup.two and chance.random() < 0.4 else "a", path)
+        case "accept" | "hook" | "rename" | "drop" | "add" | "switch" | "keep" | "release" | "format":
             return (kind, slot)
         case "items":
             listed = [one for one in setup.slots if one in ("chain", "par")]
@@ -294,8 +321,17 @@ def edit_history(seed: int, length: int = LENGTH, without: Sequence[str] = ()) -
     others = (("work", setup.slots[0]), ("tidy", setup.slots[-1]))
     slots = chance.choice((("work",), ("tidy",), ("work", "tidy"), ("work", "polish"), EDIT_SLOTS, *others))
     more = ("gen",) if "lit" in slots else ()
-    setup = replace(setup, slots=tuple(slot for slot in (*slots, *more) if slot not in without))
-    return setup, make_steps(chance, setup, length, (*without, "keep"))
+    slots = tuple(slot for slot in (*slots, *more) if slot not in without)
+    keys = tuple(
+        (slot, key)
+        for slot in slots
+        if slot in (*LLM_SLOTS, "tidy", "polish")
+        for key in chance.sample(tuple(KEYS), chance.choice((0, 0, 1, 1, 2)))
+        if key not in without and (key == "once" or slot in LLM_SLOTS)
+    )
+    keys = tuple(one for one in keys if one[1] != "on_edit" or (one[0], "once") not in keys)
+    setup = replace(setup, slots=slots, keys=keys)
+    return setup, make_steps(chance, setup, length, without, EDIT_WEIGHTS)
 
 
 def history(seed: int, length: int = LENGTH, without: Sequence[str] = ()) -> tuple[Setup, list[Step]]:

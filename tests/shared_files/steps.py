@@ -13,10 +13,13 @@ from tests.project import Outcome
 from tests.repository import EchoModel, Repository
 from tests.shared_files.merges import Part, merge
 from tests.shared_files.setup import (
+    KEYS,
+    LLM_SLOTS,
     PATHS,
     SPECS,
     Setup,
     Step,
+    formatted,
     item,
     pipeline_text,
     slot_of,
@@ -153,7 +156,6 @@ class Steps:
         return dict(json.loads(self.repository.read(path))["stages"])
 
     def _redeclare(self, name: str, stages: Mapping[str, Any]) -> None:
-        stages = {stage: body for stage, body in stages.items() if not stage.startswith("zero")}
         self.repository.write({f"{name}.yaml": pipeline_text(name, stages)})
 
     def _home(self, slot: str) -> tuple[str, str] | None:
@@ -348,6 +350,26 @@ class Steps:
         there = [path for path in PATHS[slot] if path in disk and not disk[path].endswith("f\n")]
         edited = [self._edit(path, "# u{} f\n") for path in there]
         return any(edited)
+
+    def _hook(self, slot: str) -> bool:
+        """Format the outputs of a stage, as a hook of git does: they are not edits if the stage has this formatter."""
+        disk = self.disk()
+        there = {path: formatted(disk[path]) for path in PATHS[slot] if path in disk and slot in LLM_SLOTS}
+        there = {path: text for path, text in there.items() if text != disk[path]}
+        self.repository.write(there)
+        self.written |= {path: text for path, text in there.items() if path in self.written}
+        return bool(there)
+
+    def _key(self, slot: str, key: str) -> bool:
+        """Add a key to a stage, or take it out again."""
+
+        def change(body: dict[str, Any]) -> None:
+            if key in body:
+                del body[key]
+            elif {key, *body} & {"once", "on_edit"} != {"once", "on_edit"}:
+                body[key] = KEYS[key]
+
+        return self._change(slot, change)
 
     def _merge(self, theirs: Part, mine: Part, lock: str, files: str) -> bool:
         return merge(self, theirs, mine, lock, files)

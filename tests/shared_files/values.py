@@ -11,7 +11,7 @@ from tests.repository import DELETED, addition
 Files = dict[str, str]
 Bases = tuple[tuple[str, str | None], ...]
 
-GREEN = frozenset({"fresh", "restored", "verified", "built", "skipped"})
+GREEN = frozenset({"fresh", "restored", "verified", "built", "skipped", "done"})
 
 
 class UnsureError(Exception):
@@ -41,6 +41,9 @@ class Stage:
     chain: bool = False
     command: str = ""
     edits: bool = False
+    once: bool = False
+    rerun: bool = False
+    formats: bool = False
 
     def covers(self, path: str) -> bool:
         """Return whether a path is one of the stage's outputs, or in one of its folders."""
@@ -65,6 +68,9 @@ def stages_of(text: str) -> tuple[list[Stage], list[Stage]]:
             kind=kind,
             outputs=(*body.get("outputs", ()), *(pattern.partition("*")[0] for pattern in edits)),
             edits=bool(edits),
+            once="once" in body,
+            rerun="on_edit" in body,
+            formats="format" in body,
             inputs=tuple(body.get("inputs", ())),
             keep=body.get("on_failure") == "keep",
             command=str(body.get("shell") or body.get("render") or "") + str(body.get("salt", "")),

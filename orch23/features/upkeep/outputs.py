@@ -194,7 +194,11 @@ def release_outputs(console: Console, *, args: PipelineArguments) -> None:
         remove_snapshots(str(project.settings.root), project.pipeline.file)
         left = lock.where(lambda name, _: not _is_selected(name, stages))
         left = replace(left, released={**lock.released, **ChainMap(*found.values())})
-        project.memory.write(left, project.pipeline.name)
+        is_last = project.memory.is_last_written(project.store)
+        written = project.memory.write(left, project.pipeline.name)
+        # After a lock file of another branch, all results of the store count again, also those of ended stages.
+        if is_last:
+            project.store.lock_files.put(project.pipeline.file, str(written.sha256).encode(), b"1")
         project.store.save_index()
     for stage, records in found.items():
         paths = sorted({path for record in records.values() for path in record.outputs})
