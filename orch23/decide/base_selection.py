@@ -142,6 +142,12 @@ class BaseSelection(Struct, frozen=True):
         }
         return self._moved(name, {**in_force, **moved})
 
+    def of_files(self, name: str) -> Mapping[str, FileEntry]:
+        """Return the bases of a stage that starts from the files as they are, also where a later stage wrote them."""
+        state, view = self.state, StageTree(self.state, name)
+        paths = filter(view.sees_chain, state.known_originals) if self._follows_the_disk(state.stage(name)) else ()
+        return self._moved(name, {path: state.store.workspace.entry(path) for path in [*paths]})
+
     def accepted_in(self, record: Record, name: str, in_force: Mapping[str, FileEntry]) -> Mapping[str, FileEntry]:
         """Return the bases of a stage that starts from the accepted edits of a record, and elsewhere as so far."""
         edits = {path: record.outputs[path] for path in record.accepted} if self._has_base(name) else {}

@@ -217,7 +217,7 @@ class StageDecider(Struct):
         from orch23.decide.once import task_changes, task_of  # noqa: PLC0415 - few stages have `once`
 
         state = self.state
-        state.moved_bases[name] = {}  # the originals are the files on disk, since no record owns them
+        state.moved_bases[name] = BaseSelection(state).of_files(name)
         resolved = self.resolve(name)
         known, record = replace(self._known(resolved, need_intermediate=False), edited=()), state.done[name]
         if not known.forced and task_of(resolved, self.sources, state.plan.pipeline.vars) == record.task:

@@ -510,6 +510,21 @@ def test_a_program_after_it_starts_from_its_result_and_takes_nothing_back(repo: 
         assert repo.read("src/a.py") == repo.read("seen.txt") == result
 
 
+def test_a_new_task_starts_from_a_file_that_only_a_program_after_it_wrote(repo: Repository) -> None:
+    then_formatted(repo, edit(1, 2), command=SHOUT.replace("src/a.py", "src/b.py"))
+    repo.replace("pipeline.yaml", '"src/a.py"], "edits"', '"src/**"], "edits"')
+    repo.commit()
+    green(repo.build())
+    assert repo.read("src/b.py") == "b = 1\n# end\n"
+    repo.commit()
+    repo.edit("task.md", "Change b.\n")
+    again(repo, "src/b.py\n<<<<<<< SEARCH\nb = 1\n# end\n=======\nb = 2\n# end\n>>>>>>> REPLACE\n")
+    for _ in range(2):
+        green(repo.build())
+        assert repo.read("src/b.py") == "b = 2\n# end\n"
+    assert repo.plan() == {"mod": "fresh", "fmt": "fresh", "read": "fresh"}
+
+
 def test_a_stage_before_it_that_runs_again_writes_its_file(repo: Repository) -> None:
     story(repo, edit(1, 2), once=False)
     document = json.loads(repo.read("pipeline.yaml"))
