@@ -69,13 +69,11 @@ def _is_once(plan: Plan, name: str) -> bool:
 
 
 def _of_head(lock: LockFile, plan: Plan, git: GitFiles) -> LockFile:
-    if not git.is_repository:
-        return lock
     path = lock_path(Path(), plan.pipeline.file).as_posix()
-    blob = git.committed([path]).get(path)
-    data = git.bytes_of(blob) if blob is not None else None
-    with suppress(CorruptStateError):  # it was committed with conflict markers, or by a later version
-        return LockFile() if data is None else decode_lock(data, path)
+    if (data := git.at_head(path)) is None:
+        return lock
+    with suppress(CorruptStateError):  # it is not there, or was committed with conflict markers or by a later version
+        return decode_lock(data, path)
     return LockFile()
 
 
