@@ -185,7 +185,8 @@ class IdleSnapshotWriter(Struct, kw_only=True):
         if not all(_is_unchanged(store.workspace, file, sha256) for file, sha256 in read_once.items()):
             return None
         snapshot = StatSnapshot(self.console.began_ns)
-        if not self._add_program(snapshot) or not add_read_paths(snapshot, idle.store, self.project.facts.looked_at):
+        looked_at = {**self.project.facts.looked_at, **build.opened.state.git.looked_at}
+        if not self._add_program(snapshot) or not add_read_paths(snapshot, idle.store, looked_at):
             return None
         snapshot.environ = environment_digests(os.environ)
         return self._since_last(build, snapshot, facts, idle.unaffected)

@@ -15,7 +15,7 @@ from orch23.decide.stage_view import ObsoleteFiles, StageTree
 from orch23.model.digest import FileEntry, digest_bytes
 from orch23.model.errors import MissingBytesError
 from orch23.model.pipeline import Stage
-from orch23.model.record import Record, same_result, written_paths
+from orch23.model.record import Record, same_result, starts_from, written_paths
 from orch23.plan.nodes import reads_of
 from orch23.resolve.resolution import ResolvedStage, is_discovered
 from orch23.steps.registry import is_llm
@@ -64,6 +64,9 @@ class BaseSelection(Struct, frozen=True):
                 is_deleted = not any(state.locked.deleting(path))
                 if is_deleted and start is not None and incoming == state.original(path):
                     starts[path] = state.known_originals[path] = None
+            # A file that is older than the version of a model before it was edited without what the model changed.
+            elif incoming != state.original(path) and not (former and starts_from(former, path, incoming)):
+                continue
             elif path not in of_models and entry not in (start, last.get(path), *self._older_versions(stage, path)):
                 is_own = state.ownership.is_known(path, entry) and not state.ownership.is_accepted(path, entry)
                 if not is_own or self._has_users_bytes(path, entry, start):
@@ -138,6 +141,12 @@ class BaseSelection(Struct, frozen=True):
             for path in sorted(paths)
         }
         return self._moved(name, {**in_force, **moved})
+
+    def of_files(self, name: str) -> Mapping[str, FileEntry]:
+        """Return the bases of a stage that starts from the files as they are, also where a later stage wrote them."""
+        state, view = self.state, StageTree(self.state, name)
+        paths = filter(view.sees_chain, state.known_originals) if self._follows_the_disk(state.stage(name)) else ()
+        return self._moved(name, {path: state.store.workspace.entry(path) for path in [*paths]})
 
     def accepted_in(self, record: Record, name: str, in_force: Mapping[str, FileEntry]) -> Mapping[str, FileEntry]:
         """Return the bases of a stage that starts from the accepted edits of a record, and elsewhere as so far."""

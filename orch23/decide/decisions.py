@@ -20,7 +20,7 @@ from orch23.decide.ownership import SCRIPT_MAKERS, is_proven, may_write_outputs_
 from orch23.decide.project_state import ProjectState
 from orch23.decide.stage_view import StageTree
 from orch23.model.diagnostic import Diagnostic
-from orch23.model.digest import FileEntry, Json, is_script
+from orch23.model.digest import FileEntry, is_script
 from orch23.model.errors import MissingBytesError
 from orch23.model.parsing import YamlReader
 from orch23.model.paths import match_any
@@ -121,7 +121,9 @@ class StageDecider(Struct):
         )
         resolved = self.as_of(resolved, self._records_of(resolved), tree)
         program = program_of(resolved.manifest)
-        if program and self._is_first(program, resolved.identity):
+        known = (program_of(one.manifest) for one in self._records_of(resolved) if program)
+        # If no record has another program, this one made them: records of earlier versions name none (ADR 65).
+        if program and all(one in ({}, program) for one in known):
             resolved = replace(resolved, earlier_key=key_of(without_program(resolved.manifest)))
         if not tree.lost:
             return resolved
@@ -215,7 +217,7 @@ class StageDecider(Struct):
         from orch23.decide.once import task_changes, task_of  # noqa: PLC0415 - few stages have `once`
 
         state = self.state
-        state.moved_bases[name] = {}  # the originals are the files on disk, since no record owns them
+        state.moved_bases[name] = BaseSelection(state).of_files(name)
         resolved = self.resolve(name)
         known, record = replace(self._known(resolved, need_intermediate=False), edited=()), state.done[name]
         if not known.forced and task_of(resolved, self.sources, state.plan.pipeline.vars) == record.task:
@@ -356,16 +358,6 @@ class StageDecider(Struct):
             return {}
         return texts_of_user(self.state, resolved, self._own_paths([name]))
 
-    def edited_outputs(self, name: str) -> tuple[str, ...]:
-        """Return the outputs that the user edited: no record and no base of a run has the bytes on disk."""
-        stage = self.state.stage(name)
-        if stage.chain is None:
-            return self._edited_paths([name])
-        chain = stage.chain.chain
-        if chain not in self._edited_chains:
-            self._edited_chains[chain] = self._edited_paths(self.state.plan.chains[chain])
-        return self._edited_chains[chain]
-
     def is_edited_chain(self, stage: Stage) -> bool:
         """Return whether the user edited the stage's chain at a path that the stage may write."""
         return stage.chain is not None and not self.overwrite_edited and bool(self._edits_of(stage))
@@ -385,9 +377,14 @@ class StageDecider(Struct):
         return any(map(state.is_owner, having)) or not state.ownership.is_accepted(path, there)
 
     def _edits_of(self, stage: Stage) -> tuple[str, ...]:
-        edited = self.edited_outputs(stage.name)
-        if not edited or stage.chain is None:
+        """Return the outputs that the user edited: no record and no base of a run has the bytes on disk."""
+        names = (stage.name,) if stage.chain is None else self.state.plan.chains[stage.chain.chain]
+        edited = self._edited_chains.get(names[0])
+        if edited is None:
+            edited = tuple(path for path in sorted(self._own_paths(names)) if self._is_edited(path, names[0]))
+        if stage.chain is None:
             return edited
+        self._edited_chains[names[0]] = edited
         mine = written_paths(self.state.former.get(stage.name))
         # What a stage with `edits` did not change is a source, or of another stage.
         writes = stage.required_outputs if stage.edits else writes_of(stage)
@@ -426,6 +423,7 @@ class StageDecider(Struct):
         # Only a dry run has unsettled stages: a build waits for them and needs no other records.
         others = (*relatives, *state.locked.of_identity(resolved.identity)) if waiting else ()
         uncertain = (pattern for one in waiting for pattern in writes_of(state.plan.nodes[one]) if others)
+        owning, deleting = state.locked.owning, state.locked.deleting
         return DecisionFacts(
             stage=name,
             manifest=resolved.manifest,
@@ -435,7 +433,9 @@ class StageDecider(Struct):
             disk=disk,
             foreign=frozenset(p for p, e in disk.items() if e is not None and self._is_foreign(stage, p, e)),
             edited=edited,
-            existed=frozenset(p for p in edited if not self._was_written(p)),
+            existed=frozenset(
+                p for p in edited if not (owning(p) or any(deleting(p)) or state.store.records.owners(p))
+            ),
             is_committed=stage.chain is not None and self._are_decided(edited),
             is_compared=stage.chain is None,
             failed_before=self.failed_before.get(name) == resolved.key,
@@ -446,11 +446,6 @@ class StageDecider(Struct):
             pending_upstream=waiting,
             possible=others,
         )
-
-    def _was_written(self, path: str) -> bool:
-        """Return whether a stage wrote a file at a path, or deleted it."""
-        locked = self.state.locked
-        return bool(locked.owning(path) or any(locked.deleting(path)) or self.state.store.records.owners(path))
 
     def _is_foreign(self, stage: Stage, path: str, entry: FileEntry) -> bool:
         """Return whether a file may be where the result of a stage has none."""
@@ -472,10 +467,11 @@ class StageDecider(Struct):
             edited = (*edited, *(path for path in deleted if self._is_edited(path, stage.name)))
         if not current:
             return edited
+        # An edit of what a later item of the chain made is kept by that item. One from before that is not.
         there = {
             path: state.store.workspace.entry(path)
             for path in edited
-            if not state.has_later_version(stage.name, path)  # otherwise a later item of the chain keeps the edit
+            if not any(state.is_followed(stage.name, path, one.outputs.get(path)) for one in current)
         }
         # A file that a result of today's key started from is not edited: its promotion group may withhold the result.
         starts = {(path, base.start) for record in current for path, base in record.bases.items()}
@@ -570,15 +566,6 @@ class StageDecider(Struct):
             is_claim=claim,
             is_shared=state.is_shared(record),
         )
-
-    def _is_first(self, program: Mapping[str, Json], identity: str) -> bool:
-        """Return whether no record of a stage has another program; records of earlier versions name none (ADR 65)."""
-        state = self.state
-        records = (*state.locked.of_identity(identity), *state.store.records.by_identity(identity))
-        return all(named == program for one in records if (named := program_of(one.manifest)))
-
-    def _edited_paths(self, names: Sequence[str]) -> tuple[str, ...]:
-        return tuple(path for path in sorted(self._own_paths(names)) if self._is_edited(path, names[0]))
 
     def _own_paths(self, names: Iterable[str]) -> frozenset[str]:
         records = [self.state.former[name] for name in names if name in self.state.former]

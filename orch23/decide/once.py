@@ -17,7 +17,7 @@ from orch23.model.paths import match_any, may_overlap
 from orch23.model.pipeline import ListInput, Stage, family_of
 from orch23.model.plan import Plan
 from orch23.model.ports import ResultIndex
-from orch23.model.record import LockFile, Manifest, Reason, Record, same_result
+from orch23.model.record import LockFile, Manifest, Reason, Record, same_result, starts_from
 from orch23.resolve.prompt_files import prompt_names, render_file, schema_text
 from orch23.resolve.prompt_inputs import PromptInput, PromptInputs
 from orch23.resolve.resolution import ResolvedStage
@@ -69,13 +69,11 @@ def _is_once(plan: Plan, name: str) -> bool:
 
 
 def _of_head(lock: LockFile, plan: Plan, git: GitFiles) -> LockFile:
-    if not git.is_repository:
-        return lock
     path = lock_path(Path(), plan.pipeline.file).as_posix()
-    blob = git.committed([path]).get(path)
-    data = git.bytes_of(blob) if blob is not None else None
-    with suppress(CorruptStateError):  # it was committed with conflict markers, or by a later version
-        return LockFile() if data is None else decode_lock(data, path)
+    if (data := git.at_head(path)) is None:
+        return lock
+    with suppress(CorruptStateError):  # it is not there, or was committed with conflict markers or by a later version
+        return decode_lock(data, path)
     return LockFile()
 
 
@@ -95,13 +93,8 @@ def _taken_over(
         (path, one.originals.get(path)): entry
         for one in done
         for path, entry in one.outputs.items()
-        if any(path in r.originals and _follows(r, path, entry) for r in records)
+        if any(path in r.originals and starts_from(r, path, entry) for r in records)
     }
-
-
-def _follows(record: Record, path: str, entry: FileEntry) -> bool:
-    moved = record.bases.get(path)
-    return record.manifest.get(f"base:{path}") == str(entry) or (moved is not None and moved.instead_of == entry)
 
 
 def _without_files(record: Record) -> Record:

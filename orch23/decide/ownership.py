@@ -270,10 +270,12 @@ class GitFiles(Protocol):
     was_used: bool = False
     """Whether a method below was called since this was set to false."""
 
-    @property
-    def is_repository(self) -> bool:
-        """Whether the project is in a git repository."""
-        return False
+    looked_at: Mapping[Path, str] = {}
+    """The paths that tell whether `at_head` may return something else, with their signatures from before its call."""
+
+    def at_head(self, _path: str, /) -> bytes | None:
+        """Return the bytes of a path in HEAD, empty if it is not in HEAD; None without a repository."""
+        return None
 
     @property
     def left_out(self) -> Mapping[str, str]:

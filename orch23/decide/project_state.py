@@ -18,7 +18,7 @@ from orch23.model.digest import FileEntry
 from orch23.model.errors import MissingBytesError
 from orch23.model.pipeline import ChainLink, ForeachStage, Stage
 from orch23.model.plan import Plan
-from orch23.model.record import Base, LockFile, Record, written_paths
+from orch23.model.record import Base, LockFile, Record, starts_from, written_paths
 from orch23.plan.nodes import PlanIndex
 from orch23.store.project_store import ProjectStore
 
@@ -356,6 +356,12 @@ class ProjectState(Struct, dict=True):
         former = (record.stage for record in (*self.locked.owning(path), *self.locked.deleting(path)))
         makers = (*self.owners.get(path, ()), *(o for o in former if o in self.lock.records and o not in self.results))
         return any(self.chain_of(one) == link.chain and self.position(one) > link.index for one in makers)
+
+    def is_followed(self, name: str, path: str, version: FileEntry | None) -> bool:
+        """Return whether a later item of the stage's chain has a result that started from a version of a path."""
+        link = self.link(name)
+        later = self.plan.chains[link.chain][link.index + 1 :] if link else ()
+        return any(starts_from(self.former[one], path, version) for one in later if one in self.former)
 
     def version_without(self, name: str, path: str) -> FileEntry | None:
         """Return the version of a path that is left once a stage does not write it any more."""

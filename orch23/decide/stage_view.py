@@ -212,10 +212,11 @@ class StageTree(Struct, frozen=True):
         return any(self.state.declared.in_chain(one, path) for one in chains)
 
     def has_started_from(self, path: str, entry: FileEntry) -> bool:
-        """Return whether the stage, or an earlier item of its chain, starts from these bytes as its base."""
+        """Return whether the stage, or an earlier item of its chain, starts from these bytes, or made them."""
         state, link = self.state, self.state.link(self.name)
         before = [self.name] if link is None else [*state.plan.earlier_items(self.name), self.name]
-        if any(state.moved_bases.get(one, {}).get(path) == entry for one in before):
+        made = (state.results[one].outputs.get(path) for one in before if one in state.results)
+        if entry in (*(state.moved_bases.get(one, {}).get(path) for one in before), *made):
             return True
         # Version 0 as it was when the stage was resolved: the file may have changed since.
         return link is not None and state.known_originals.get(path) == entry

@@ -19,7 +19,7 @@ from orch23.decide.dry_run import replan
 from orch23.decide.partial_plan import Part
 from orch23.engine.build import Build
 from orch23.model.event import RunFinished, RunStarted
-from orch23.model.plan import Decision, Fresh, Plan
+from orch23.model.plan import Decision, Done, Fresh, Plan
 from orch23.model.record import LockFile
 from orch23.snapshot.signatures import EMPTY_DIRECTORY, EXISTS, signature
 from orch23.snapshot.stat_snapshot import StatSnapshot
@@ -67,13 +67,15 @@ def idle_build_of(
         decisions, state, unaffected = replanned.decisions, replanned.state, replanned.unaffected
     else:
         unaffected = build.unaffected
-        decisions = {name: Fresh(state.results[name]) for name in state.plan.order if name in wanted}
+        ends = ((name, Done if name in state.done else Fresh) for name in state.plan.order if name in wanted)
+        decisions = {name: end(state.results[name]) for name, end in ends}
     # HEAD can move without a change of any file that was read, so the answer of git is not repeated.
     if state.git.was_used or not all(isinstance(one, Fresh) for one in decisions.values()):
         return None
     counts = Counter(part.idle_counts if part is not None else {})
     skipped = selection.skipped(state.plan)
-    counts.update(fresh=len(wanted), skipped=len(skipped))
+    counts.update(one.label for one in decisions.values())
+    counts.update(skipped=len(skipped))
     lock, spec = build.writer.written_lock_sha256, _spec_of(opened.store, began.spec_file, part)
     return IdleBuild(
         decisions=decisions,
@@ -156,7 +158,9 @@ def table_of(
             head = replace(index.head, token=token, began=found.began)
             return Table(changed=changed_rows(head, part.text or None, index, part.names, plan, reads, records))
         declared = frozenset(one.name for one in (*plan.pipeline.stages, *plan.pipeline.skipped))
-        if len(found.wanted) <= FEWEST or found.lock.retained or not is_cut(text, declared):
+        # Which stages with `once` are done follows from all records.
+        is_whole = found.lock.retained or any(one.task for one in found.lock.records.values())
+        if len(found.wanted) <= FEWEST or is_whole or not is_cut(text, declared):
             return Table()
         # Each stage has a row of its own, so that an edit reads only the rows of the stages that it affects.
         head = IndexHead(token, head_of(plan.pipeline), found.began, dict(found.ended.stages), tuple(read), found.empty)

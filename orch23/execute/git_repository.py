@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from orch23.model.digest import digest_bytes, lfs_digest
 from orch23.model.errors import InvalidInputError
+from orch23.snapshot.signatures import signature
 from orch23.store.safe_files import read_regular
 from orch23.store.workspace import left_out_error
 
@@ -37,16 +38,25 @@ class GitRepository:
         """Start nothing before the first call. `home` has the user's configuration, `lock` returns the lock file."""
         self.root, self._home, self._lock_file = root, home, lock
         self._converted: dict[Path, frozenset[bytes]] = {}
-        self.was_used = False
+        self.was_used, self.looked_at = False, dict[Path, str]()
         self._process: subprocess.Popen[bytes] | None = None
         self._end: Callable[[], object] | None = None
         self._lock = threading.Lock()
 
-    @property
-    def is_repository(self) -> bool:
-        """Whether the project is in a git repository, and git can be run."""
-        with self._lock:
-            return self._command() is not None
+    def at_head(self, path: str) -> bytes | None:
+        """Return the bytes of a path in HEAD, empty if it is not in HEAD; None without a repository.
+
+        `was_used` stays: each move of HEAD changes a file of `looked_at`.
+        """
+        from orch23.execute.git_revision import run_git  # noqa: PLC0415 - few builds need git
+
+        git, marks = self._git, [folder / ".git" for folder in (self.root, *self.root.parents)]
+        if git is not None:
+            log = os.fsdecode(run_git(git, "rev-parse", "--git-path", "logs/HEAD") or b"").rstrip("\n")
+            self.was_used |= not os.path.isfile(self.root / log)  # the repository keeps no log
+            marks = [self.root / log]
+        self.looked_at |= {one: signature(str(one)) for one in marks}
+        return None if git is None else run_git(git, "cat-file", "blob", f"HEAD:./{path}") or b""
 
     def committed(self, paths: Collection[str]) -> Mapping[str, str]:
         """Return the blob ids of these paths in HEAD, without paths that are not in its tree."""

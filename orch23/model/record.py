@@ -209,6 +209,12 @@ def written_paths(record: Record | None) -> tuple[str, ...]:
     return (*record.outputs, *record.deleted) if record else ()
 
 
+def starts_from(record: Record, path: str, version: FileEntry | None) -> bool:
+    """Return whether a result started from a version of a path, or from a file of the user instead of it."""
+    moved = record.bases.get(path)
+    return record.manifest.get(f"base:{path}") == str(version) or (moved is not None and moved.instead_of == version)
+
+
 def retained_key(key: str) -> str:
     """Return a key for the record that `reset` retains of one with this key; no stage has such a key."""
     return digest_json({"retained": key})

@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
+from orch23.execute.git_repository import GitRepository
 from orch23.store.lock_file import read_lock
+from tests.moments import age, noticed, run
 from tests.project import Outcome, Project, scripted
 from tests.repository import Repository
 
@@ -116,6 +118,34 @@ def test_plan_status_and_explain_say_done(done: Repository) -> None:
     assert "mod: done" in explained
     assert "its result is committed, and its files are yours" in explained
     assert "match the record" not in explained
+
+
+@pytest.mark.slow
+def test_git_is_asked_only_once_head_has_moved(done: Repository, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    read = GitRepository.at_head
+    monkeypatch.setattr(GitRepository, "at_head", lambda self, path: (asked.append(path), read(self, path))[1])
+    monkeypatch.chdir(done.root)
+
+    def ran(command: str = "build") -> Outcome:
+        age(str(done.root))
+        with noticed() as moments:
+            return run(moments, command)
+
+    green(ran())
+    assert any((done.root / ".orch23/snapshots").iterdir())
+    asked.clear()
+    assert "up to date" in green(ran()).err
+    assert "1 done" in green(ran("plan")).out
+    assert not asked
+    done.git("commit", "-q", "--allow-empty", "-m", "another")
+    assert "up to date" in green(ran()).err
+    assert asked, "it may have another lock file"
+    green(ran())
+    done.git("reset", "-q", "--soft", "HEAD~2")
+    assert "done" not in ran("plan").out
+    done.edit("src/a.py", "mine = 1\n")
+    assert ran().code == 6
 
 
 def test_in_a_clone_it_is_done_and_nothing_is_verified(done: Repository, tmp_path: Path) -> None:
@@ -535,6 +565,21 @@ def test_a_program_after_it_starts_from_its_result_and_takes_nothing_back(repo: 
     for _ in range(2):
         green(repo.build())
         assert repo.read("src/a.py") == repo.read("seen.txt") == result
+
+
+def test_a_new_task_starts_from_a_file_that_only_a_program_after_it_wrote(repo: Repository) -> None:
+    then_formatted(repo, edit(1, 2), command=SHOUT.replace("src/a.py", "src/b.py"))
+    repo.replace("pipeline.yaml", '"src/a.py"], "edits"', '"src/**"], "edits"')
+    repo.commit()
+    green(repo.build())
+    assert repo.read("src/b.py") == "b = 1\n# end\n"
+    repo.commit()
+    repo.edit("task.md", "Change b.\n")
+    again(repo, "src/b.py\n<<<<<<< SEARCH\nb = 1\n# end\n=======\nb = 2\n# end\n>>>>>>> REPLACE\n")
+    for _ in range(2):
+        green(repo.build())
+        assert repo.read("src/b.py") == "b = 2\n# end\n"
+    assert repo.plan() == {"mod": "fresh", "fmt": "fresh", "read": "fresh"}
 
 
 def test_a_stage_before_it_that_runs_again_writes_its_file(repo: Repository) -> None:

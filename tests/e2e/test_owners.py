@@ -68,6 +68,9 @@ def test_a_stage_that_moves_to_another_pipeline_takes_its_files_with_it(project:
     assert project.build("a.yaml").code == 0
     project.write({**pipeline("a", keep=keep), **pipeline("b", page=page)})
     assert project.build("b.yaml").code == 0
+    assert project.run("clean", "a.yaml").out == "removed 1 file\n"
+    assert project.read("page.txt") == "1\n", "it is a file of the other pipeline now"
+    assert not project.exists("k.txt")
     assert project.build("a.yaml").code == 0
     assert project.read("page.txt") == "1\n"
     assert project.build("b.yaml").err == "b: up to date (1 stage)\n"

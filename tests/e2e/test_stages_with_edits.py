@@ -257,6 +257,32 @@ def test_the_last_program_of_a_chain_takes_an_edit(repository: Repository) -> No
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("decision", ["accept", "commit", "overwrite"])
+def test_an_edit_from_before_a_result_that_a_failed_program_holds_back_is_one_of_the_model(
+    repository: Repository, decision: str
+) -> None:
+    failing = {"feature": TWO["feature"], "shout": {**TWO["shout"], "shell": "false"}}
+    repository.write({**pipeline(failing), "src/a": "A\n", "spec.md": spec("src/a: x")})
+    with EchoModel().answering():
+        assert repository.build("a.yaml").code == 1
+        assert repository.read("src/a") == "A\n"
+        repository.write(pipeline(TWO))
+        repository.edit("src/a", "A\nmine\n")
+        # The file does not have what the model changed.
+        assert repository.plan("a.yaml")["feature"] == "edited"
+        assert repository.build("a.yaml").code == 6
+        assert repository.read("src/a") == "A\nmine\n"
+        if decision == "accept":
+            green(repository.run("accept", "a.yaml", "feature"))
+        elif decision == "commit":
+            repository.commit()
+        green(repository.build("a.yaml", *(["--overwrite-edited"] if decision == "overwrite" else [])))
+        kept = addition("x").upper() if decision == "overwrite" else "MINE\n"
+        assert repository.read("src/a") == "A\n" + kept
+        up_to_date(repository.build("a.yaml"))
+
+
+@pytest.mark.slow
 def test_a_reader_sees_an_edit_that_the_last_program_of_a_chain_left_as_it_was(repository: Repository) -> None:
     files = {"src/a": "A\n", "src/b": "b\n", "spec.md": spec("src/a: x")}
     read = {"inputs": ["src/*"], "outputs": ["seen"], "shell": "cat src/a > seen"}

@@ -75,7 +75,10 @@ def plan_removal(opened: OpenPipeline, stages: Collection[str]) -> OutputRemoval
     starts = ((record, path, base.start) for record in reversed(records) for path, base in record.bases.items())
     is_released = opened.state.ownership.is_released
     originals |= {path: one for record, path, one in starts if "edits" in record.manifest or is_released(path, one)}
-    for path in sorted({path for record in records for path in record.outputs}):
+    others, is_declared = opened.state.other_pipelines, opened.state.plan.is_declared
+    # A stage that was moved to another pipeline, and built there, has its files there.
+    moved = {p for one in records if others and not is_declared(one.stage) for p in one.outputs if others.owner(p)}
+    for path in sorted({path for record in records for path in record.outputs} - moved):
         _classify(opened, removal, path, originals.get(path))
     # What a user saved over the result of a program with `edits` is a source: its next run starts from it.
     programs = (one for one in records if "edits" in one.manifest and one.manifest.get("kind") != "llm")

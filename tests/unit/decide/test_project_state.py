@@ -39,7 +39,7 @@ class FakeGit:
     """What HEAD has, by path, and objects by id; remembers what it was asked."""
 
     was_used = False
-    is_repository = True
+    looked_at: Mapping[Path, str] = {}
     left_out: Mapping[str, str] = {}
 
     def __init__(self, head, objects=None):

@@ -332,11 +332,14 @@ class MemoryGit:
     """What HEAD has, by path."""
 
     was_used = False
-    is_repository = True
+    looked_at: Mapping[Path, str] = {}
     left_out: Mapping[str, str] = {}
 
     def __init__(self) -> None:
         self.head: dict[str, str] = {}
+
+    def at_head(self, path: str) -> bytes:
+        return self.head.get(path, "").encode()
 
     def committed(self, paths: Iterable[str]) -> Mapping[str, str]:
         return {path: git_blob_id(self.head[path].encode()) for path in paths if path in self.head}
