@@ -521,7 +521,7 @@ class Workspace:
             return ()
         if is_young:
             self._observed.note_entries(folder, entries_signature(entries))
-        kinds = ((entry.name, _kind(entry)) for entry in entries)
+        kinds = [(one.name, FILE_KIND if one.is_file(follow_symlinks=False) else _kind(one)) for one in entries]
         return [
             (name, kind)
             for name, kind in kinds
@@ -558,9 +558,7 @@ def _is_racy(seen: HashedFile, now_ns: int) -> bool:
 
 
 def _kind(entry: os.DirEntry[str]) -> str:
-    """Return the kind of an entry; empty for another one, such as a socket."""
-    if entry.is_file(follow_symlinks=False):
-        return FILE_KIND
+    """Return the kind of an entry that is no file; empty for another one, such as a socket."""
     if entry.is_dir(follow_symlinks=False):
         return FOLDER_KIND
     return LINK_KIND if entry.is_symlink() else ""
