@@ -43,6 +43,9 @@ class MemoryContents:
     def has(self, digest: Digest) -> bool:
         return len(self.blobs.get(digest.sha256, b"")) == digest.size_bytes and digest.sha256 in self.blobs
 
+    def absent(self, digests: Iterable[Digest]) -> list[Digest]:
+        return [one for one in digests if not self.has(one)]
+
     def get(self, digest: Digest) -> bytes:
         data = self.blobs.get(digest.sha256)
         if data is not None and hashlib.sha256(data).hexdigest() != digest.sha256:

@@ -299,7 +299,9 @@ class Worker(Struct, frozen=True, kw_only=True):
         base = {path: entry for path, entry in resolved.base.items() if path not in unneeded}
         inputs = {**resolved.unkeyed, **resolved.verify_files, **resolved.files, **base}
         view = StageTree(self.opened.state, resolved.stage.name)
-        changed = tuple(path for path, entry in inputs.items() if not self._store_input(view, path, entry))
+        absent = {*self.opened.store.contents.absent([entry.digest for entry in inputs.values()])}
+        new = [(path, entry) for path, entry in inputs.items() if entry.digest in absent]
+        changed = tuple(path for path, entry in new if not self._store_input(view, path, entry))
         if changed:
             raise InputsChangedError(changed)
 

@@ -537,7 +537,7 @@ class StageDecider(Struct):
             return None
         # Only the verification changed: the result can be verified again instead of made again.
         found = [r for r in self.state.store.records.by_core(resolved.core) if not r.failed]
-        if locked is not None and core_of(locked.manifest) == resolved.core:
+        if locked is not None and core_of(locked.manifest, locked.key) == resolved.core:
             found.insert(0, locked)
         candidates = (self._candidate(resolved, record, need_intermediate=True) for record in found)
         # The exit code of a command is its only proof: a claim of its result is not only verified again (ADR 60).

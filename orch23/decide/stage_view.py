@@ -156,7 +156,7 @@ class StageTree(Struct, frozen=True):
         written = PatternSet(one for name in makers for one in writes_of(state.plan.nodes[name]))
         # Of all other paths, each stage sees the file on disk.
         made = {*filter(state.owners.get, paths), *state.locked.owned(paths), *written.matches_of(paths)}
-        known = state.store.workspace.unchanged(path for path in paths if path not in made)
+        known = state.store.workspace.unchanged([path for path in paths if path not in made])
         return known if len(known) == len(paths) else {p: known.get(p) or self.input_of(p) for p in paths}
 
     def _refuse_later_output(self, path: str, real: str) -> None:

@@ -268,7 +268,7 @@ def set_times(root: Path, folders: Iterable[str]) -> None:
 def parent_folders(inputs: Iterable[str], more: Iterable[str] = ()) -> list[str]:
     """Return the parents of the inputs, `more`, and all folders above, parents first."""
     found: set[str] = set()
-    for folder in (*(path.rpartition("/")[0] for path in inputs), *more):
+    for folder in (*{path.rpartition("/")[0] for path in inputs}, *more):
         above = "/".join(name for name in folder.split("/") if name not in ("", "."))
         while above and above not in found:
             found.add(above)

@@ -197,7 +197,7 @@ class OpenTree(Struct, frozen=True):
         """
         # All of them are there, but for those that the step has marked as removed.
         within = tuple(f"{one.path}/" for one in self.sandbox_dir.mounts)
-        mounted = sorted(path for path in inputs if path.startswith(within)) if within else ()
+        mounted = sorted([path for path in inputs if path.startswith(within)]) if within else ()
         is_layered, seen = self.sandbox_dir.is_layered, self.sandbox_dir.seen
         seen["."] = os.fstat(self.top)
         scan = _Scan(limits, scratch_matcher(scratch), inputs, meter, mounted, is_layered, seen, set(mounted))

@@ -39,7 +39,6 @@ from orch23.store.safe_files import (
     make_subfolder,
     read_regular,
     try_unlink,
-    walk_tree,
     write_atomic,
 )
 from orch23.store.tree_removal import remove_tree
@@ -81,7 +80,7 @@ class _Copy(Struct, eq=False):
     def is_intact(self) -> bool:
         """Return whether no one has changed its files, by their stamps."""
         with contextlib.suppress(*_UNREADABLE):
-            return _stamps(self.files) == self.manifest.stamps
+            return _stamps(self.files, self.manifest.contents) == self.manifest.stamps
         return False
 
 
@@ -143,7 +142,8 @@ class SharedTrees:
             there = sandbox_dir.work / mount.path
             with contextlib.suppress(*_UNREADABLE):
                 own = [name for name in os.listxattr(there) if not name.startswith("security.")]
-                if not own and _stamps(there) == self._used[mount.files].manifest.stamps:
+                manifest = self._used[mount.files].manifest
+                if not own and _stamps(there, manifest.contents) == manifest.stamps:
                     os.rename(there, mount.files)
                     back.append(mount)
         return replace(sandbox_dir, mounts=(*sandbox_dir.mounts, *back))
@@ -151,7 +151,11 @@ class SharedTrees:
     def _take(
         self, folder: str, paths: Iterable[str], inputs: Mapping[str, FileEntry], *, is_moved: bool
     ) -> Path | InputsChanged:
-        wanted = {path[len(folder) + 1 :]: _content(path, inputs) for path in paths}
+        found, start = [(path, inputs[path]) for path in paths], len(folder) + 1
+        wanted = {
+            path[start:]: _content(path, inputs) if one.link else f"{one.digest.sha256} {one.executable:d}"
+            for path, one in found
+        }
         with self._lock:
             copy = self._find(folder, wanted, is_moved=is_moved) or self._make(folder, wanted, inputs)
             if isinstance(copy, InputsChanged):
@@ -230,7 +234,7 @@ class SharedTrees:
             return lost
         set_times(copy.files, {*parent_folders((*gone, *new))}.intersection(folders))
         changed_ns = os.stat(copy.files).st_ctime_ns
-        copy.manifest = replace(manifest, contents=wanted, stamps=_stamps(copy.files), changed_ns=changed_ns)
+        copy.manifest = replace(manifest, contents=wanted, stamps=_stamps(copy.files, wanted), changed_ns=changed_ns)
         data = self._key.line(msgspec.json.encode(copy.manifest))
         write_atomic(copy.root / _MANIFEST, data, mode=0o600, durable=False)
         return ()
@@ -286,7 +290,7 @@ def _large(paths: Sequence[str], prefix: str, closed: Sequence[str]) -> Iterator
 def _content(path: str, inputs: Mapping[str, FileEntry]) -> str:
     entry = inputs[path]
     text = link_text(path, inputs)
-    return f"{entry.digest.sha256} {int(entry.executable)}" if text is None else f"-> {text}"
+    return f"{entry.digest.sha256} {entry.executable:d}" if text is None else f"-> {text}"
 
 
 def _last_use(root: Path) -> int:
@@ -296,9 +300,10 @@ def _last_use(root: Path) -> int:
         return 0
 
 
-def _stamps(files: Path) -> str:
-    found = [(path, FILE_STAMP(entry.stat(follow_symlinks=False))) for path, entry in walk_tree(files)]
+def _stamps(files: Path, contents: _Contents) -> str:
+    """Return the digest of the stamps of files and their folders: a folder gets another one with each entry."""
+    found = [*map(FILE_STAMP, map(os.lstat, map(f"{files}/".__add__, sorted([*contents, *parent_folders(contents)]))))]
     top = os.lstat(files)
     # Its own change time is new whenever it is moved.
     own = (top.st_ino, top.st_mtime_ns, top.st_mode)
-    return digest_bytes(msgspec.msgpack.encode((own, sorted(found)))).sha256
+    return digest_bytes(msgspec.msgpack.encode((own, found))).sha256

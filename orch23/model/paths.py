@@ -7,7 +7,7 @@ literally. No wildcard matches a file that orch23 writes for itself.
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import lru_cache
 
 from orch23.model.digest import digest_bytes
@@ -36,9 +36,9 @@ def is_run_file(folder: str, name: str) -> bool:
     return folder.rpartition("/")[2] == LOGS_FOLDER and _OF_A_RUN.fullmatch(name) is not None
 
 
-def may_be_own(name: str) -> bool:
-    """Return whether a file with this name may be one of `is_own_file`."""
-    return len(name) >= _DIGITS or name.endswith(".lock")
+def may_have_own(names: Collection[str]) -> bool:
+    """Return whether a file with one of these names may be one of `is_own_file`."""
+    return max(map(len, names), default=0) >= _DIGITS or ".lock" in "/".join(names)
 
 
 def is_own_file(path: str, read: Callable[[], bytes]) -> bool:

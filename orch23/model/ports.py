@@ -50,6 +50,9 @@ class ContentStore(Protocol):
     def has(self, digest: Digest) -> bool:
         """Return whether the store has bytes of this digest and size. They are verified when they are read."""
 
+    def absent(self, digests: Iterable[Digest]) -> list[Digest]:
+        """Return the digests for which `has` is false."""
+
     def get(self, digest: Digest) -> bytes:
         """Return the bytes of a digest.
 

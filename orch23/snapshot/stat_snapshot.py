@@ -298,10 +298,17 @@ class StatSnapshot:
 
     def add_file(self, path: str, ctime_ns: int, content: tuple[str, int, bool]) -> None:
         """Add a file with its content as of `content`; the change time is 0 if it is too young to trust."""
-        self.paths.append(path)
-        self.ctimes.append(ctime_ns)
-        digest, size, executable = content
-        self.details += bytes.fromhex(digest) + size.to_bytes(8, "big") + bytes((executable,))
+        self.add_files([path], [ctime_ns], [content])
+
+    def add_files(self, paths: list[str], ctimes: list[int], contents: list[tuple[str, int, bool]]) -> None:
+        """Add many files, as `add_file` does."""
+        self.paths += paths
+        self.ctimes += ctimes
+        states = [
+            bytes.fromhex(digest) + size.to_bytes(8, "big") + b"\0\1"[more : more + 1]
+            for digest, size, more in contents
+        ]
+        self.details += b"".join(states)
 
     def to_bytes(self, key: bytes) -> bytes:
         """Return the bytes of the snapshot file, which `parse_snapshot` reads: a head with a MAC, then the parts.

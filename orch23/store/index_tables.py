@@ -63,20 +63,21 @@ class EarlierHashes:
         """Use what a snapshot has now, not what is merged into it later."""
         self._snapshot, self._numbers = snapshot.copy_of_files(), dict[str, int]()
 
-    def unchanged(self, files: Sequence[tuple[str, tuple[int, ...]]], now_ns: int) -> dict[str, HashedFile]:
+    def unchanged(self, files: Sequence[tuple[str, tuple[int, ...]]], now_ns: int) -> dict[str, FileEntry]:
         """Return those of some files, each with its `FILE_STAMP`, that the snapshot has as they are."""
         if not self._numbers:
             self._numbers.update(zip(self._snapshot.paths, range(len(self._snapshot.paths)), strict=True))
-        known = [(*one, number) for one in files if (number := self._numbers.get(one[0])) is not None]
-        contents, found = self._snapshot.contents([number for *_, number in known]), dict[str, HashedFile]()
-        for (path, stamp, number), (digest, size_bytes, executable) in zip(known, contents, strict=True):
-            device, inode, size, mtime_ns, ctime_ns, mode = stamp
-            is_old = self._snapshot.ctimes[number] == ctime_ns and mtime_ns <= ctime_ns <= now_ns - RACY_NS
-            # Git may convert files of another size otherwise by now. A digest of zeros: it was not hashed.
-            if is_old and size == size_bytes and stat.S_ISREG(mode) and digest != _NOT_HASHED:
-                now = FileStamp(device, inode, size, mtime_ns, ctime_ns, mode ^ stat.S_IFREG)
-                found[path] = HashedFile(now, FileEntry(Digest(digest, size), executable), ctime_ns + RACY_NS)
-        return found
+        numbers, ctimes, end_ns = self._numbers, self._snapshot.ctimes, now_ns - RACY_NS
+        known = [(*one, numbers[one[0]]) for one in files if one[0] in numbers]
+        # Git may convert files of another size otherwise by now. A digest of zeros: it was not hashed.
+        return {
+            path: FileEntry(Digest(digest, size), executable)
+            for (path, stamp, number), (digest, size, executable) in zip(
+                known, self._snapshot.contents([number for *_, number in known]), strict=True
+            )
+            if ctimes[number] == stamp[4] <= end_ns
+            if stamp[3] <= stamp[4] and stamp[2] == size and stat.S_ISREG(stamp[5]) and digest != _NOT_HASHED
+        }
 
     def get(self, path: str) -> HashedFile | None:
         """Return the file at a path as it was hashed last, or None."""

@@ -1,7 +1,7 @@
 """List the files that match a pattern: follow links, skip files that git or orch23 ignores."""
 
 import contextlib
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 from typing import NamedTuple, Protocol
 
 from msgspec.structs import replace
@@ -18,7 +18,7 @@ from orch23.model.paths import (
     is_glob,
     is_run_file,
     match_any,
-    may_be_own,
+    may_have_own,
     normalize_pattern,
     static_prefix,
     unentered_names,
@@ -140,31 +140,34 @@ class Listing:
         self._pending: list[_Folder] = []
         self.links: list[str] = []
 
-    def matches(self, folder: str, real: str) -> Iterator[str]:
-        """Yield the matching paths below a folder; `real` is the real path of the folder.
+    def matches(self, folder: str, real: str) -> list[str]:
+        """Return the matching paths below a folder; `real` is the real path of the folder.
 
         Raises:
             SafetyError: a link leads out of the project, or links form a cycle.
         """
-        self._pending = [_Folder(folder, real, self._rules_above(real))]
+        self._pending, found = [_Folder(folder, real, self._rules_above(real))], list[str]()
         while self._pending:
-            yield from self._files(self._pending.pop())
+            found += self._files(self._pending.pop())
+        return found
 
     def _files(self, folder: _Folder) -> list[str]:
         """Return the matching files of a folder, and queue the folders in it that may hold more."""
-        entries, found = self._disk.scan(folder.real), list[str]()
+        entries = self._disk.scan(folder.real)
         if (GITIGNORE, FILE_KIND) in entries:
             folder = folder._replace(rules=self._with_file(folder.rules, folder.real))
         may_enter = self._entered_by(folder.path.count("/"))
-        has_runs = folder.real.endswith(f"{LOGS_FOLDER}/")
-        for name, kind in entries:
-            if name in self._closed or (has_runs and is_run_file(folder.real[:-1], name)):
-                continue
+        entries = [one for one in entries if one[0] not in self._closed]
+        if folder.real.endswith(f"{LOGS_FOLDER}/"):
+            entries = [one for one in entries if not is_run_file(folder.real[:-1], one[0])]
+        # Without a call of Python for each file of most folders.
+        names = [name for name, kind in entries if kind == FILE_KIND and self._means(folder.path + name)]
+        if folder.rules is not NO_GITIGNORE_RULES or may_have_own(names):
+            names = [name for name in names if not self._is_skipped(folder, name)]
+        found = [folder.path + name for name in names]
+        for name, kind in [one for one in entries if one[1] != FILE_KIND]:
             path = folder.path + name
-            if kind == FILE_KIND:
-                if self._means(path) and not self._is_skipped(folder, name):
-                    found.append(path)
-            elif kind == FOLDER_KIND:
+            if kind == FOLDER_KIND:
                 if may_enter(path):
                     self._enter(folder, path, folder.real + name)
             elif (may_enter(path) or self._means(path)) and self._is_file(folder, path, name):
@@ -190,7 +193,7 @@ class Listing:
         if folder.rules.ignores(real, is_folder=False) and (self._outputs is None or not self._outputs.contains(real)):
             return True
         # With the lock file among its inputs, a stage with `inputs: ["**"]` would never be fresh (ADR 27).
-        return may_be_own(name) and self._disk.is_own(real)
+        return self._disk.is_own(real)
 
     def _is_file(self, folder: _Folder, path: str, name: str) -> bool:
         """Return whether a link leads to a file that the pattern matches; queue the folder that it leads to."""

@@ -97,7 +97,7 @@ class Observations(Struct):
     def add_folders(self, snapshot: StatSnapshot) -> bool:
         """Add the folders and links to a snapshot; return False if a link has changed."""
         folders = {path.rstrip("/") for path in self._listed}
-        folders.update(path.rpartition("/")[0] for path in self.present)
+        folders |= {path.rpartition("/")[0] for path in self.present}
         for folder in sorted({above for path in folders for above in with_above(path)}):
             with contextlib.suppress(FileNotFoundError, NotADirectoryError):
                 found = os.lstat(self.base + folder)

@@ -1,14 +1,12 @@
 """Show the files of a project by their digests; hash a file only when its stat has changed."""
 
-import contextlib
 import errno
 import os
 import stat
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
-from itertools import groupby, islice
-from operator import itemgetter
+from itertools import islice
 from pathlib import Path
 from typing import TypeAlias
 
@@ -19,7 +17,7 @@ from orch23.model.digest import Digest, FileEntry, digest_bytes
 from orch23.model.errors import SafetyError
 from orch23.model.file_policy import GITIGNORE
 from orch23.model.paths import OWN_FOLDERS, is_glob, is_own_file, normalize_pattern, static_prefix
-from orch23.snapshot.signatures import entries_signature, is_racy
+from orch23.snapshot.signatures import entries_signature, is_racy, lstat_or_none
 from orch23.snapshot.stat_snapshot import StatSnapshot
 from orch23.store.file_copy import FileProgress, hash_file, no_progress
 from orch23.store.index import StoreIndex
@@ -65,13 +63,13 @@ def left_out_error(message: str, commands: Iterable[str], place: Location | None
 class _Looks(Struct):
     """What a view for one moment found: files as by `_lstat`, paths that are not links, and files that it hashed.
 
-    `unchanged` are files that are as they were hashed.
+    `unchanged` are files that are as they were hashed, each with its `FILE_STAMP`.
     """
 
     files: dict[str, tuple[FileStamp | None, str]] = field(default_factory=dict)
     unlinked: set[str] = field(default_factory=set)
     hashed: set[str] = field(default_factory=set)
-    unchanged: dict[str, HashedFile] = field(default_factory=dict)
+    unchanged: dict[str, tuple[tuple[int, ...], FileEntry]] = field(default_factory=dict)
 
     def forget(self, path: str) -> None:
         """Forget a path and the folders above it."""
@@ -102,8 +100,7 @@ class Workspace:
         self._now_ns = now_ns
         self._meter = meter
         self._seen: dict[str, HashedFile | None] = {}
-        # Folders whose files were all unchanged: paths, stamps, files.
-        self._folders: dict[str, tuple[list[str], list[tuple[int, ...]], dict[str, HashedFile]]] = {}
+        self._unchanged: dict[str, tuple[tuple[int, ...], FileEntry]] = {}
         self._lock = threading.Lock()
         self._changed: set[str] = set()
         self._observed = Observations(self._base)
@@ -147,6 +144,8 @@ class Workspace:
         Raises:
             SafetyError: the path has a bad segment, or a directory of it is a link.
         """
+        if self._looks is not None and path in self._looks.unchanged:
+            return self.unchanged((path,))[path]
         stamp = self._stamp(path)
         if stamp is None:
             return None
@@ -167,34 +166,37 @@ class Workspace:
         """
         looks, wanted = self._looks or _Looks(), [*paths]
         new = [path for path in wanted if path not in looks.unchanged and path not in looks.files]
-        folders = [path.rpartition("/")[0] for path in new]
-        for folder, group in groupby(zip(folders, new, strict=True), itemgetter(0)):
-            with contextlib.suppress(OSError, SafetyError):
-                looks.unchanged |= self._unchanged_in(folder, [path for _, path in group], looks.unlinked)
-        found = {path: looks.unchanged[path].entry for path in wanted if path in looks.unchanged}
+        # This also shows whether a folder above them is a link.
+        for folder, path in {one.rpartition("/")[0]: one for one in new}.items():
+            try:
+                self._lstat(path, looks.unlinked)
+            except (OSError, SafetyError):
+                new = [one for one in new if one.rpartition("/")[0] != folder]
+        try:  # without a line of Python for each file
+            statuses: list[os.stat_result | None] = [*map(os.lstat, map(self._base.__add__, new))]
+        except (FileNotFoundError, NotADirectoryError):  # rare
+            statuses = [*map(lstat_or_none, map(self._base.__add__, new))]
+        files = [(path, FILE_STAMP(one)) for path, one in zip(new, statuses, strict=True) if one is not None]
+        known = self._unchanged
+        self._recall([one for one in files if known.get(one[0], one)[0] != one[1]])
+        looks.unchanged |= {path: known[path] for path, _ in files if path in known}
+        found = {path: looks.unchanged[path][1] for path in wanted if path in looks.unchanged}
         if self._reads is not None:
             self._reads.update(found)
         return found
 
-    def _unchanged_in(self, folder: str, paths: list[str], unlinked: set[str]) -> dict[str, HashedFile]:
-        """Return those of some files of one folder that are as they were hashed."""
-        self._lstat(paths[0], unlinked)  # also shows whether a folder above them is a link
-        stamps = [*map(FILE_STAMP, map(os.lstat, map(self._base.__add__, paths)))]
-        before = self._folders.get(folder)
-        if before is not None and before[:2] == (paths, stamps):
-            return before[2]
+    def _recall(self, files: list[tuple[str, tuple[int, ...]]]) -> None:
+        """Update `_unchanged` for files whose stamps are not those in it."""
         now_ns = self._now_ns()
-        files = [*zip(paths, stamps, strict=True)]
         found = self.earlier.unchanged([one for one in files if self._seen.get(one[0]) is None], now_ns)
         for path, stamp in files if len(found) < len(files) else ():
-            seen = self._seen.get(path) or (None if path in found else self.earlier.get(path))
+            seen = None if path in found else self._known(path)
             if seen and seen.stamp == (*stamp[:-1], stamp[-1] ^ stat.S_IFREG) and not _is_racy(seen, now_ns):
-                found[path] = seen
-        self._seen |= found
-        self._observed.note_unchanged({path: seen.entry for path, seen in found.items()})
-        if len(found) == len(paths):
-            self._folders[folder] = paths, stamps, found
-        return found
+                found[path] = seen.entry
+            elif path not in found:
+                self._unchanged.pop(path, None)
+        self._observed.note_unchanged(found)
+        self._unchanged |= {path: (stamp, found[path]) for path, stamp in files if path in found}
 
     def has(self, path: str, entry: FileEntry) -> bool:
         """Return whether the file at a path is this one; False if a link replaced one of its folders."""
@@ -320,7 +322,7 @@ class Workspace:
     def invalidate(self, paths: Iterable[str]) -> None:
         """Forget what is known of these paths: they are looked at and hashed again when they are next needed."""
         for path in paths:
-            self._folders.pop(path.rpartition("/")[0], None)
+            self._unchanged.pop(path, None)
             for looks in (self._looks, self._last_looks):
                 if looks is not None:
                     looks.forget(path)
@@ -404,24 +406,23 @@ class Workspace:
 
     def _add_files(self, snapshot: StatSnapshot) -> bool:
         paths = sorted(self._observed.present)
-        found = self.unchanged(paths)
-        for path in paths:
-            known = self._seen[path] if path in found and path not in self._observed.opened else None
-            stamp = self._stamp(path) if known is None else known.stamp
-            if path in self._observed.unsettled:
-                return False
+        found, looks = self.unchanged(paths), self._looks or _Looks()
+        same = [(path, *looks.unchanged[path]) for path in found if path not in self._observed.opened]
+        files = {path: (stamp[-2], entry) for path, stamp, entry in same}
+        for path in [path for path in paths if path not in files]:
+            stamp = self._stamp(path)
             if stamp is None:
                 snapshot.absent.append(path)
                 continue
-            known = known or self._unchanged(path, stamp, snapshot.since_ns)
+            known = self._same(path, stamp, snapshot.since_ns)
             if known is None:
                 return False
-            digest = known.entry.digest
-            content = (digest.sha256, digest.size_bytes, known.entry.executable)
-            snapshot.add_file(path, 0 if _is_racy(known, self._now_ns()) else stamp.ctime_ns, content)
-        return True
+            files[path] = (0 if _is_racy(known, self._now_ns()) else stamp.ctime_ns, known.entry)
+        contents = [(one.digest.sha256, one.digest.size_bytes, one.executable) for _, one in files.values()]
+        snapshot.add_files([*files], [ctime_ns for ctime_ns, _ in files.values()], contents)
+        return self._observed.unsettled.isdisjoint(paths)
 
-    def _unchanged(self, path: str, stamp: FileStamp, since_ns: int) -> HashedFile | None:
+    def _same(self, path: str, stamp: FileStamp, since_ns: int) -> HashedFile | None:
         """Return the hashed file at a path if it is still the one that this process used first, else None."""
         opened = self._observed.opened.get(path)
         if opened is not None and (opened != stamp or is_racy(stamp.dev, stamp.mtime_ns, stamp.ctime_ns, since_ns)):
@@ -453,7 +454,8 @@ class Workspace:
         elif path in looks.files:
             stamp, missing_folder = looks.files[path]
         elif path in looks.unchanged:
-            stamp, missing_folder = looks.unchanged[path].stamp, ""
+            found = FileStamp(*looks.unchanged[path][0])
+            stamp, missing_folder = found._replace(mode=stat.S_IMODE(found.mode)), ""
         else:
             stamp, missing_folder = looks.files[path] = self._lstat(path, looks.unlinked)
         if missing_folder:
@@ -521,7 +523,7 @@ class Workspace:
             return ()
         if is_young:
             self._observed.note_entries(folder, entries_signature(entries))
-        kinds = ((entry.name, _kind(entry)) for entry in entries)
+        kinds = [(one.name, FILE_KIND if one.is_file(follow_symlinks=False) else _kind(one)) for one in entries]
         return [
             (name, kind)
             for name, kind in kinds
@@ -558,9 +560,7 @@ def _is_racy(seen: HashedFile, now_ns: int) -> bool:
 
 
 def _kind(entry: os.DirEntry[str]) -> str:
-    """Return the kind of an entry; empty for another one, such as a socket."""
-    if entry.is_file(follow_symlinks=False):
-        return FILE_KIND
+    """Return the kind of an entry that is no file; empty for another one, such as a socket."""
     if entry.is_dir(follow_symlinks=False):
         return FOLDER_KIND
     return LINK_KIND if entry.is_symlink() else ""

@@ -143,7 +143,7 @@ class CacheClient:
             return False
         if EMPTY in wanted:
             contents.put(b"")
-        absent = sorted(digest for digest in wanted if not contents.has(digest))
+        absent = sorted(contents.absent(wanted))
         return self._read(absent, contents.put_chunks)
 
     def _read(self, absent: Sequence[Digest], use: Callable[[Iterator[bytes]], object]) -> bool:

@@ -65,7 +65,7 @@ class Transfers:
             CacheFault: the cache cannot be reached.
             OSError: the content store cannot store them.
         """
-        absent = {digest for digest in digests if not self._contents.has(digest)}
+        absent = {*self._contents.absent(digests)}
         lost = {digest for digest in absent if not is_valid(digest)}
         for digest in absent - lost:
             if not digest.size_bytes and self._contents.put(b"") != digest:
