@@ -1,6 +1,5 @@
 """Warn at the end of a build when the store exceeds its size limit."""
 
-import contextlib
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -47,9 +46,11 @@ def count_files(folder: Path) -> tuple[int, int]:
     files = size_bytes = 0
     for _, entry in walk_tree(folder, ignored=(FileNotFoundError, NotADirectoryError)):
         if not entry.is_dir(follow_symlinks=False):
-            with contextlib.suppress(FileNotFoundError):
+            try:
                 size_bytes += entry.stat(follow_symlinks=False).st_size
-                files += 1
+            except FileNotFoundError:
+                continue
+            files += 1
     return files, size_bytes
 
 

@@ -307,7 +307,8 @@ class Promotions(Struct, kw_only=True, dict=True):
         """
         name, state = resolved.stage.name, self.writer.opened.state
         # The files below a directory or a pattern in `outputs` are known only after the run.
-        if refused := state.ownership_errors(name, (*done.outputs, *done.deleted), only_new=True):
+        found = {*done.outputs, *done.deleted} - resolved.stage.literal_outputs
+        if refused := state.ownership_errors(name, found, only_new=True):
             self.end(name, stopped_by(resolved.key, *refused))
             return
         cheap = is_cheap_to_rebuild(resolved.stage, done) and self._is_alone(resolved.stage)

@@ -246,7 +246,7 @@ class LocalExecutor(Struct, kw_only=True, eq=False):
             sandbox_dir.tools.mkdir(mode=0o700, parents=True)
         for name, entry in action.tools.items():
             try:
-                with new_file(sandbox_dir.tools / name, executable=entry.executable) as descriptor:
+                with new_file(f"{sandbox_dir.tools}/{name}", executable=entry.executable) as descriptor:
                     self.contents.copy_to(entry.digest, descriptor, name)
             except MissingBytesError:
                 lost.append(name)

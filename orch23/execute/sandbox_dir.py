@@ -57,7 +57,7 @@ _Access: TypeAlias = tuple[int, int, int]
 class InputSource(Protocol):
     """Where the bytes of inputs come from: the workspace or the store."""
 
-    def copy_into(self, path: str, entry: FileEntry, target: Path) -> bool:
+    def copy_into(self, path: str, entry: FileEntry, target: str) -> bool:
         """Copy the bytes of an entry to `target`; return False if they are gone or changed."""
 
 
@@ -100,6 +100,7 @@ class _FolderSkeleton(Struct, frozen=True):
     `access` is that of `root`, `home`, `tmp` and `work`; `below` that of the folders in `work`.
     """
 
+    sandbox_dir: SandboxDir
     root: str
     folders: tuple[str, ...]
     access: _Access
@@ -149,11 +150,15 @@ class SandboxDirs(Struct, eq=False):
         # Another thread may take the last one in between.
         with contextlib.suppress(IndexError):
             skeleton = _refit_skeleton(self._reusable.pop(), folders)
-        sandbox_dir = SandboxDir(self.folder / marker if skeleton is None else Path(skeleton.root), marker)
+        if skeleton is None:
+            sandbox_dir = SandboxDir(self.folder / marker, marker)
+        else:
+            sandbox_dir = replace(skeleton.sandbox_dir, marker=marker)
+            vars(sandbox_dir).update(vars(skeleton.sandbox_dir), seen={})  # with its paths
         is_staged = False
         try:
-            skeleton = skeleton or self._new_skeleton(sandbox_dir, folders)
-            lost = copy_inputs(self.sources, {path: sandbox_dir.work / path for path in copied}, inputs)
+            skeleton, work = skeleton or self._new_skeleton(sandbox_dir, folders), str(sandbox_dir.work)
+            lost = copy_inputs(self.sources, {path: f"{work}/{path}" for path in copied}, inputs)
             for folder, paths in large.items() if not lost else ():
                 assert shared is not None
                 assert kind is not None
@@ -171,7 +176,7 @@ class SandboxDirs(Struct, eq=False):
                     sandbox_dir = replace(sandbox_dir, mounts=(*sandbox_dir.mounts, mount))
             if lost:
                 return InputsChanged(lost)
-            set_times(sandbox_dir.work, skeleton.folders)
+            set_times(work, skeleton.folders)
             self._skeletons[marker] = skeleton
             is_staged = True
             return sandbox_dir
@@ -182,10 +187,10 @@ class SandboxDirs(Struct, eq=False):
 
     def _new_skeleton(self, sandbox_dir: SandboxDir, folders: Sequence[str]) -> _FolderSkeleton:
         try:
-            return _make_skeleton(str(sandbox_dir.root), folders)
+            return _make_skeleton(sandbox_dir, folders)
         except FileNotFoundError:
             make_folder(self.folder, _OWNER_ONLY)
-            return _make_skeleton(str(sandbox_dir.root), folders)
+            return _make_skeleton(sandbox_dir, folders)
 
     def scan_open(self, tree: OpenTree, inputs: Mapping[str, FileEntry], scratch: tuple[str, ...]) -> TreeChanges:
         """Compare an open tree with its inputs."""
@@ -237,7 +242,7 @@ class SandboxDirs(Struct, eq=False):
         return (f"ended {many} that a killed build left running",) if killed else ()
 
 
-def copy_inputs(sources: InputSource, targets: Mapping[str, Path], inputs: Mapping[str, FileEntry]) -> tuple[str, ...]:
+def copy_inputs(sources: InputSource, targets: Mapping[str, str], inputs: Mapping[str, FileEntry]) -> tuple[str, ...]:
     """Copy inputs to their targets, whose folders exist, and return those whose bytes are gone or changed."""
     lost = []
     for path, target in targets.items():
@@ -252,14 +257,14 @@ def copy_inputs(sources: InputSource, targets: Mapping[str, Path], inputs: Mappi
     return tuple(lost)
 
 
-def make_subfolders(root: Path, folders: Iterable[str]) -> None:
+def make_subfolders(root: Path | str, folders: Iterable[str]) -> None:
     """Create folders, parents first, with the same mode whatever the umask of the user is."""
     for folder in folders:
         os.mkdir(path := f"{root}/{folder}")
         os.chmod(path, 0o755)  # noqa: S103 - as above
 
 
-def set_times(root: Path, folders: Iterable[str]) -> None:
+def set_times(root: Path | str, folders: Iterable[str]) -> None:
     """Set the times of a folder and of these folders in it: last, since each new entry changes them."""
     for folder in (*sorted(folders, reverse=True), "."):
         os.utime(f"{root}/{folder}", (SANDBOX_EPOCH, SANDBOX_EPOCH))
@@ -276,13 +281,14 @@ def parent_folders(inputs: Iterable[str], more: Iterable[str] = ()) -> list[str]
     return sorted(found)
 
 
-def _make_skeleton(root: str, folders: Sequence[str]) -> _FolderSkeleton:
+def _make_skeleton(sandbox_dir: SandboxDir, folders: Sequence[str]) -> _FolderSkeleton:
+    root = str(sandbox_dir.root)
     for folder in (root, *(f"{root}/{part}" for part in (*_EMPTY_PARTS, _WORK))):
         os.mkdir(folder, _OWNER_ONLY)
     for name, text in SEARCH_STOP_FILES.items():
         with closing(os.open(f"{root}/{name}", os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)) as file:
             os.write(file, text)
-    return _with_folders(_FolderSkeleton(root, (), _access(os.stat(root)), None), folders)
+    return _with_folders(_FolderSkeleton(sandbox_dir, root, (), _access(os.stat(root)), None), folders)
 
 
 def _refit_skeleton(skeleton: _FolderSkeleton, folders: Sequence[str]) -> _FolderSkeleton | None:
@@ -316,8 +322,7 @@ def _empty_skeleton(skeleton: _FolderSkeleton, seen: TreeEntries) -> bool:
 
 
 def _with_folders(skeleton: _FolderSkeleton, folders: Sequence[str]) -> _FolderSkeleton:
-    work = Path(skeleton.root, _WORK)
-    make_subfolders(work, [folder for folder in folders if folder not in skeleton.folders])
+    make_subfolders(f"{skeleton.root}/{_WORK}", [folder for folder in folders if folder not in skeleton.folders])
     below = skeleton.below
     if below is None and folders:
         below = _access(os.stat(f"{skeleton.root}/{_WORK}/{folders[0]}"))

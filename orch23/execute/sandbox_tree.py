@@ -244,15 +244,12 @@ def scratch_matcher(patterns: tuple[str, ...]) -> Callable[[str], bool]:
 
     A pattern with a `/` matches whole paths, others match any name in them.
     """
-    by_name = [re.compile(translate(p.rstrip("/"))).match for p in patterns if "/" not in p.rstrip("/")]
+    names = [translate(p.rstrip("/")) for p in patterns if "/" not in p.rstrip("/")]
+    by_name = re.compile("|".join(names) or "(?!)").match
     by_path = [compile_pattern(p) for p in patterns if "/" in p.rstrip("/")]
 
     def is_discarded(path: str) -> bool:
-        for name in path.split("/"):
-            for matches in by_name:
-                if matches(name) is not None:
-                    return True
-        return any(matches(path) for matches in by_path)
+        return any(map(by_name, path.split("/"))) or (bool(by_path) and any(matches(path) for matches in by_path))
 
     return is_discarded
 

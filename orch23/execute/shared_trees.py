@@ -230,7 +230,7 @@ class SharedTrees:
             os.rmdir(copy.files / folder)
         make_subfolders(copy.files, sorted(set(folders).difference(before)))
         prefix = f"{manifest.folder}/"
-        if lost := copy_inputs(self._sources, {prefix + path: copy.files / path for path in new}, inputs):
+        if lost := copy_inputs(self._sources, {prefix + path: f"{copy.files}/{path}" for path in new}, inputs):
             return lost
         set_times(copy.files, {*parent_folders((*gone, *new))}.intersection(folders))
         changed_ns = os.stat(copy.files).st_ctime_ns

@@ -347,12 +347,12 @@ class Stage(Struct, frozen=True, omit_defaults=True, tag=True, kw_only=True):
     @property
     def required_outputs(self) -> tuple[str, ...]:
         """Return the outputs that the stage must make: those that are not patterns of `edits`."""
-        return tuple(path for path in self.outputs if path not in self.edits)
+        return tuple(path for path in self.outputs if path not in self.edits) if self.edits else self.outputs
 
     @property
     def literal_outputs(self) -> frozenset[str]:
         """Return the required outputs that are files, not patterns or folders."""
-        return frozenset(path for path in self.required_outputs if not is_glob(path))
+        return frozenset([path for path in self.required_outputs if not is_glob(path)])
 
     @property
     def is_editor(self) -> bool:

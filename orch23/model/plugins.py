@@ -80,6 +80,7 @@ def _cut(text: str) -> str:
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
 
 
+@cache  # each step of a stage asks for its runner several times
 def load_object(place: str) -> Any:
     """Return the object at `module:attribute`.
 

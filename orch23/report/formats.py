@@ -182,10 +182,10 @@ def _add_texts(texts: list[str], value: Any) -> None:
     parts: Iterable[Any] = ()
     if isinstance(value, Struct):
         parts = astuple(value)
-    elif isinstance(value, Mapping):
+    elif isinstance(value, dict) or (not isinstance(value, tuple) and isinstance(value, Mapping)):
         texts.extend(value)
         parts = value.values()
-    elif isinstance(value, Sequence):
+    elif isinstance(value, (tuple, Sequence)):
         parts = value
     for one in parts:
         if one.__class__ is str:

@@ -53,7 +53,10 @@ class LiveScreen(Struct, Sink, kw_only=True):
         """Show one event."""
         with self._lock:
             now = self.view.clock()
-            self._follow(lambda running: running.notice(event, now))
+            if self._running is None:
+                self._early.append(lambda running: running.notice(event, now))
+            else:
+                self._running.notice(event, now)
             if isinstance(event.data, RunFinished):
                 self.close()
             self.screen.notice(event)
@@ -66,13 +69,10 @@ class LiveScreen(Struct, Sink, kw_only=True):
     def step(self, stage: str, step: str) -> None:
         """Note that a stage runs a step."""
         with self._lock:
-            self._follow(lambda running: running.step(stage, step))
-
-    def _follow(self, change: "Callable[[RunningStages], None]") -> None:
-        if self._running is None:
-            self._early.append(change)
-        else:
-            change(self._running)
+            if self._running is None:
+                self._early.append(lambda running: running.step(stage, step))
+            else:
+                self._running.step(stage, step)
 
     def print(self, stage: str, lines: Iterable[str], line: str) -> None:
         """Note the complete lines that a step printed or a model wrote, and the beginning of the next one."""

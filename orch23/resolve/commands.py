@@ -44,7 +44,7 @@ def display_command(argv: tuple[str, ...]) -> str:
 
 def typed_command(command: str) -> str:
     """Return a command as its author wrote it: for a text that bash runs, the text alone."""
-    before = f"{shlex.join(SHELL_COMMAND)} "
+    before = " ".join((*SHELL_COMMAND, ""))
     if not command.startswith(before):
         return command
     # `shlex.split` takes quadratic time for one long word.

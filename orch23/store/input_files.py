@@ -4,7 +4,6 @@ import contextlib
 import os
 import stat
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 from msgspec import Struct, field
 
@@ -28,12 +27,12 @@ class InputFiles:
         """Return the same input files with another view of the workspace."""
         return InputFiles(self._contents, workspace, self._meter)
 
-    def copy_into(self, path: str, entry: FileEntry, target: Path) -> bool:
+    def copy_into(self, path: str, entry: FileEntry, target: str) -> bool:
         """Create `target` with the expected bytes and mode; return False if neither source has the bytes."""
         # From the store first: a user may save the file between two attempts of a stage (ADR 4).
         try:
             with new_file(target, executable=entry.executable) as descriptor:
-                self._contents.copy_to(entry.digest, descriptor, target.name)
+                self._contents.copy_to(entry.digest, descriptor, path.rpartition("/")[2])
         except MissingBytesError:
             return self._copy_from_workspace(path, entry, target)
         return True
@@ -52,7 +51,7 @@ class InputFiles:
             raise MissingBytesError(entry.digest.sha256)
         return data
 
-    def _copy_from_workspace(self, path: str, entry: FileEntry, target: Path) -> bool:
+    def _copy_from_workspace(self, path: str, entry: FileEntry, target: str) -> bool:
         source = self._workspace.open(entry.link or path)
         if source is None:
             return False
@@ -68,7 +67,7 @@ class InputFiles:
 
 
 @contextlib.contextmanager
-def new_file(target: Path, *, executable: bool) -> Iterator[int]:
+def new_file(target: str, *, executable: bool) -> Iterator[int]:
     """Create a file, and yield its descriptor, open for reading and writing.
 
     A file or link at the path is unlinked first, so that no other file with the same inode is changed. If the block
@@ -83,14 +82,14 @@ def new_file(target: Path, *, executable: bool) -> Iterator[int]:
         raise
 
 
-def _create(target: Path, mode: int) -> int:
+def _create(target: str, mode: int) -> int:
     while True:
         try:
             return os.open(target, NEW_FILE_FLAGS, mode)
         except FileNotFoundError:
-            target.parent.mkdir(parents=True, exist_ok=True)
+            os.makedirs(os.path.dirname(target), exist_ok=True)
         except FileExistsError:
-            target.unlink()
+            os.unlink(target)
 
 
 MAX_AUTHOR_FILE_BYTES = 1_048_576

@@ -164,8 +164,9 @@ class Records:
                 self._forget_index()
                 raise
             lookups = tuple(lookup_keys(entry.record))
-            # The other records of a lookup are not read for its row: there may be many of a stage.
-            self._changed.update((one, self._keys(*one)) for one in lookups if one not in self._changed)
+            if self._found is not None:
+                # The other records of a lookup are not read for its row: there may be many of a stage.
+                self._changed.update((one, self._keys(*one)) for one in lookups if one not in self._changed)
             self._enter(entry, lookups)
 
     def use(self, record: Record) -> None:
@@ -247,15 +248,19 @@ class Records:
             return rows, {}
 
     def _results(self, kind: str, value: str) -> tuple[Record, ...]:
-        return tuple(record for record in self._newest(kind, value) if not record.failed)
+        found = self._newest(kind, value)
+        return tuple(record for record in found if not record.failed) if found else ()
 
     def _newest(self, kind: str, value: str) -> tuple[Record, ...]:
-        return tuple(entry.record for entry in self._entries(kind, value))
+        found = self._entries(kind, value)
+        return tuple(entry.record for entry in found) if found else ()
 
     def _entries(self, kind: str, value: str) -> tuple[RecordEntry, ...]:
         with self._lock:
-            self._load()
-            self._find(kind, value)
+            if self._read_files is None:
+                self._load()
+            if self._found is not None:
+                self._find(kind, value)
             return self._index.get(kind, {}).get(value, ())[::-1]
 
     def _is_newest(self, entry: RecordEntry) -> bool:
@@ -338,7 +343,7 @@ class Records:
         self._number = max(self._number, entry.number)
         for kind, value in lookups:
             there = self._index.setdefault(kind, {})
-            both = (*(one for one in there.get(value, ()) if one.digest != entry.digest), entry)
+            both = (*(one for one in there[value] if one.digest != entry.digest), entry) if value in there else (entry,)
             there[value] = tuple(sorted(both, key=lambda one: one.order)) if in_order else both
 
     def _begin_change(self) -> None:

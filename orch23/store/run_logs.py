@@ -26,11 +26,11 @@ from orch23.model.event import (
     parse_event,
 )
 from orch23.model.event_data import EventData, EventLevel, StageStatus
-from orch23.model.parsing import JsonObject, NaturalNumber, parse_stored, to_struct
+from orch23.model.parsing import JsonObject, NaturalNumber, from_struct, parse_stored, to_struct
 from orch23.model.paths import LOGS_FOLDER, is_run_file
 from orch23.model.patterns import lazy_pattern
 from orch23.model.text import escape_hidden
-from orch23.snapshot.signatures import sha256_hex
+from orch23.snapshot.signatures import sha256
 from orch23.store.json_text import compact_json
 from orch23.store.safe_files import (
     PRIVATE_FILE_MODE,
@@ -108,7 +108,8 @@ class Journal:
             self.run_id = f"{run_id}-{number}"
         self.path = logs / f"{self.run_id}.jsonl"
         self._clock = clock
-        self._synced = threading.Condition()
+        self._lock = threading.Lock()
+        self._synced = threading.Condition(self._lock)
         self._descriptor = _CLOSED
         self._number = 0
         self._good_bytes = 0
@@ -123,7 +124,7 @@ class Journal:
         Raises:
             OSError: the write failed. The journal then ends with the event before. Or `sync` failed.
         """
-        with self._synced:
+        with self._lock:
             if self._descriptor == _CLOSED:
                 self._descriptor = self._open()
             text = line_without_checksum(event, self._number + 1, format_timestamp(self._clock()))
@@ -404,13 +405,14 @@ def _parse_line(line: bytes) -> JournalLine:
 
 def line_without_checksum(event: Event, number: int, moment: str) -> str:
     """Return the journal line of an event without its end. The checksum is made from this text."""
-    values = (EVENT_VERSION, number, moment, event.level, event.type, event.role, event.message, event.facts())
+    data = event.data
+    values = (EVENT_VERSION, number, moment, event.level, data.kind, event.role, event.message, from_struct(data))
     line: JsonObject = dict(zip(_Line.__struct_fields__, values, strict=True))
     return escape_hidden(compact_json(line)[:-1])
 
 
 def _line_sum(inner: bytes) -> bytes:
-    return sha256_hex(inner)[:_SUM_DIGITS].encode("ascii")
+    return sha256(inner).hexdigest()[:_SUM_DIGITS].encode("ascii")
 
 
 _UNFIT = lazy_pattern(r"[^A-Za-z0-9._@-]")

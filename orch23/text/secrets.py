@@ -149,10 +149,10 @@ class Secrets(Struct, frozen=True, dict=True):
         """
         whole = "\0".join(texts)
         joined, breaks = _joined(whole)
-        known = self._known
+        known, forms = self._known, formats_in(joined)
         return (
             any([spelling in joined for spelling, _ in known.spellings])  # noqa: C419 - faster than a generator
-            or any([form.may_match(joined) for form in formats_in(joined)])  # noqa: C419 - as above
+            or (bool(forms) and any(form.may_match(joined) for form in forms))
             or (bool(breaks) and any(form.may_match(whole) for form in formats_in(whole)))
             or next(find_cut_secrets(joined, known.spellings), None) is not None
         )

@@ -3,7 +3,6 @@
 import json
 import socket
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
@@ -91,7 +90,7 @@ def interpreter_without_a_version(project: Project) -> set[str]:
 class Nothing:
     """A source without bytes: the sandbox directories below have no inputs."""
 
-    def copy_into(self, path: str, entry: FileEntry, target: Path) -> bool:
+    def copy_into(self, path: str, entry: FileEntry, target: str) -> bool:
         """Have nothing."""
         del path, entry, target
         return False

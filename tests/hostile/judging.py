@@ -24,9 +24,9 @@ class Source:
     def __init__(self) -> None:
         self.files: dict[str, str] = {}
 
-    def copy_into(self, path: str, entry: FileEntry, target: Path) -> bool:
-        target.write_text(self.files[path])
-        return digest_bytes(target.read_bytes()) == entry.digest
+    def copy_into(self, path: str, entry: FileEntry, target: str) -> bool:
+        Path(target).write_text(self.files[path])
+        return digest_bytes(Path(target).read_bytes()) == entry.digest
 
 
 class Judge:

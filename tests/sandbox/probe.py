@@ -74,8 +74,8 @@ class Memory:
         self.files = files
         self.kept = memory_contents()
 
-    def copy_into(self, path: str, entry: FileEntry, target: Path) -> bool:
-        target.write_bytes(self.files[path])
+    def copy_into(self, path: str, entry: FileEntry, target: str) -> bool:
+        Path(target).write_bytes(self.files[path])
         return True
 
 

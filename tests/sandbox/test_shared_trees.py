@@ -40,12 +40,12 @@ class Source:
         self.files = dict(files)
         self.copied: list[str] = []
 
-    def copy_into(self, path: str, entry: FileEntry, target: Path) -> bool:
+    def copy_into(self, path: str, entry: FileEntry, target: str) -> bool:
         data = self.files.get(path)
         if data is None or digest_bytes(data) != entry.digest:
             return False
         self.copied.append(path)
-        target.write_bytes(data)
+        Path(target).write_bytes(data)
         return True
 
 

@@ -68,7 +68,7 @@ class StoredInputs:
         """Read the bytes of inputs from this store."""
         self._contents = contents
 
-    def copy_into(self, path: str, entry: FileEntry, target: Path) -> bool:
+    def copy_into(self, path: str, entry: FileEntry, target: str) -> bool:
         """Create `target`; return False if the bytes are missing."""
         with suppress(MissingBytesError), new_file(target, executable=entry.executable) as descriptor:
             self._contents.copy_to(entry.digest, descriptor, path)

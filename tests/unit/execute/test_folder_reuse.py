@@ -19,9 +19,9 @@ SECOND = ("src/a.txt", "other/c.txt")
 class Source:
     """The bytes of FILES."""
 
-    def copy_into(self, path: str, entry: FileEntry, target: Path) -> bool:
+    def copy_into(self, path: str, entry: FileEntry, target: str) -> bool:
         del entry
-        target.write_bytes(FILES[path])
+        Path(target).write_bytes(FILES[path])
         return True
 
 

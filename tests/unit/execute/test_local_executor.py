@@ -42,11 +42,11 @@ class Source:
     def __init__(self, files: Mapping[str, bytes]) -> None:
         self.files = dict(files)
 
-    def copy_into(self, path: str, entry: FileEntry, target: Path) -> bool:
+    def copy_into(self, path: str, entry: FileEntry, target: str) -> bool:
         data = self.files.get(path)
         if data is None or digest_bytes(data) != entry.digest:
             return False
-        target.write_bytes(data)
+        Path(target).write_bytes(data)
         return True
 
 

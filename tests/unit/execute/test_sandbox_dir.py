@@ -29,10 +29,10 @@ INPUTS = {p: FileEntry(digest_bytes(data), executable=p.endswith(".sh")) for p, 
 class Source:
     """The bytes of FILES."""
 
-    def copy_into(self, path: str, entry: FileEntry, target: Path) -> bool:
+    def copy_into(self, path: str, entry: FileEntry, target: str) -> bool:
         if digest_bytes(FILES[path]) != entry.digest:
             return False
-        target.write_bytes(FILES[path])
+        Path(target).write_bytes(FILES[path])
         return True
 
 

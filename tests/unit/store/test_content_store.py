@@ -38,7 +38,7 @@ def test_asking_makes_no_folder(contents: DiskContentStore, tmp_path: Path) -> N
 
 
 def copy(contents: DiskContentStore, digest: Digest, target: Path, *, executable: bool = False) -> None:
-    with new_file(target, executable=executable) as descriptor:
+    with new_file(str(target), executable=executable) as descriptor:
         contents.copy_to(digest, descriptor)
 
 

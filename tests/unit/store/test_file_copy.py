@@ -218,10 +218,10 @@ def test_copies_share_blocks_where_the_file_system_can_and_never_an_inode(sharin
     before = free_bytes(sharing)
     entry = workspace.entry("in.bin")
     assert entry is not None
-    assert sources.copy_into("in.bin", entry, sharing / "room")
+    assert sources.copy_into("in.bin", entry, f"{sharing}/room")
     with source.open("rb") as stream:
         assert contents.adopt(stream.fileno()) == entry.digest
-    assert sources.copy_into("in.bin", entry, sharing / "again")
+    assert sources.copy_into("in.bin", entry, f"{sharing}/again")
     assert before - free_bytes(sharing) < size // 2, "three copies took the space of one at least"
     inodes = {
         path.stat().st_ino for path in (source, sharing / "room", sharing / "again", contents.path_of(entry.digest))

@@ -31,14 +31,14 @@ def place(tmp_path: Path) -> Place:
 
 def test_bytes_come_from_the_store(place: Place) -> None:
     place.contents.put(b"data")
-    assert place.sources.copy_into("a", PROMISED, place.target)
+    assert place.sources.copy_into("a", PROMISED, str(place.target))
     assert place.target.read_bytes() == b"data"
     assert place.sources.read("a", PROMISED) == b"data"
 
 
 def test_bytes_come_from_the_workspace_where_the_store_has_none(place: Place) -> None:
     (place.root / "a").write_bytes(b"data")
-    assert place.sources.copy_into("a", PROMISED, place.target)
+    assert place.sources.copy_into("a", PROMISED, str(place.target))
     assert place.target.read_bytes() == b"data"
     assert place.target.stat().st_ino != (place.root / "a").stat().st_ino
     assert place.sources.read("a", PROMISED) == b"data"
@@ -48,9 +48,9 @@ def test_bytes_come_from_the_workspace_where_the_store_is_damaged(place: Place, 
     damage(place.contents.path_of(place.contents.put(b"data")))
     with pytest.raises(MissingBytesError):
         place.sources.read("a", PROMISED)
-    assert not place.sources.copy_into("a", PROMISED, place.target)
+    assert not place.sources.copy_into("a", PROMISED, str(place.target))
     (place.root / "a").write_bytes(b"data")
-    assert place.sources.copy_into("a", PROMISED, place.target)
+    assert place.sources.copy_into("a", PROMISED, str(place.target))
     assert place.target.read_bytes() == b"data"
 
 
@@ -70,7 +70,7 @@ def test_what_is_not_as_promised_is_not_given(place: Place, tmp_path: Path, kind
             os.mkfifo(here)
         case _:
             pass
-    assert not place.sources.copy_into("a", PROMISED, place.target)
+    assert not place.sources.copy_into("a", PROMISED, str(place.target))
     assert not place.target.exists()
     if kind != "mode":
         with pytest.raises(MissingBytesError):
@@ -85,5 +85,5 @@ def test_a_program_stays_a_program(place: Place, *, stored: bool) -> None:
     else:
         (place.root / "a").write_bytes(b"data")
         (place.root / "a").chmod(0o755)
-    assert place.sources.copy_into("a", entry, place.target)
+    assert place.sources.copy_into("a", entry, str(place.target))
     assert place.target.stat().st_mode & 0o100
