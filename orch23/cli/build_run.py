@@ -1,7 +1,7 @@
 """Prepare a build under the build lock, run it until it ends or a signal stops it, and report its start and end."""
 
+import _signal as signal  # type: ignore[import-not-found]  # `signal` builds enumerations on import, which is slow
 import os
-import signal
 import sys
 import threading
 from collections import Counter

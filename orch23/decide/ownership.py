@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import Protocol, TypeAlias, TypeVar
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -196,7 +196,7 @@ DeclaresOutput: TypeAlias = Callable[[str, str, str], bool]
 """Return whether a pipeline file declares a stage of that name with an output that covers a path."""
 
 
-class PathOwner(NamedTuple):
+class PathOwner(Struct, frozen=True):
     """A stage that the lock file of another pipeline names as the owner of a path."""
 
     pipeline: str
