@@ -1,7 +1,6 @@
 """Values for how attempts fail, and the feedback that the next attempt gets."""
 
 import os.path
-import signal
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, get_args
 
@@ -83,6 +82,8 @@ class Failure(Struct, frozen=True, kw_only=True):
 
 def exit_text(exit_code: int) -> str:
     """Describe how a command ended, with the signal of codes above 128: `exited with 137 (SIGKILL)`."""
+    import signal  # noqa: PLC0415 - slow, and only for failures
+
     try:
         return f"exited with {exit_code} ({signal.Signals(exit_code - 128).name})"
     except ValueError:

@@ -14,10 +14,9 @@ from orch23.attempt.stage_outcomes import NO_COST, StageCost
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ConfigurationError, LimitError
 from orch23.model.event import CallReserved, CallSettled, Event, RunFinished, Warned
-from orch23.model.event_data import CostText, RequestTotals, RunLimits
+from orch23.model.event_data import CostText, RequestTotals, RunLimits, UsageTotals
 from orch23.model.pipeline import StopConditions
 from orch23.model.text import decimal_text, format_duration, format_money
-from orch23.store.history import UsageTotals
 
 if TYPE_CHECKING:
     from orch23.model.llm import Pace, Request, Response, Usage

@@ -16,7 +16,6 @@ from orch23.attempt.run_events import Reporter
 from orch23.attempt.safeguards import Safeguards, guard_edit
 from orch23.attempt.verification import Verifier
 from orch23.decide.decisions import DecidedStage
-from orch23.decide.list_expansion import expand_each
 from orch23.decide.open_pipeline import OpenPipeline, missing_input_errors
 from orch23.decide.project_state import ProjectState
 from orch23.decide.stage_view import ObsoleteFiles, StageTree
@@ -32,7 +31,6 @@ from orch23.plan.nodes import WriterIndex, writes_of
 from orch23.plan.planner import ALL_STAGES, Selection, list_producers
 from orch23.resolve.resolution import ResolvedStage
 from orch23.steps.registry import is_llm
-from orch23.store.exchanges import accepted_edit_fingerprint
 
 if TYPE_CHECKING:
     from orch23.attempt.likely_cause import ProjectFacts
@@ -43,6 +41,7 @@ if TYPE_CHECKING:
 def record_edit(opened: OpenPipeline, resolved: ResolvedStage, outputs: Files) -> str:
     """Keep accepted files as an exchange, so that they can be rebuilt, and return its fingerprint."""
     from orch23.model.llm import Exchange  # noqa: PLC0415 - only for edits of a user
+    from orch23.store.exchanges import accepted_edit_fingerprint  # noqa: PLC0415 - as above
 
     store, step = opened.store, resolved.stage.step
     texts: dict[str, str | None] = {
@@ -455,6 +454,9 @@ class Worker(Struct, frozen=True, kw_only=True):
     def _trial(self, stage: Stage, files: Files) -> tuple[Diagnostic, ...]:
         """Expand every foreach over one of these files, without changing the plan; return the errors of its items."""
         state, decider = self.opened.state, self.opened.decider
+        if not state.plan.unexpanded:
+            return ()
+        from orch23.decide.list_expansion import expand_each  # noqa: PLC0415 - few edits have a list
 
         def read(plan: Plan, node: ForeachStage, source: str) -> bytes | None:
             # With a second producer the final list is not known yet.

@@ -17,7 +17,6 @@ from orch23.attempt.ledger import Ledger
 from orch23.attempt.run_events import OutputWatcher, Reporter
 from orch23.attempt.safeguards import NetworkAccess, Safeguards
 from orch23.attempt.stage_work import Worker
-from orch23.cli.author_data import read_scripted_responses, validate_by_schema
 from orch23.cli.consent import Consent, trust_command_line
 from orch23.cli.parameters import EXECUTORS
 from orch23.cli.project_loading import Project
@@ -35,7 +34,6 @@ from orch23.model.diagnostic import Diagnostic
 from orch23.model.event import BATCH_MARK, Event, Observer, Warned
 from orch23.model.parsing import json_at
 from orch23.model.pipeline import LOCAL_EXECUTOR, ForeachStage, Stage, StopConditions
-from orch23.model.ports import RunningActions, SharedCache, Surroundings
 from orch23.model.step import Grant
 from orch23.plan.planner import ALL_STAGES, Selection, calls_model
 from orch23.steps.registry import is_llm
@@ -51,6 +49,7 @@ if TYPE_CHECKING:
     from orch23.cli.placement import Placement
     from orch23.cli.watched_build import SharedBudget
     from orch23.execute.program_runner import LocalProgramRunner
+    from orch23.model.ports import RunningActions, SharedCache
     from orch23.providers.adapter import ProviderContext
     from orch23.providers.prices import Prices
 
@@ -201,6 +200,7 @@ class BuildParts(Struct, frozen=True, kw_only=True):
         if not any(may_call) and not any(self.project.store.batches.glob("*.json")):
             return None
         from orch23.attempt.conversation import Conversations, RequestBuilder, shared_systems  # noqa: PLC0415 - few edits call a model
+        from orch23.cli.author_data import validate_by_schema  # noqa: PLC0415 - as above
         from orch23.providers.recordings import UniqueCalls  # noqa: PLC0415 - as above
 
         request, opened = self.request, self.opened
@@ -283,6 +283,7 @@ class BuildParts(Struct, frozen=True, kw_only=True):
     def _placement(self, local: LocalExecutor, look: Callable[[], Preview]) -> "Placement":
         from orch23.cli.placement import check_offline, nodes_to_run, place_stages  # noqa: PLC0415 - few builds run elsewhere
         from orch23.model.features import RUNNING_ACTIONS, SHARED_CACHE, is_installed, load_feature  # noqa: PLC0415 - as above
+        from orch23.model.ports import Surroundings  # noqa: PLC0415 - as above
         from orch23.model.shared_cache import CacheOptions  # noqa: PLC0415 - as above
 
         pipeline, request, environ = self.project.pipeline, self.request, self.project.settings.environ
@@ -295,7 +296,7 @@ class BuildParts(Struct, frozen=True, kw_only=True):
             store = self.project.store
             running = load_feature(RUNNING_ACTIONS)(store.folder / "running-actions", store_key=store.key)
 
-        def open_server(url: str) -> SharedCache:
+        def open_server(url: str) -> "SharedCache":
             opener = load_feature(SHARED_CACHE["servers"])(self.project.settings.root, environ, settings.stranger)
             opened: SharedCache = opener(url)
             return opened
@@ -317,7 +318,8 @@ class BuildParts(Struct, frozen=True, kw_only=True):
         return place_stages(pipeline, nodes, self.name_of, local, self.jobs, surroundings, self.stack.callback)
 
     def _provider_context(self) -> "ProviderContext":
-        from orch23.providers.adapter import ProviderContext  # noqa: PLC0415 - as in `_models`
+        from orch23.cli.author_data import read_scripted_responses  # noqa: PLC0415 - as in `_models`
+        from orch23.providers.adapter import ProviderContext  # noqa: PLC0415 - as above
 
         project = self.project
         context = ProviderContext(

@@ -1,7 +1,7 @@
 """Prepare a build under the build lock, run it until it ends or a signal stops it, and report its start and end."""
 
+import _signal as signal  # type: ignore[import-not-found]  # `signal` builds enumerations on import, which is slow
 import os
-import signal
 import sys
 import threading
 from collections import Counter
@@ -16,7 +16,6 @@ from msgspec.structs import replace
 
 from orch23 import __version__
 from orch23.attempt.ledger import run_limits
-from orch23.cli.author_data import check_input_schemas
 from orch23.cli.build_parts import BuildParts, BuildRequest
 from orch23.cli.consent import Consent
 from orch23.cli.opening import used_cache
@@ -213,7 +212,10 @@ def prepared_build(project: Project, request: BuildRequest, screen: Observer) ->
         opened = open_for_build(project, options)
         selected = _selected(project, opened, request.selection)
         check_ownership(opened)
-        check_input_schemas(pipeline, store.workspace, project.tools.sources)
+        if any(isinstance(one, Stage) and one.schema_files for one in pipeline.stages):
+            from orch23.cli.author_data import check_input_schemas  # noqa: PLC0415 - few stages have a schema
+
+            check_input_schemas(pipeline, store.workspace, project.tools.sources)
         # A build that is refused has no journal.
         approve = request.approve
         approval = None if approve is None else approve(project, preview(open_again(), request.selection))

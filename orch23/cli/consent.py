@@ -3,6 +3,7 @@
 import os
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,19 +19,19 @@ from orch23.model.pipeline import CACHE_VARIABLE, DeclaredCache, Stage
 from orch23.model.step import Grant
 from orch23.report.diagnostics import visible
 from orch23.snapshot.store_registry import TRUST_VARIABLE
-from orch23.store.grants import Grants, grants_of
 from orch23.store.workspace import Workspace
 
 if TYPE_CHECKING:
     from orch23.model.shared_cache import CacheOptions, CacheSettings
     from orch23.steps.llm.spec import LLMStep
+    from orch23.store.grants import Grants
 
 
-class Consent(Struct):
+class Consent(Struct, dict=True):
     """The grants of one project, read at the first check. A grant holds digests of files: `files` reads them now."""
 
     root: Path
-    grants: Grants
+    environ: Mapping[str, str]
     files: Workspace
     allows_all: bool = False
     _known: set[Grant] | None = None
@@ -38,8 +39,14 @@ class Consent(Struct):
     @classmethod
     def of(cls, root: Path, environ: Mapping[str, str]) -> "Consent":
         """Return what the user has allowed the project at `root`."""
-        # Grants are in the user's state directory: a clone must not bring its own consent.
-        return cls(root, grants_of(root, environ), Workspace(root, None), environ.get(TRUST_VARIABLE) == "1")
+        return cls(root, environ, Workspace(root, None), environ.get(TRUST_VARIABLE) == "1")
+
+    @cached_property
+    def grants(self) -> "Grants":
+        """The grants in the user's state directory: a clone must not bring its own consent."""
+        from orch23.store.grants import grants_of  # noqa: PLC0415 - few edits need a grant
+
+        return grants_of(self.root, self.environ)
 
     def is_granted(self, grant: Grant) -> bool:
         """Return whether the user has allowed something."""
@@ -132,7 +139,7 @@ def needed_grants(project: Project) -> tuple[Grant, ...]:
 
     settings = project.settings
     # Compared with no grants at all: `trust` must list also what the user has allowed before.
-    nothing_yet = Consent(settings.root, Grants(None), Workspace(settings.root, None))
+    nothing_yet = Consent(settings.root, {}, Workspace(settings.root, None))
     plan = open_for_reading(project).state.plan
     found = dict.fromkeys(nothing_yet.missing_grant(step, settings.environ) for step in llm_steps(plan))
     stages = (node for node in plan.nodes.values() if isinstance(node, Stage))

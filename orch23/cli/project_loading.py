@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from orch23.cli.author_data import check_schema_file
 from orch23.cli.parameters import EXECUTORS
 from orch23.cli.partial_build import LastBuild, partial_build, since_snapshot
 from orch23.decide.machine_facts import FactFinder
@@ -285,7 +284,8 @@ def _machinery(settings: ProjectSettings, store: ProjectStore) -> tuple[Planning
     files = AuthorFiles(store.workspace.read, lambda path: path in store.workspace.written_paths)
 
     def check_provider(step: "LLMStep") -> tuple[Diagnostic, ...]:
-        from orch23.providers.registry import step_errors  # noqa: PLC0415 - an edit without a model does not need it
+        from orch23.cli.author_data import check_schema_file  # noqa: PLC0415 - an edit without a model does not need it
+        from orch23.providers.registry import step_errors  # noqa: PLC0415 - as above
 
         return (*step_errors(step, settings.root), *check_schema_file(files, step.schema))
 

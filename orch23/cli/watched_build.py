@@ -6,9 +6,9 @@ from decimal import ROUND_UP, Decimal
 from msgspec import Struct
 
 from orch23.model.diagnostic import Diagnostic
+from orch23.model.event_data import UsageTotals
 from orch23.model.text import format_money
 from orch23.snapshot.stat_snapshot import StatSnapshot
-from orch23.store.history import UsageTotals
 
 
 class SharedBudget(Struct):

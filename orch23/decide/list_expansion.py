@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING, TypeAlias
 from msgspec import Struct
 from msgspec.structs import replace
 
-from orch23.decide.machine_facts import executors_of, missing_executor
 from orch23.model.diagnostic import Diagnostic, did_you_mean, fix_of_hint
 from orch23.model.parsing import YamlReader
 from orch23.model.paths import match, match_any
-from orch23.model.pipeline import LOCAL_EXECUTOR, CheckStep, ForeachStage, Pipeline, Stage, written_path
+from orch23.model.pipeline import CheckStep, ForeachStage, Pipeline, Stage, written_path
 from orch23.model.plan import CompileCache, Plan
 from orch23.plan.nodes import Node, WriterIndex, nodes_of, writes_of
 from orch23.plan.planner import calls_model, extend_plan, unordered_plan
@@ -32,25 +31,6 @@ def unknown_check_error(pipeline: Pipeline, node: Node, place: tuple[str | int, 
     return Diagnostic(
         "E828", f"no check is named `{name}`", where, hint, fix=fix_of_hint(name, hint), otherwise=otherwise
     )
-
-
-def unknown_executor_errors(pipeline: Pipeline) -> list[Diagnostic]:
-    """Return an error for each executor of a pipeline and its pools that does not exist, or not here."""
-    named: dict[tuple[str, ...], str] = {("executor",): pipeline.executor}
-    named |= {("pools", pool, "executor"): name for pool, name in pipeline.pool_executors.items()}
-    if set(named.values()) == {LOCAL_EXECUTOR}:
-        return []
-    known = (LOCAL_EXECUTOR, *executors_of(pipeline.plugins))
-    found: list[Diagnostic] = []
-    for place, name in named.items():
-        if name not in known:
-            all_known = f"the executors are: {', '.join(known)}; a plugin that `plugins` names may have others"
-            hint = did_you_mean(name, known, all_known)
-            message, fix = f"no executor is named `{name}`", fix_of_hint(name, hint)
-            found.append(Diagnostic("E846", message, pipeline.locate(*place), hint, fix=fix, otherwise=all_known))
-        elif (missing := missing_executor(name)) is not None:
-            found.append(replace(missing, location=pipeline.locate(*place)))
-    return found
 
 
 ReadList: TypeAlias = Callable[[Plan, ForeachStage, str], bytes | None]

@@ -19,17 +19,17 @@ from orch23.execute.interpreters import (
     tool_digest,
 )
 from orch23.model.action import Interpreter
-from orch23.model.diagnostic import Diagnostic
+from orch23.model.diagnostic import Diagnostic, did_you_mean, fix_of_hint
 from orch23.model.errors import ConfigurationError
-from orch23.model.pipeline import LOCAL_EXECUTOR, CheckStep, CommandsStep, Stage
+from orch23.model.pipeline import LOCAL_EXECUTOR, CheckStep, CommandsStep, Pipeline, Stage
 from orch23.model.plugins import LazyMapping, Registry, plugin_folders
-from orch23.model.ports import Executor, Surroundings
 from orch23.model.record import Facts
 from orch23.model.step import ProcessStep, Step
 from orch23.snapshot.signatures import signature
 from orch23.steps.registry import is_llm, kinds_of
 
 if TYPE_CHECKING:
+    from orch23.model.ports import Executor, Surroundings
     from orch23.steps.llm.spec import LLMStep
 
 
@@ -157,7 +157,7 @@ def has_process(stage: Stage) -> bool:
     )
 
 
-MakeExecutor: TypeAlias = Callable[[Surroundings], Executor]
+MakeExecutor: TypeAlias = "Callable[[Surroundings], Executor]"
 
 
 @cache
@@ -175,3 +175,22 @@ def missing_executor(name: str) -> Diagnostic | None:
     from orch23.model.features import EXECUTORS, has_feature, missing_feature  # noqa: PLC0415 - likewise
 
     return None if has_feature(EXECUTORS, name) else missing_feature(EXECUTORS[name])
+
+
+def unknown_executor_errors(pipeline: Pipeline) -> list[Diagnostic]:
+    """Return an error for each executor of a pipeline and its pools that does not exist, or not here."""
+    named: dict[tuple[str, ...], str] = {("executor",): pipeline.executor}
+    named |= {("pools", pool, "executor"): name for pool, name in pipeline.pool_executors.items()}
+    if set(named.values()) == {LOCAL_EXECUTOR}:
+        return []
+    known = (LOCAL_EXECUTOR, *executors_of(pipeline.plugins))
+    found: list[Diagnostic] = []
+    for place, name in named.items():
+        if name not in known:
+            all_known = f"the executors are: {', '.join(known)}; a plugin that `plugins` names may have others"
+            hint = did_you_mean(name, known, all_known)
+            message, fix = f"no executor is named `{name}`", fix_of_hint(name, hint)
+            found.append(Diagnostic("E846", message, pipeline.locate(*place), hint, fix=fix, otherwise=all_known))
+        elif (missing := missing_executor(name)) is not None:
+            found.append(replace(missing, location=pipeline.locate(*place)))
+    return found

@@ -11,13 +11,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from orch23.decide.decisions import FactsOf, StageDecider
-from orch23.decide.list_expansion import (
-    FormerItems,
-    first_plan,
-    missing_list,
-    unknown_check_error,
-    unknown_executor_errors,
-)
+from orch23.decide.machine_facts import unknown_executor_errors
 from orch23.decide.ownership import (
     GitFiles,
     NoGitFiles,
@@ -32,12 +26,11 @@ from orch23.model.digest import digest_bytes
 from orch23.model.errors import CorruptStateError, InvalidInputError
 from orch23.model.parsing import YamlReader
 from orch23.model.pipeline import CheckStep, ForeachStage, ModelChoice, Pipeline, Stage, family_of
-from orch23.model.plan import Plan, Resample, resample_of
+from orch23.model.plan import Plan, Resample, RunHistory, resample_of
 from orch23.model.record import LockFile, Record
 from orch23.plan.diagnostics import missing_inputs_errors, unmade_inputs_errors
 from orch23.plan.planner import build_plan, unknown_needs_errors
 from orch23.steps.registry import is_llm
-from orch23.store.history import RunHistory, read_history
 from orch23.store.lock_file import (
     KnownLock,
     LockWrite,
@@ -80,6 +73,8 @@ class WholePriorState(Struct):
         Raises:
             CorruptStateError: the lock file or the journal is damaged.
         """
+        from orch23.store.history import read_history  # noqa: PLC0415 - few edits read journals
+
         place = lock_path(self.root, self.pipeline_file)
         self._known = read_known_lock(place, self.sha256) if self.sha256 else None
         digest = lock_digest(place) if self._known is None else self.sha256
@@ -305,6 +300,8 @@ def check_plan(
     Raises:
         InvalidInputError: with all errors.
     """
+    from orch23.decide.list_expansion import FormerItems, first_plan  # noqa: PLC0415 - a part of a plan has no lists
+
     former: FormerItems = (lambda _: {}) if earlier is None else partial(earlier.items_of, variables=pipeline.vars)
     read, is_folder = store.workspace.read, store.workspace.is_folder
     plan, found = first_plan(pipeline, lambda *where: read(where[-1]), tools.read_yaml, former, store.plans, is_folder)
@@ -395,6 +392,8 @@ def _check_lists(decider: StageDecider, check: CheckProvider) -> None:
         if isinstance(node, ForeachStage) and node.name in plan.expansions:
             source = node.foreach.source
             if source is not None and not ObsoleteFiles(state.tracked(node.name)).has_lasting_file(source):
+                from orch23.decide.list_expansion import missing_list  # noqa: PLC0415 - only for errors
+
                 problems += missing_list(plan, node, is_folder).problems
             problems += _item_providers(plan, node, check)
     has_ended_stages = not all(plan.is_declared(record.stage) for record in state.former.values())
@@ -427,10 +426,14 @@ def _with_interrupted(lock: LockFile, history: RunHistory, store: ProjectStore) 
 
 
 def _unknown_checks(pipeline: Pipeline) -> list[Diagnostic]:
+    named = [(stage, *one) for stage in pipeline.stages for one in _named_checks(stage)]
+    if not named:
+        return []
+    from orch23.decide.list_expansion import unknown_check_error  # noqa: PLC0415 - few edits have a check
+
     found = (
         unknown_check_error(pipeline, stage, (*_place_of_steps(pipeline, stage), position), name)
-        for stage in pipeline.stages
-        for position, name in _named_checks(stage)
+        for stage, position, name in named
     )
     return list(dict.fromkeys(filter(None, found)))  # a check of `defaults` may serve several stages
 

@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -18,11 +18,13 @@ from orch23.model.errors import CorruptStateError, InvalidInputError, Orch23Erro
 from orch23.model.file_policy import allows_write
 from orch23.model.pipeline import ForeachStage, Pipeline, Stage, family_of
 from orch23.model.plan import Plan
-from orch23.model.ports import ResultIndex
 from orch23.model.record import LockFile, Record, identity_of
 from orch23.plan.nodes import Node, writes_of
 from orch23.store.lock_file import decode_lock, find_lock_files, lock_path, pipelines_of, read_lock, read_lock_records
 from orch23.store.project_store import ProjectStore
+
+if TYPE_CHECKING:
+    from orch23.model.ports import ResultIndex
 
 _T = TypeVar("_T")
 
@@ -90,7 +92,7 @@ def _grouped(pairs: Iterable[tuple[str, _T]]) -> dict[str, list[_T]]:
     return found
 
 
-def is_proven(record: Record, records: ResultIndex) -> bool:
+def is_proven(record: Record, records: "ResultIndex") -> bool:
     """Return whether the user's builds have stored this record, under any name of the stage.
 
     The lock file can come with a clone, and others can write into a store (ADR 60). If `reset` dropped a result,
@@ -102,7 +104,7 @@ def is_proven(record: Record, records: ResultIndex) -> bool:
     return any(one.outputs.items() <= record.outputs.items() for one in records.proven(record.key))
 
 
-def without_impossible_records(lock: LockFile, plan: Plan, records: ResultIndex) -> LockFile:
+def without_impossible_records(lock: LockFile, plan: Plan, records: "ResultIndex") -> LockFile:
     """Return a lock file without records of today's stages that have files which these stages may not write."""
 
     def stays(name: str, record: Record) -> bool:
@@ -198,7 +200,7 @@ DeclaresOutput: TypeAlias = Callable[[str, str, str], bool]
 """Return whether a pipeline file declares a stage of that name with an output that covers a path."""
 
 
-class PathOwner(NamedTuple):
+class PathOwner(Struct, frozen=True):
     """A stage that the lock file of another pipeline names as the owner of a path."""
 
     pipeline: str
@@ -216,7 +218,7 @@ class OtherPipelines(Struct, dict=True, eq=False):
     root: Path
     own_lock: Path
     declares: DeclaresOutput = lambda _pipeline, _stage, _path: True
-    records: ResultIndex | None = None
+    records: "ResultIndex | None" = None
     _declared: dict[tuple[str, str, str], bool] = field(default_factory=dict)
 
     def owner(self, path: str) -> PathOwner | None:

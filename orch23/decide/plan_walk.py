@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, TypeAlias
 from msgspec import Struct
 
 from orch23.decide.decisions import DecidedStage, StageDecider
-from orch23.decide.list_expansion import items_of, missing_list, plan_with_items
 from orch23.decide.stage_view import StageTree
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ConfigurationError, MissingBytesError
@@ -243,6 +242,8 @@ class PlanWalk:
         return Kept(name, record)
 
     def _expand(self, node: ForeachStage) -> NextStep:
+        from orch23.decide.list_expansion import plan_with_items  # noqa: PLC0415 - few edits have a list
+
         # Not `expand_each`: a list is read only when its own node is ready, between the decisions on other nodes.
         state = self._decider.state
         # Only a plan has unsettled stages: a build waits for them.
@@ -275,6 +276,8 @@ def fault_of(error: Exception | SystemExit) -> ConfigurationError | None:
 
 def expand_foreach(decider: StageDecider, node: ForeachStage) -> "Expansion | None":
     """Return the items of a foreach by its current list; None if the bytes of the list are lost."""
+    from orch23.decide.list_expansion import items_of, missing_list  # noqa: PLC0415 - as above
+
     state, source = decider.state.tracked(node.name), node.foreach.source or ""
     entry = StageTree(state, node.name).version(source)
     if entry is None:

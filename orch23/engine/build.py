@@ -419,7 +419,7 @@ class Build(Struct, kw_only=True, dict=True):
         done = {name for name, end in ends.items() if end.status.has_result}
         self.writer.write_lock(done, complete=green and everything)
         # A stage can end after its response was accepted without a result to store, as one that another pipeline owns.
-        self.opened.store.exchanges.write_later()
+        self.opened.store.write_exchanges()
         how = run_outcome(ends, self._stopped)
         number = custom_exit_code(how.code, how.diagnostics, self.opened.pipeline.exit_codes)
         return BuildResult(stages=ends, exit_code=how.code, exit_number=number)

@@ -65,7 +65,6 @@ from orch23.model.action import (
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry
 from orch23.model.errors import ConfigurationError, MissingBytesError
-from orch23.model.ports import FileContentStore
 from orch23.model.text import LineListener, LineSplitter
 from orch23.resolve.commands import SHELL_COMMAND
 from orch23.store.input_files import new_file
@@ -73,6 +72,7 @@ from orch23.store.safe_files import closing
 
 if TYPE_CHECKING:
     from orch23.execute.pytest_report import ReportChannel
+    from orch23.model.ports import FileContentStore
 
 _SCRIPT = "command.sh"
 # The limits of Linux: MAX_ARG_STRLEN with pages of 4 KiB, and a quarter of a stack of 8 MiB.
@@ -94,7 +94,7 @@ class LocalExecutor(Struct, kw_only=True, eq=False):
     """
 
     sandbox_dirs: SandboxDirs
-    contents: FileContentStore
+    contents: "FileContentStore"
     workers: int
     interpreters: Callable[[Interpreter], Path] = lambda _wanted: Path(sys.executable)
     launcher: Launcher = NO_SANDBOX

@@ -6,12 +6,12 @@ and setsid, and cannot raise it), by the marker in its environment, or because i
 signal, which every leader starts with, separates processes of steps from helpers of orch23.
 """
 
+import _signal as signal  # type: ignore[import-not-found]  # `signal` builds enumerations on import, which is slow
 import contextlib
 import itertools
 import os
 import resource
 import select
-import signal
 import threading
 import time
 from collections.abc import Callable, Iterator

@@ -1,8 +1,8 @@
 """Start and reuse supervisors: processes that start steps and kill all that is left of them."""
 
+import _signal as signal  # type: ignore[import-not-found]  # `signal` builds enumerations on import, which is slow
 import contextlib
 import os
-import signal
 import subprocess
 import sys
 import threading

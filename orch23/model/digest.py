@@ -110,7 +110,7 @@ _LFS = lazy_pattern(
 
 def lfs_digest(data: bytes) -> Digest | None:
     """Return the digest of the file for which some bytes are a pointer of Git LFS, or None."""
-    found = _LFS.fullmatch(data)
+    found = _LFS.fullmatch(data) if data.startswith(b"version http") else None
     return None if found is None else Digest(found[1].decode(), int(found[2]))
 
 

@@ -1,10 +1,13 @@
 """What the data of events is made of: base class, objects, fixed words, and the status of a stage in a run."""
 
+import operator
 from collections.abc import Mapping
+from decimal import Decimal
 from enum import StrEnum
 from typing import ClassVar, Final, Literal, TypeAlias
 
 from msgspec import UNSET, Struct, UnsetType
+from msgspec.structs import astuple
 
 from orch23.model.diagnostic import Location
 from orch23.model.parsing import NaturalNumber
@@ -196,6 +199,42 @@ class RequestTotals(Struct, frozen=True):
     cost: CostText = "0"
     possible_tokens: int = 0
     possible_cost: str = "0"
+
+
+class UsageTotals(Struct, frozen=True):
+    """The number of calls, their input and output tokens together, and their cost in US dollars.
+
+    `tokens` and `cost` are known. `possible_tokens` and `possible_cost` are the maximum of what may have been charged
+    besides, for calls without a known outcome. Limits count both.
+    """
+
+    calls: int = 0
+    tokens: int = 0
+    cost: Decimal = Decimal(0)
+    possible_tokens: int = 0
+    possible_cost: Decimal = Decimal(0)
+
+    @property
+    def most_tokens(self) -> int:
+        """The maximum of tokens."""
+        return self.tokens + self.possible_tokens
+
+    @property
+    def most_cost(self) -> Decimal:
+        """The maximum of the cost."""
+        return self.cost + self.possible_cost
+
+    def plus(self, other: "UsageTotals") -> "UsageTotals":
+        """Return the sum of both."""
+        return UsageTotals(*map(operator.add, astuple(self), astuple(other)))
+
+    def minus(self, other: "UsageTotals") -> "UsageTotals":
+        """Return the difference of both."""
+        return UsageTotals(*map(operator.sub, astuple(self), astuple(other)))
+
+    def as_possible(self) -> "UsageTotals":
+        """Return the same amounts as possible ones: they may have been charged."""
+        return UsageTotals(self.calls, 0, Decimal(0), self.most_tokens, self.most_cost)
 
 
 class RunLimits(Struct, frozen=True):

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection, Mapping
 from decimal import Decimal
 from functools import cached_property
-from typing import ClassVar, Literal, Protocol, Self, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, Self, TypeAlias
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -11,8 +11,12 @@ from msgspec.structs import replace
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Digest
 from orch23.model.errors import InvalidInputError
+from orch23.model.event_data import UsageTotals
 from orch23.model.pipeline import ForeachStage, Pipeline, SkippedStage, Stage, family_of
 from orch23.model.record import Reason, Record
+
+if TYPE_CHECKING:
+    from orch23.model.event import AttemptFinished
 
 
 class ParsedPipeline(Struct, frozen=True):
@@ -260,6 +264,32 @@ Resample: TypeAlias = Mapping[str, tuple[str, ...] | None]
 def resample_of(stages: Resample, name: str) -> tuple[str, ...] | None:
     """Return what was requested so far for a stage, by its own name or the name of its foreach; None: no call again."""
     return stages.get(name, stages.get(family_of(name)))
+
+
+class RunHistory(Struct, frozen=True, kw_only=True):
+    """What earlier runs leave to the next. All after `resample` is about an interrupted run, and so is `unlocked`.
+
+    - `failed`: for each stage that failed when it last ran, the key that it failed with; `failures`: its last attempt.
+    - `unlocked`: for each stage that the run finished, its key: the lock file does not have it yet. It is empty if the
+      lock file is not the one that the run began with, as after a switch of branches.
+    - `reusable`: the fingerprints of responses that the run requested in place of recorded ones.
+    - `withheld`: for each stage whose promotion group did not pass, the key of its result.
+    - `resample`: what `--resample` of this run or of an interrupted one has promised, and has not ended yet.
+    - `spent`: what each stage used, never too little: a request without a known outcome has possible amounts.
+    - `submitted`: for each fingerprint, the id of a response that a provider accepted and that was not received; also
+      of a newest run that was not interrupted, but could not collect them.
+    - `uncollected`: the part of `spent` that belongs to each submitted response; collecting it settles this part.
+    """
+
+    failed: Mapping[str, str] = field(default_factory=dict)
+    failures: Mapping[str, "AttemptFinished"] = field(default_factory=dict)
+    withheld: Mapping[str, str] = field(default_factory=dict)
+    unlocked: Mapping[str, str] = field(default_factory=dict)
+    reusable: frozenset[str] = frozenset()
+    resample: Resample = field(default_factory=dict)
+    spent: Mapping[str, UsageTotals] = field(default_factory=dict)
+    submitted: Mapping[str, str] = field(default_factory=dict)
+    uncollected: Mapping[str, UsageTotals] = field(default_factory=dict)
 
 
 class Maybe(Struct, frozen=True):

@@ -4,18 +4,15 @@ They contain no path of this machine, so that a remote cache and a remote worker
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, ClassVar, Protocol, TypeAlias
+from typing import Protocol, TypeAlias
 
 from msgspec import Struct
 
 from orch23.model.action import Action, ActionOutcome
 from orch23.model.digest import Digest, FileEntry
-from orch23.model.event import Event, FinishedStage, RunFinished
+from orch23.model.event import Sink  # noqa: F401 - plugins import it from here
 from orch23.model.record import Record
 from orch23.model.text import LineListener
-
-if TYPE_CHECKING:
-    from orch23.model.run_facts import RunFacts  # most builds need none
 
 
 class RunningActions:
@@ -218,36 +215,3 @@ class Executor(Protocol):
 
     def close(self) -> None:
         """Release all resources. A second call has no effect."""
-
-
-class EndedRun(Struct, frozen=True, kw_only=True):
-    """The facts of a run that has ended. `stages` are in the order of the plan; each has its last end."""
-
-    run_id: str
-    ended: RunFinished
-    duration_s: float
-    stages: Sequence[FinishedStage]
-    facts: "RunFacts"
-
-    @property
-    def failures(self) -> list[FinishedStage]:
-        """Return the ends of the stages that failed or were edited."""
-        return [end for end in self.stages if end.status.is_failure]
-
-
-class Sink:
-    """A receiver of a run: its events, then its facts. Output formats, documents and spans are sinks.
-
-    Each method does nothing if a sink does not define it. Events come one at a time, maybe from several threads.
-    `leaves_out` has the types of events that a sink of orch23 does not handle, `notice` for all notices: a test names
-    each type that it forgot.
-    """
-
-    __slots__ = ()
-    leaves_out: ClassVar[str] = ""
-
-    def notice(self, event: Event) -> None:
-        """Receive the next event."""
-
-    def finish(self, run: EndedRun) -> None:
-        """Receive the facts of the run, after its last event."""

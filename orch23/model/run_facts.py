@@ -4,6 +4,7 @@ Times are in seconds from the start of the run.
 """
 
 from collections import Counter
+from collections.abc import Sequence
 from decimal import Decimal
 from heapq import heappop, heappush
 from typing import ClassVar
@@ -384,3 +385,18 @@ def _add_to_call(stage: StageFacts, event: Event, now_s: float) -> None:
                 if call.response is None and call.request.fingerprint == response.fingerprint:
                     call.response, call.end_s = response, now_s
                     break
+
+
+class EndedRun(Struct, frozen=True, kw_only=True):
+    """The facts of a run that has ended. `stages` are in the order of the plan; each has its last end."""
+
+    run_id: str
+    ended: RunFinished
+    duration_s: float
+    stages: Sequence[FinishedStage]
+    facts: RunFacts
+
+    @property
+    def failures(self) -> list[FinishedStage]:
+        """Return the ends of the stages that failed or were edited."""
+        return [end for end in self.stages if end.status.is_failure]

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, get_origin, 
 from msgspec import Struct
 from msgspec.structs import astuple, replace
 
-from orch23.model.event import Event, Observer, RunFinished
+from orch23.model.event import Event, Observer, RunFinished, Sink
 from orch23.model.pipeline import Pipeline
-from orch23.model.ports import EndedRun, Sink
 from orch23.report.marks import LINE_WIDTH, Style
 from orch23.text.secrets import secrets_from
 
@@ -109,6 +108,8 @@ class _WithFacts(Struct):
         self.sink.notice(event)
         self.fold.add(event, self.clock() - self.began)
         if isinstance(ended := event.data, RunFinished):
+            from orch23.model.run_facts import EndedRun  # noqa: PLC0415 - the screens need no facts
+
             facts = self.fold.facts
             run = EndedRun(run_id=facts.run_id, ended=ended, duration_s=facts.last_s, stages=facts.ends, facts=facts)
             self.sink.finish(run)
@@ -118,7 +119,7 @@ def sink_observer(sink: Sink, clock: Callable[[], float]) -> Observer:
     """Return an observer that passes a run on to a sink. One that takes no facts is an observer itself."""
     if getattr(type(sink), "finish", Sink.finish) is Sink.finish:
         return sink
-    from orch23.model.run_facts import RunFold  # noqa: PLC0415 - the screens need no facts
+    from orch23.model.run_facts import RunFold  # noqa: PLC0415 - as above
 
     return _WithFacts(sink, clock, clock(), RunFold())
 

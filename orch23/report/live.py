@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from orch23.model.event import Event, RunFinished, StageStarted
-from orch23.model.ports import Sink
+from orch23.model.event import Event, RunFinished, Sink, StageStarted
 from orch23.report.formats import Format, View
 from orch23.report.text import TextScreen
 

@@ -30,6 +30,7 @@ from orch23.model.event import (
     RunFinished,
     RunStarted,
     SharedCacheUsed,
+    Sink,
     StageDecided,
     StageFinished,
     StageRestored,
@@ -42,7 +43,6 @@ from orch23.model.event import (
 from orch23.model.event_data import StageStatus
 from orch23.model.pipeline import ForeachStage, Stage, family_of
 from orch23.model.plan import Restore, Skipped
-from orch23.model.ports import Sink
 from orch23.model.text import format_duration, format_money, parse_amount
 from orch23.report.diagnostics import visible
 from orch23.report.formats import Format, View

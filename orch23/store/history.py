@@ -1,13 +1,11 @@
 """Read what earlier runs leave to the next: failed stages, interrupted work, calls already paid for."""
 
-import operator
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from decimal import Decimal
 from functools import reduce
 from pathlib import Path
 
-from msgspec import UNSET, Struct, field
-from msgspec.structs import astuple
+from msgspec import UNSET
 
 from orch23.model.event import (
     BATCH_MARK,
@@ -22,75 +20,12 @@ from orch23.model.event import (
     StageFinished,
     StagesAdded,
 )
-from orch23.model.event_data import StageStatus
+from orch23.model.event_data import StageStatus, UsageTotals
 from orch23.model.pipeline import family_of
-from orch23.model.plan import Resample, resample_of
+from orch23.model.plan import Resample, RunHistory, resample_of
 from orch23.store.run_logs import JournalLine, is_interrupted, latest_runs
 
-
-class UsageTotals(Struct, frozen=True):
-    """The number of calls, their input and output tokens together, and their cost in US dollars.
-
-    `tokens` and `cost` are known. `possible_tokens` and `possible_cost` are the maximum of what may have been charged
-    besides, for calls without a known outcome. Limits count both.
-    """
-
-    calls: int = 0
-    tokens: int = 0
-    cost: Decimal = Decimal(0)
-    possible_tokens: int = 0
-    possible_cost: Decimal = Decimal(0)
-
-    @property
-    def most_tokens(self) -> int:
-        """The maximum of tokens."""
-        return self.tokens + self.possible_tokens
-
-    @property
-    def most_cost(self) -> Decimal:
-        """The maximum of the cost."""
-        return self.cost + self.possible_cost
-
-    def plus(self, other: "UsageTotals") -> "UsageTotals":
-        """Return the sum of both."""
-        return UsageTotals(*map(operator.add, astuple(self), astuple(other)))
-
-    def minus(self, other: "UsageTotals") -> "UsageTotals":
-        """Return the difference of both."""
-        return UsageTotals(*map(operator.sub, astuple(self), astuple(other)))
-
-    def as_possible(self) -> "UsageTotals":
-        """Return the same amounts as possible ones: they may have been charged."""
-        return UsageTotals(self.calls, 0, Decimal(0), self.most_tokens, self.most_cost)
-
-
 _NOTHING = UsageTotals()
-
-
-class RunHistory(Struct, frozen=True, kw_only=True):
-    """What earlier runs leave to the next. All after `resample` is about an interrupted run, and so is `unlocked`.
-
-    - `failed`: for each stage that failed when it last ran, the key that it failed with; `failures`: its last attempt.
-    - `unlocked`: for each stage that the run finished, its key: the lock file does not have it yet. It is empty if the
-      lock file is not the one that the run began with, as after a switch of branches.
-    - `reusable`: the fingerprints of responses that the run requested in place of recorded ones.
-    - `withheld`: for each stage whose promotion group did not pass, the key of its result.
-    - `resample`: what `--resample` of this run or of an interrupted one has promised, and has not ended yet.
-    - `spent`: what each stage used, never too little: a request without a known outcome has possible amounts.
-    - `submitted`: for each fingerprint, the id of a response that a provider accepted and that was not received; also
-      of a newest run that was not interrupted, but could not collect them.
-    - `uncollected`: the part of `spent` that belongs to each submitted response; collecting it settles this part.
-    """
-
-    failed: Mapping[str, str] = field(default_factory=dict)
-    failures: Mapping[str, AttemptFinished] = field(default_factory=dict)
-    withheld: Mapping[str, str] = field(default_factory=dict)
-    unlocked: Mapping[str, str] = field(default_factory=dict)
-    reusable: frozenset[str] = frozenset()
-    resample: Resample = field(default_factory=dict)
-    spent: Mapping[str, UsageTotals] = field(default_factory=dict)
-    submitted: Mapping[str, str] = field(default_factory=dict)
-    uncollected: Mapping[str, UsageTotals] = field(default_factory=dict)
 
 
 def read_history(logs: Path, pipeline_file: str, lock: str = "") -> RunHistory:

@@ -6,7 +6,8 @@ from _blake2 import blake2b
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
+
+from msgspec import Struct
 
 from orch23.model.digest import Digest, FileEntry
 from orch23.snapshot.signatures import RACY_NS, sha256
@@ -21,7 +22,7 @@ _ROW_BYTES = 16
 _NOT_HASHED = "0" * 64
 
 
-class HashedFile(NamedTuple):
+class HashedFile(Struct, frozen=True):
     """A file that was hashed: its stamp, its entry, and the time in nanoseconds when hashing began."""
 
     stamp: FileStamp

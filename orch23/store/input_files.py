@@ -4,22 +4,25 @@ import contextlib
 import os
 import stat
 from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry, digest_bytes
 from orch23.model.errors import MissingBytesError
-from orch23.model.ports import FileContentStore
 from orch23.store.file_copy import FileProgress, copy_and_hash, no_progress
 from orch23.store.safe_files import NEW_FILE_FLAGS, closing, try_unlink
 from orch23.store.workspace import Workspace
+
+if TYPE_CHECKING:
+    from orch23.model.ports import FileContentStore
 
 
 class InputFiles:
     """Returns files by path and expected entry, from the store or the workspace, and verifies their bytes."""
 
-    def __init__(self, contents: FileContentStore, workspace: Workspace, meter: FileProgress = no_progress) -> None:
+    def __init__(self, contents: "FileContentStore", workspace: Workspace, meter: FileProgress = no_progress) -> None:
         """Use both sources of bytes; `meter` receives the progress of copying."""
         self._contents, self._workspace, self._meter = contents, workspace, meter
 

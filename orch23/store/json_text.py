@@ -4,8 +4,9 @@ import json
 from _blake2 import blake2b
 from collections.abc import Callable
 from functools import cached_property
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
+from msgspec import Struct
 from msgspec.json import Encoder as JsonEncoder
 from msgspec.json import format as format_json
 
@@ -95,7 +96,7 @@ def without_sum(value: Json) -> JsonObject:
     return body
 
 
-class Keys(NamedTuple):
+class Keys(Struct, frozen=True):
     """The keys of lines and of the index, empty without one. No index may be used if its key is None.
 
     `trusts_all`: a line without a MAC counts, too.

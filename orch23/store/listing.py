@@ -2,8 +2,9 @@
 
 import contextlib
 from collections.abc import Callable, Collection
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from orch23.model.diagnostic import Diagnostic
@@ -104,7 +105,7 @@ def list_files(
     return tuple(sorted(Listing(tree, wanted, outputs, exclude).matches(prefix, real)))
 
 
-class _Folder(NamedTuple):
+class _Folder(Struct, frozen=True):
     """A folder: its path in the pattern, and its real path. `above` are the real folders of the links to it."""
 
     path: str
@@ -155,7 +156,7 @@ class Listing:
         """Return the matching files of a folder, and queue the folders in it that may hold more."""
         entries = self._disk.scan(folder.real)
         if (GITIGNORE, FILE_KIND) in entries:
-            folder = folder._replace(rules=self._with_file(folder.rules, folder.real))
+            folder = replace(folder, rules=self._with_file(folder.rules, folder.real))
         may_enter = self._entered_by(folder.path.count("/"))
         entries = [one for one in entries if one[0] not in self._closed]
         if folder.real.endswith(f"{LOGS_FOLDER}/"):

@@ -8,7 +8,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import NamedTuple
 
 import msgspec
 from msgspec import Struct
@@ -183,7 +182,7 @@ def read_known_lock(path: Path, sha256: str) -> KnownLock | None:
     return KnownLock(data, decode_lock(data, str(path), is_known=True))
 
 
-class LockWrite(NamedTuple):
+class LockWrite(Struct, frozen=True):
     """The result of a write: the SHA-256 of the file in hex, and its status if it was written.
 
     It is true if the file was written.

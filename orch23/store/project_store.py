@@ -4,8 +4,10 @@ import contextlib
 import errno
 import os
 import stat
+import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -16,7 +18,6 @@ from orch23.model.errors import CorruptStateError, SafetyError
 from orch23.model.parsing import to_struct
 from orch23.model.paths import LOGS_FOLDER
 from orch23.model.patterns import lazy_pattern
-from orch23.model.ports import FileContentStore, ResultIndex
 from orch23.store.access import (
     GROUPED,
     LOCK_FILE,
@@ -30,7 +31,6 @@ from orch23.store.access import (
     store_origin,
 )
 from orch23.store.content_store import DiskContentStore
-from orch23.store.exchanges import Exchanges
 from orch23.store.file_copy import FileProgress, no_progress
 from orch23.store.index import INDEX_FILE, StoreIndex, index_folder
 from orch23.store.index_tables import FILES_TABLE, CompiledTable
@@ -54,6 +54,10 @@ from orch23.store.safe_files import (
 )
 from orch23.store.workspace import Workspace
 
+if TYPE_CHECKING:
+    from orch23.model.ports import FileContentStore, ResultIndex
+    from orch23.store.exchanges import Exchanges
+
 STORE_VERSION = b"1\n"
 _VERSION = lazy_pattern(rb"[1-9][0-9]{0,8}\n")
 STORE_NAME = ".orch23"
@@ -67,6 +71,7 @@ SWEPT_FOLDERS = ("cas", "rooms")
 _WRITING_INTO = "writing.json"
 _WINDOW = 1 << 20  # bytes that are searched at once
 _OVERLAP = 1 << 18
+_OPENING = threading.Lock()
 
 
 class LocalParts(Struct, frozen=True):
@@ -90,10 +95,10 @@ class ProjectStore(Struct, frozen=True, kw_only=True):
     partial_downloads: Path
     batches: Path
     approvals: Path
-    contents: FileContentStore
-    records: ResultIndex
+    contents: "FileContentStore"
+    records: "ResultIndex"
     local: LocalParts
-    exchanges: Exchanges
+    exchanges_folder: Path
     workspace: Workspace
     sources: InputFiles
     promoter: Promoter
@@ -104,6 +109,17 @@ class ProjectStore(Struct, frozen=True, kw_only=True):
     is_foreign: bool = False
     key: StoreKey = TRUSTED
     repaired: list[str] = field(default_factory=list)
+    opened_exchanges: "list[Exchanges]" = field(default_factory=list)
+
+    @property
+    def exchanges(self) -> "Exchanges":
+        """The recorded exchanges: one object for all views of the store."""
+        from orch23.store.exchanges import Exchanges  # noqa: PLC0415 - few edits call a model
+
+        with _OPENING:
+            if not self.opened_exchanges:
+                self.opened_exchanges.append(Exchanges(self.exchanges_folder, self.root))
+        return self.opened_exchanges[0]
 
     def for_one_moment(self, *, continued: bool = False) -> "ProjectStore":
         """Return a view of this store that looks at each path of the workspace once: see `Workspace.for_one_moment`."""
@@ -137,9 +153,14 @@ class ProjectStore(Struct, frozen=True, kw_only=True):
                 return self.contents.put(data)
             return self.contents.adopt(source, path.rpartition("/")[2])
 
+    def write_exchanges(self) -> None:
+        """Write the exchanges that were put so far."""
+        for exchanges in self.opened_exchanges:
+            exchanges.write_later()
+
     def sync(self) -> None:
         """Make all contents, records and exchanges that were put so far durable."""
-        self.exchanges.write_later()
+        self.write_exchanges()
         self.contents.sync()  # and the whole file system with them
 
     def sweep(self, *, whole: bool = True) -> None:
@@ -225,7 +246,8 @@ class ProjectStore(Struct, frozen=True, kw_only=True):
     def repairs(self) -> tuple[str, ...]:
         """Return a message for each damaged or wrong entry that was found and dropped so far."""
         contents, records = self.local.contents.damaged, self.local.records.damaged
-        parts = (self.repaired, contents, records, self.exchanges.damaged, self.promoter.damaged)
+        exchanges = (one.damaged for one in self.opened_exchanges)
+        parts = (self.repaired, contents, records, *exchanges, self.promoter.damaged)
         return tuple(line for part in parts for line in part)
 
 
@@ -259,7 +281,7 @@ def open_store(root: Path, meter: FileProgress = no_progress) -> ProjectStore:
         contents=disk.contents,
         records=disk.records,
         local=disk,
-        exchanges=Exchanges(place / "exchanges", root),
+        exchanges_folder=place / "exchanges",
         workspace=workspace,
         sources=InputFiles(disk.contents, workspace, meter),
         promoter=Promoter(root, place / "promote.json", disk.contents, workspace.digest_of, key),

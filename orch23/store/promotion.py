@@ -6,6 +6,7 @@ import stat
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
@@ -14,7 +15,6 @@ from orch23.model.digest import Digest, FileEntry
 from orch23.model.errors import MissingBytesError, SafetyError
 from orch23.model.file_policy import NO_DECLARED_PATTERNS, sealed_reason
 from orch23.model.parsing import from_struct, to_struct
-from orch23.model.ports import FileContentStore
 from orch23.store.json_text import TRUSTED, StoreKey
 from orch23.store.lock_file import is_lock_of_pipeline
 from orch23.store.record_format import EntryText, entries_from_json, entries_to_json
@@ -33,6 +33,9 @@ from orch23.store.safe_files import (
     temp_name,
     write_atomic,
 )
+
+if TYPE_CHECKING:
+    from orch23.model.ports import FileContentStore
 
 FileEntries = Mapping[str, FileEntry | None]
 RefusePath = Callable[[str], str | None]
@@ -67,7 +70,7 @@ class Promoter:
         self,
         root: Path,
         redo: Path,
-        contents: FileContentStore,
+        contents: "FileContentStore",
         digest_of: Callable[[str, int], Digest],
         store_key: StoreKey = TRUSTED,
     ) -> None:

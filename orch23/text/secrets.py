@@ -84,6 +84,8 @@ _NAMES = lazy_pattern(
     r"(?:[_.-].*)?|.+[_.-]P(?:WD|ASS)",
     re.DOTALL,
 )
+# A name without one of these does not match. Few names have one, and the pattern takes long to compile.
+_NAME_PARTS = ("PASS", "SECRET", "TOKEN", "KEY", "CREDENTIAL", "_PWD", "-PWD", ".PWD")
 _NO_VALUE = lazy_pattern(
     r".*[_.-](?:FILE|PATH|DIR|DIRECTORY|FOLDER|SOCK|SOCKET|URL|URI|TYPE|NAME|ALGORITHM|LENGTH|SIZE)"
 )
@@ -124,8 +126,12 @@ class Secrets(Struct, frozen=True, dict=True):
         return "Secrets()"
 
     @cached_property
-    def _known(self) -> "_Known":
-        return _known(tuple(sorted(self.values.items())))
+    def _spellings(self) -> tuple[tuple[str, str], ...]:
+        return _spellings(tuple(sorted(self.values.items())))
+
+    @cached_property
+    def _marks(self) -> str:
+        return "|".join(re.escape(redaction_mark(name)) for name in self.names())
 
     def names(self) -> tuple[str, ...]:
         """Return every name that a finding can have, including those of vendors' key formats."""
@@ -149,12 +155,12 @@ class Secrets(Struct, frozen=True, dict=True):
         """
         whole = "\0".join(texts)
         joined, breaks = _joined(whole)
-        known, forms = self._known, formats_in(joined)
+        forms = formats_in(joined)
         return (
-            any([spelling in joined for spelling, _ in known.spellings])  # noqa: C419 - faster than a generator
+            any([spelling in joined for spelling, _ in self._spellings])  # noqa: C419 - faster than a generator
             or (bool(forms) and any(form.may_match(joined) for form in forms))
             or (bool(breaks) and any(form.may_match(whole) for form in formats_in(whole)))
-            or next(find_cut_secrets(joined, known.spellings), None) is not None
+            or next(find_cut_secrets(joined, self._spellings), None) is not None
         )
 
     def redact(self, text: str) -> str:
@@ -174,14 +180,18 @@ class Secrets(Struct, frozen=True, dict=True):
         # Most commands print nothing.
         if not text:
             return []
-        known = self._known
         joined, breaks = _joined(text)
-        found = _outside_marks(joined, _found(joined, known.spellings), known.marks)
+        found = self._outside_marks(joined, _found(joined, self._spellings))
         spans = [(_before(breaks, start), _before(breaks, end - 1) + 1, name) for start, end, name in found]
         if breaks:
             # In the joined text a key that is alone on its line is part of a longer word.
-            spans += _outside_marks(text, _found_keys(text), known.marks)
+            spans += self._outside_marks(text, _found_keys(text))
         return _merged(sorted(spans))
+
+    def _outside_marks(self, text: str, found: Iterable[tuple[int, int, str]]) -> list[tuple[int, int, str]]:
+        places = list(found)
+        marked = [match.span() for match in re.finditer(self._marks, text)] if places else []
+        return [place for place in places if not _touches(marked, place[0], place[1])]
 
 
 def redaction_mark(name: str) -> str:
@@ -198,7 +208,7 @@ def secrets_from(environ: Mapping[str, str]) -> Secrets:
     found: dict[str, str] = {}
     for name, value in environ.items():
         given = value.strip()
-        match = _WITH_PASSWORD.match(given)
+        match = _WITH_PASSWORD.match(given) if "@" in given else None
         if match is not None:
             given = match[1]
         # Not by randomness: digests and fixtures would count too, and users would switch the check off (ADR 9).
@@ -212,7 +222,8 @@ def secrets_from(environ: Mapping[str, str]) -> Secrets:
 def is_secret_name(name: str) -> bool:
     """Return whether a variable holds a secret, by its name."""
     upper = name.upper()
-    return _NAMES.fullmatch(upper) is not None and _NO_VALUE.fullmatch(upper) is None
+    may_match = any(map(upper.__contains__, _NAME_PARTS))
+    return may_match and _NAMES.fullmatch(upper) is not None and _NO_VALUE.fullmatch(upper) is None
 
 
 def _is_distinctive(value: str) -> bool:
@@ -226,17 +237,10 @@ def _is_distinctive(value: str) -> bool:
     )
 
 
-class _Known(Struct, frozen=True):
-    """The spellings to search for, with their names, and the pattern of redaction marks."""
-
-    spellings: tuple[tuple[str, str], ...]
-    marks: str
-
-
 @lru_cache(maxsize=8)
-def _known(values: tuple[tuple[str, str], ...]) -> _Known:
-    names = sorted({*dict(values), *(form.name for form in KEY_FORMATS)})
-    marks = "\n".join(redaction_mark(name) for name in names)
+def _spellings(values: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
+    """Return the spellings to search for, with their names."""
+    marks = "\n".join(map(redaction_mark, Secrets(dict(values)).names())) if values else ""
     found: dict[str, str] = {}
     for name, value in values:
         for part in _parts(value):
@@ -244,7 +248,7 @@ def _known(values: tuple[tuple[str, str], ...]) -> _Known:
                 plain = _joined(spelling)[0]
                 if plain not in marks and REDACTION_HEAD not in plain:
                     found.setdefault(plain, name)
-    return _Known(tuple(found.items()), "|".join(re.escape(redaction_mark(name)) for name in names))
+    return tuple(found.items())
 
 
 def _found(joined: str, spellings: Sequence[tuple[str, str]]) -> Iterator[tuple[int, int, str]]:
@@ -258,14 +262,6 @@ def _found(joined: str, spellings: Sequence[tuple[str, str]]) -> Iterator[tuple[
 def _found_keys(text: str) -> Iterator[tuple[int, int, str]]:
     for form in formats_in(text):
         yield from ((start, end, form.name) for start, end in form.find(text))
-
-
-def _outside_marks(text: str, found: Iterable[tuple[int, int, str]], marks: str) -> list[tuple[int, int, str]]:
-    places = list(found)
-    if not places:
-        return []
-    marked = [match.span() for match in re.finditer(marks, text)]
-    return [place for place in places if not _touches(marked, place[0], place[1])]
 
 
 def _parts(value: str) -> Iterable[str]:

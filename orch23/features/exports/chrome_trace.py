@@ -12,8 +12,7 @@ from typing import Any, Final, TypeAlias
 
 from orch23.features.exports.document_sink import document
 from orch23.model.event import StageFinished
-from orch23.model.ports import EndedRun
-from orch23.model.run_facts import AttemptFacts, Span, StageSpan
+from orch23.model.run_facts import AttemptFacts, EndedRun, Span, StageSpan
 from orch23.model.text import parse_amount
 
 _PROCESS: Final = 1

@@ -4,7 +4,8 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
-from orch23.model.ports import EndedRun, Sink
+from orch23.model.event import Sink
+from orch23.model.run_facts import EndedRun
 from orch23.report.formats import Document
 
 

@@ -6,8 +6,17 @@ from typing import Final
 
 from msgspec import Struct, field
 
-from orch23.model.event import ORCH23_ROLE, Event, FinishedStage, RunFinished, RunStarted, StageStarted, Warned
-from orch23.model.ports import EndedRun, Sink
+from orch23.model.event import (
+    ORCH23_ROLE,
+    Event,
+    FinishedStage,
+    RunFinished,
+    RunStarted,
+    Sink,
+    StageStarted,
+    Warned,
+)
+from orch23.model.run_facts import EndedRun
 from orch23.report.diagnostics import visible, workflow_command
 from orch23.report.formats import Format, View
 from orch23.report.live import PLAIN

@@ -7,7 +7,7 @@ from xml.etree import ElementTree as ET
 from orch23.features.exports.document_sink import document
 from orch23.model.event import FinishedStage
 from orch23.model.event_data import LikelyCause
-from orch23.model.ports import EndedRun
+from orch23.model.run_facts import EndedRun
 from orch23.report.diagnostics import visible
 from orch23.report.failures import cause_name, yaml_line
 from orch23.report.formats import Fanout, Format, sink_observer

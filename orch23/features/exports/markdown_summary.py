@@ -7,7 +7,7 @@ from typing import Final
 
 from orch23.features.exports.document_sink import document
 from orch23.model.event import FinishedStage
-from orch23.model.ports import EndedRun
+from orch23.model.run_facts import EndedRun
 from orch23.model.text import format_duration, parse_amount
 from orch23.report.diagnostics import markdown_text, visible
 from orch23.report.marks import LINE_WIDTH

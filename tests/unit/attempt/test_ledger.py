@@ -17,11 +17,10 @@ from orch23.attempt.process_runner import CancelledBuildError
 from orch23.attempt.stage_outcomes import StageCost
 from orch23.model.errors import ConfigurationError, ExitCode, LimitError
 from orch23.model.event import CallReserved, Event, RunFinished
-from orch23.model.event_data import RequestTotals
+from orch23.model.event_data import RequestTotals, UsageTotals
 from orch23.model.llm import Message, Request, Response, Usage
 from orch23.model.pipeline import Price, StopConditions
 from orch23.providers.prices import Prices, worst_case
-from orch23.store.history import UsageTotals
 
 UNLIMITED = StopConditions()
 DOLLAR_A_TOKEN = Price(input=Decimal(1_000_000), output=Decimal(1_000_000))

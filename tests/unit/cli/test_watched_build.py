@@ -5,7 +5,7 @@ from decimal import Decimal
 import pytest
 
 from orch23.cli.watched_build import SharedBudget
-from orch23.store.history import UsageTotals
+from orch23.model.event_data import UsageTotals
 
 
 def used(cost: str, possible: str = "0") -> UsageTotals:

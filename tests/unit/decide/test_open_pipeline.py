@@ -9,9 +9,8 @@ from orch23.decide.open_pipeline import check_plan, errors_of_sound_stages
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import InvalidInputError
 from orch23.model.pipeline import CheckStep, SkippedStage, Verify
-from orch23.model.plan import Fresh, Run
+from orch23.model.plan import Fresh, Run, RunHistory
 from orch23.model.record import LockFile, Record
-from orch23.store.history import RunHistory
 from tests.unit.engine.rig import Project, asks, each, entry, model, stage
 
 

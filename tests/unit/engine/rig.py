@@ -36,6 +36,7 @@ from orch23.model.pipeline import (
     StopConditions,
     WriteScope,
 )
+from orch23.model.plan import RunHistory
 from orch23.model.record import Facts, LockFile, Record, core_of, identity_of
 from orch23.plan.planner import ALL_STAGES, Selection
 from orch23.providers.adapter import CallContext
@@ -44,7 +45,6 @@ from orch23.providers.recordings import RecordingProvider
 from orch23.resolve.resolution import ResolvedStage
 from orch23.steps.llm.spec import LLMStep
 from orch23.steps.shell.spec import ShellStep
-from orch23.store.history import RunHistory
 from orch23.store.lock_file import LockWrite
 from orch23.store.project_store import ProjectStore
 from orch23.store.promotion import PromotionResult

@@ -4,8 +4,8 @@ import pytest
 
 from orch23.model.errors import LimitError
 from orch23.model.event import RunFinished
+from orch23.model.event_data import UsageTotals
 from orch23.model.pipeline import StopConditions
-from orch23.store.history import UsageTotals
 from tests.unit.attempt.test_ledger import MOST, WAITING, Rig, limited, request
 
 

@@ -12,9 +12,8 @@ import pytest
 
 import orch23
 from orch23.model import event as events
-from orch23.model.event import EVENT_KINDS, Notice
+from orch23.model.event import EVENT_KINDS, Notice, Sink
 from orch23.model.event_data import EventData
-from orch23.model.ports import Sink
 
 ROOT = Path(orch23.__file__).parent
 # These pass on, write or count each event, of whatever type.

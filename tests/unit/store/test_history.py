@@ -8,7 +8,9 @@ import pytest
 
 from orch23.model.digest import Json
 from orch23.model.event import Event, parse_event
-from orch23.store.history import RunHistory, UsageTotals, read_history
+from orch23.model.event_data import UsageTotals
+from orch23.model.plan import RunHistory
+from orch23.store.history import read_history
 from orch23.store.run_logs import Journal
 
 
