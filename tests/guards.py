@@ -23,10 +23,8 @@ class NetworkGuard:
         self.armed = False
         self.seen: list[str] = []
 
-    def audit(self, event: str, args: tuple[object, ...]) -> None:
-        """Take an audit event of the interpreter (PEP 578)."""
-        if not self.armed or not event.startswith("socket."):
-            return
+    def check(self, event: str, args: tuple[object, ...]) -> None:
+        """Refuse an audit event of the interpreter (PEP 578) that is about another machine."""
         target = _target(event, args)
         if target is not None and not _is_local(target):
             self.seen.append(f"{event} {target!r}")
@@ -35,7 +33,18 @@ class NetworkGuard:
 
 
 GUARD = NetworkGuard()
-sys.addaudithook(GUARD.audit)  # cannot be taken away again: hence `armed`
+_REACHING = frozenset(
+    {"socket.connect", "socket.sendto", "socket.sendmsg", "socket.getaddrinfo", "socket.gethostbyname"}
+)
+
+
+def _audit(event: str, args: tuple[object, ...]) -> None:
+    # Each call of the kernel has an event: most are let through as quickly as possible.
+    if event in _REACHING and GUARD.armed:
+        GUARD.check(event, args)
+
+
+sys.addaudithook(_audit)  # cannot be taken away again: hence `armed`
 
 
 def _target(event: str, args: tuple[object, ...]) -> object | None:

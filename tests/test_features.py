@@ -100,6 +100,7 @@ def test_every_folder_of_features_has_one_file_that_makes_it_a_package() -> None
 
 
 @pytest.mark.slow
+@pytest.mark.stride(3)
 @pytest.mark.parametrize("feature", FEATURES)
 def test_without_a_feature_the_core_builds_and_says_what_is_missing(feature: str, tmp_path: Path) -> None:
     run, project = runner(without(feature, tmp_path), tmp_path)

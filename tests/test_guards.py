@@ -77,7 +77,7 @@ def test_an_address_elsewhere_is_refused_and_remembered(address: tuple[object, .
     guard = NetworkGuard()
     guard.armed = True
     with pytest.raises(NetworkUseError):
-        guard.audit("socket.connect", (None, address))
+        guard.check("socket.connect", (None, address))
     assert len(guard.seen) == 1
 
 
@@ -87,7 +87,7 @@ def test_an_address_elsewhere_is_refused_and_remembered(address: tuple[object, .
 def test_an_address_here_is_let_through(address: object) -> None:
     guard = NetworkGuard()
     guard.armed = True
-    guard.audit("socket.connect", (None, address))
+    guard.check("socket.connect", (None, address))
     assert guard.seen == []
 
 

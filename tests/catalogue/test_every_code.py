@@ -4,7 +4,7 @@ import ast
 import importlib
 import re
 from collections import Counter
-from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -60,12 +60,19 @@ def test_every_explanation_says_more_than_its_title(code: str) -> None:
     assert len(re.findall(r"[.!?](?:\s|$)", text)) > 1 or ";" in text, "what it means, and then a way out"
 
 
-def problems() -> Iterator[tuple[str, ast.Call]]:
-    """Give every place of the source that makes a diagnostic."""
-    for path in sorted(SOURCE.parent.glob("orch23*/**/*.py")):
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Diagnostic":
-                yield f"{path.relative_to(SOURCE.parent)}:{node.lineno}", node
+@cache
+def calls() -> tuple[tuple[str, ast.Call], ...]:
+    """Return every place of the source that makes a diagnostic or a warning, and the call."""
+    return tuple(
+        (f"{path.relative_to(SOURCE.parent)}:{node.lineno}", node)
+        for path in sorted(SOURCE.parent.glob("orch23*/**/*.py"))
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in {"Diagnostic", "Warned"}
+    )
+
+
+def calls_of(name: str) -> list[tuple[str, ast.Call]]:
+    return [(place, call) for place, call in calls() if ast.unparse(call.func) == name]
 
 
 def value_of(place: str, node: ast.expr | None) -> object:
@@ -80,7 +87,7 @@ def value_of(place: str, node: ast.expr | None) -> object:
 @pytest.mark.slow
 def test_an_error_has_a_code_with_e_and_a_warning_or_a_note_one_with_w() -> None:
     wrong, found = [], Counter[str]()
-    for place, call in problems():
+    for place, call in calls_of("Diagnostic"):
         keywords = {keyword.arg: keyword.value for keyword in call.keywords}
         code = value_of(place, call.args[0] if call.args else keywords.get("code"))
         positional = dict(enumerate(call.args))
@@ -95,13 +102,8 @@ def test_an_error_has_a_code_with_e_and_a_warning_or_a_note_one_with_w() -> None
 
 @pytest.mark.slow
 def test_no_event_is_a_warning_with_the_code_of_an_error() -> None:
-    codes = []
-    for path in sorted(SOURCE.parent.glob("orch23*/**/*.py")):
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Warned":
-                given = [keyword.value for keyword in node.keywords if keyword.arg == "code"]
-                place = f"{path.relative_to(SOURCE.parent)}:{node.lineno}"
-                codes += [(place, ast.unparse(one), value_of(place, one)) for one in given]
+    given = [(place, one.value) for place, call in calls_of("Warned") for one in call.keywords if one.arg == "code"]
+    codes = [(place, ast.unparse(one), value_of(place, one)) for place, one in given]
     # Those that are not constants are the codes of warnings: of a check, of a stage, of a file.
     variables = {text for _, text, value in codes if value is None}
     assert variables == {"code", "one.code", "warning.code"}
@@ -123,7 +125,7 @@ def test_help_of_a_code_that_was_renamed_shows_the_new_one(project: Project) -> 
 
 @pytest.mark.slow
 def test_every_error_is_made_with_a_way_out() -> None:
-    found = list(problems())
+    found = calls_of("Diagnostic")
     assert len(found) > len(diagnostic_codes())
     without = [
         place

@@ -244,8 +244,8 @@ def faults(built: Project, line: str, paths: list[str], place: Path) -> list[str
     """Run a command once for each path and its replacements, and return what it did wrong."""
     found = []
     first = ORDER.index(line) if line in ORDER else 0
-    # Readers open much the same files: each tries every second path, and the next one the others.
-    shares = 2 if line in READERS.values() and not _THOROUGH else 1
+    # Readers open much the same files: each tries every fourth path, and the next ones the others.
+    shares = 4 if line in READERS.values() and not _THOROUGH else 1
     mine = list(enumerate(paths, first))[first % shares :: shares]
     tried = [(path, put) for at, path in mine for put in replacements(at)]
     for number, (path, put) in enumerate(tried):

@@ -359,6 +359,7 @@ def test_an_interpreter_behind_a_link(two: Moments, moment: str) -> None:
     check_nothing_is_missed(two, "pipeline.yaml")
 
 
+@pytest.mark.stride(2)
 @pytest.mark.parametrize("moment", DURING_A_BUILD)
 @pytest.mark.parametrize("change", ["an edit", "a new file", "a file less"])
 def test_many_inputs(moments: Moments, moment: str, change: str) -> None:

@@ -119,6 +119,7 @@ SCRIPTS = {
 }
 
 
+@pytest.mark.stride(4)
 @pytest.mark.parametrize("name", SCRIPTS)
 @pytest.mark.parametrize(("tier", "folders"), [(tier, ("big/out", "big/c/out")) for tier in WRITERS] + [("none", ())])
 def test_a_step_has_the_same_result_as_with_copies(
