@@ -488,7 +488,7 @@ class Player(Steps):
                 text = disk.get(path)
                 if any(mark in (text or "") for mark in ("# u", "# bad u", "# drop")) and stage.kind == "llm":
                     continue
-                if text in self.by_hand:
+                if text in self.by_hand or (stage.kind == "llm" and (path, text) in self.store.released):
                     continue
                 holds = text == wanted if stage.kind != "llm" else wanted in formatted(text or "").splitlines()
                 if stage.edits and stage.kind != "llm":
