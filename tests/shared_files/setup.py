@@ -273,8 +273,8 @@ def make_step(chance: random.Random, setup: Setup, kind: str) -> Step:  # noqa: 
         case "edit" | "break" | "delete" | "revert":
             return (kind, path)
         case "key":
-            keys = [key for key in KEYS if key == "once" or slot in LLM_SLOTS]
-            return (kind, slot, chance.choice([key for key in keys if key != "once" or "polish" not in setup.slots]))
+            keys = [key for key in KEYS if (slot in LLM_SLOTS if key != "once" else "polish" not in setup.slots)]
+            return (kind, slot, chance.choice(keys)) if keys else ("edit", path)
         case "during":
             return (kind, "b" if setup.two and chance.random() < 0.4 else "a", path)
         case "accept" | "hook" | "rename" | "drop" | "add" | "switch" | "keep" | "release" | "format":
