@@ -97,6 +97,13 @@ def test_a_deleted_file_that_a_model_leaves_out_of_its_next_result_comes_back_be
 
 
 @pytest.mark.slow
+def test_a_stage_that_is_done_is_not_fresh_under_another_name():
+    """Its files were taken back before the commit, so the new stage has all to do."""
+    steps = [("build", "a"), ("clean", ""), ("commit", "all"), ("rename", "tidy"), ("build", "a")]
+    check(Setup(slots=("tidy",), keys=(("tidy", "once"),)), steps)
+
+
+@pytest.mark.slow
 def test_files_of_a_stage_that_is_done_stay_the_users_after_it_is_renamed():
     """Its record is only in the store then."""
     steps = [("build", "a"), ("commit", "all"), ("rename", "tidy"), ("build", "a"), ("edit", "tidy/b.py")]

@@ -488,6 +488,8 @@ class Player(Steps):
                     continue
                 if text in self.by_hand or (stage.kind == "llm" and (path, text) in self.store.released):
                     continue
+                if stage.chain and self.head.get(path) == text:
+                    continue  # its last items may have ended: then it is an edit that the user committed
                 holds = text == wanted if stage.kind != "llm" else wanted in formatted(text or "").splitlines()
                 if stage.edits and stage.kind != "llm":
                     holds = text is not None and wanted in text.splitlines()
