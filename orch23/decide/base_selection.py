@@ -65,7 +65,11 @@ class BaseSelection(Struct, frozen=True):
                 is_deleted = not any(state.locked.deleting(path)) and path not in last_of_models
                 if is_deleted and start is not None and incoming == state.original(path):
                     starts[path] = state.known_originals[path] = None
-            elif last_of_models.get(path) not in after and entry not in (start, last.get(path), *self._older_versions(stage, path)):
+            elif last_of_models.get(path) not in after and entry not in (
+                start,
+                last.get(path),
+                *self._older_versions(stage, path),
+            ):
                 is_own = state.ownership.is_known(path, entry) and not state.ownership.is_accepted(path, entry)
                 if not is_own or self._has_users_bytes(path, entry, start):
                     starts[path] = entry
