@@ -51,10 +51,11 @@ class BaseSelection(Struct, frozen=True):
         """
         state, former = self.state, self.state.former.get(stage.name)
         last: Mapping[str, FileEntry] = former.outputs if former is not None else {}
-        members = state.plan.chains[stage.chain.chain] if stage.chain else ()
-        models = [(name, written_paths(state.former.get(name))) for name in members if state.stage(name).discovers]
-        last_of_models = {path: name for name, paths in models for path in paths}
-        after = members[stage.chain.index + 1 :] if stage.chain else ()
+        link = stage.chain
+        members = state.plan.chains[link.chain] if link else ()
+        models = {name: written_paths(state.former.get(name)) for name in members if state.stage(name).discovers}
+        later = [models.get(name, ()) for name in (members[link.index + 1 :] if link else ())]
+        of_models, of_later = frozenset[str]().union(*models.values()), frozenset[str]().union(*later)
         starts: dict[str, FileEntry | None] = dict(bases)
         known = filter(stage.takes_edits_of, (*last, *bases, *state.known_originals))
         for path in sorted(self._editable(stage).union(known)):
@@ -62,14 +63,10 @@ class BaseSelection(Struct, frozen=True):
             start = bases.get(path, incoming)
             if entry is None:
                 # A model before it that no longer writes the file gives it back, as it does alone.
-                is_deleted = not any(state.locked.deleting(path)) and path not in last_of_models
+                is_deleted = not any(state.locked.deleting(path)) and path not in of_models
                 if is_deleted and start is not None and incoming == state.original(path):
                     starts[path] = state.known_originals[path] = None
-            elif last_of_models.get(path) not in after and entry not in (
-                start,
-                last.get(path),
-                *self._older_versions(stage, path),
-            ):
+            elif path not in of_later and entry not in (start, last.get(path), *self._older_versions(stage, path)):
                 is_own = state.ownership.is_known(path, entry) and not state.ownership.is_accepted(path, entry)
                 if not is_own or self._has_users_bytes(path, entry, start):
                     starts[path] = entry
