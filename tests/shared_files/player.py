@@ -488,6 +488,8 @@ class Player(Steps):
                     continue
                 if text in self.by_hand or (stage.kind == "llm" and (path, text) in self.store.released):
                     continue
+                if stage.edits and text is None and "polish" in self.setup.slots:
+                    continue  # a later program may delete it
                 if stage.chain and self.head.get(path) == text:
                     continue  # its last items may have ended: then it is an edit that the user committed
                 holds = text == wanted if stage.kind != "llm" else wanted in formatted(text or "").splitlines()
