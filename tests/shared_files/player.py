@@ -410,8 +410,8 @@ class Player(Steps):
         resamples: bool = False,
     ) -> Forecast | None:
         locks = self.known_locks(disk)
-        if self.setup.keys or self.counts["key"] or self.counts["during"]:
-            self.lose("keys")
+        if any(stage.once or stage.formats for stage in stages_of(disk[f"{pipeline}.yaml"])[0]):
+            self.lose("a stage with `once` or `format`")
         if self.lost:
             return None
         rules = Rules(
