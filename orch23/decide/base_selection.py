@@ -14,7 +14,7 @@ from orch23.decide.project_state import ProjectState
 from orch23.decide.stage_view import ObsoleteFiles, StageTree
 from orch23.model.digest import FileEntry, digest_bytes
 from orch23.model.errors import MissingBytesError
-from orch23.model.pipeline import Stage
+from orch23.model.pipeline import Stage, family_of
 from orch23.model.record import Record, same_result, starts_from, written_paths
 from orch23.plan.nodes import reads_of
 from orch23.resolve.resolution import ResolvedStage, is_discovered
@@ -52,22 +52,24 @@ class BaseSelection(Struct, frozen=True):
         state, former = self.state, self.state.former.get(stage.name)
         last: Mapping[str, FileEntry] = former.outputs if former is not None else {}
         link = stage.chain
-        later = state.plan.chains[link.chain][link.index + 1 :] if link else ()
-        models = (state.former.get(name) for name in later if state.stage(name).discovers)
-        of_models = frozenset[str]().union(*map(written_paths, models))
+        members = state.plan.chains[link.chain] if link else ()
+        models = {name: written_paths(state.former.get(name)) for name in members if state.stage(name).discovers}
+        later = [models.get(name, ()) for name in (members[link.index + 1 :] if link else ())]
+        of_models, of_later = frozenset[str]().union(*models.values()), frozenset[str]().union(*later)
         starts: dict[str, FileEntry | None] = dict(bases)
         known = filter(stage.takes_edits_of, (*last, *bases, *state.known_originals))
         for path in sorted(self._editable(stage).union(known)):
             entry, incoming = state.store.workspace.entry(path), state.incoming_version(stage.name, path)
             start = bases.get(path, incoming)
             if entry is None:
-                is_deleted = not any(state.locked.deleting(path))
+                # A model before it that no longer writes the file gives it back, as it does alone.
+                is_deleted = not any(state.locked.deleting(path)) and path not in of_models
                 if is_deleted and start is not None and incoming == state.original(path):
                     starts[path] = state.known_originals[path] = None
             # A file that is older than the version of a model before it was edited without what the model changed.
             elif incoming != state.original(path) and not (former and starts_from(former, path, incoming)):
                 continue
-            elif path not in of_models and entry not in (start, last.get(path), *self._older_versions(stage, path)):
+            elif path not in of_later and entry not in (start, last.get(path), *self._older_versions(stage, path)):
                 is_own = state.ownership.is_known(path, entry) and not state.ownership.is_accepted(path, entry)
                 if not is_own or self._has_users_bytes(path, entry, start):
                     starts[path] = entry
@@ -373,10 +375,13 @@ def recall(state: ProjectState, stage: Stage, own: Collection[str]) -> bool:
     if all(ownership.is_known(path, e) and not ownership.is_accepted(path, e) for path, e in there):
         return False
     more: list[Record] = []
-    for record in ownership.past_records(name):
+    # In another branch, the last item may have been another one.
+    members = state.plan.chains[stage.chain.chain] if stage.chain else (name,)
+    for record in ownership.past_records({one for one in members if family_of(one) == family_of(name)}):
         # A stage with a newer record owns its files again.
         is_over = record.is_released and (name in state.former or any(not one.is_released for one in more))
         known = (*state.locked.records, *state.locked.released, *more)
+        is_over |= record.is_released and record.stage != name
         if not is_over and record not in known and may_write_outputs_of(stage, record):
             more.append(record)
     state.locked.add(more)

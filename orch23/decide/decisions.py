@@ -483,7 +483,9 @@ class StageDecider(Struct):
         stage, records = resolved.stage, self.state.store.records
         keys = tuple(filter(None, (resolved.key, resolved.earlier_key)))
         # A renamed stage may use records of its former name if it may write all of their files (ADR 21).
-        locked = (r for key in keys for r in self.state.locked.of_key(key))
+        # One that is done has no files in this state: it is of no use under another name.
+        done = self.state.done.keys() - {stage.name}
+        locked = (r for key in keys for r in self.state.locked.of_key(key) if r.stage not in done)
         bounded = [r for r in locked if r.stage == stage.name or may_write_outputs_of(stage, r)]
         found = sorted(bounded, key=lambda r: r.stage != stage.name)
         stored = (r for key in keys for r in records.by_key(key) if not r.failed)

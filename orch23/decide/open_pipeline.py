@@ -267,7 +267,8 @@ def with_users_files(
     store: ProjectStore, lock: LockFile, plan: Plan, git: GitFiles
 ) -> tuple[ProjectStore, LockFile, Mapping[str, Record]]:
     """Return a store and a lock file in which `once` stages that are done own no files, and the records of these."""
-    if not any(one.task for one in lock.owner_records().values()):
+    declared = (one.once if isinstance(one, Stage) else one.body.get("once") for one in plan.pipeline.stages)
+    if not any(one.task for one in lock.owner_records().values()) and not any(declared):
         return store, lock, {}
     from orch23.decide.once import users_files  # noqa: PLC0415 - few stages have `once`
 

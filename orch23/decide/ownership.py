@@ -4,6 +4,7 @@ A clone can bring any lock file: a record is proven if a build of this user has 
 """
 
 import contextlib
+import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -331,17 +332,18 @@ class Ownership(Struct, dict=True):
     git: GitFiles
     _committed: dict[str, str | None] = field(default_factory=dict)
 
-    def past_records(self, stage: str) -> Iterator[Record]:
-        """Yield what the lock file in the last commits records of a stage, the newest first: claims (ADR 19)."""
+    def past_records(self, stages: Collection[str]) -> Iterator[Record]:
+        """Yield what the lock file in the last commits records of stages, the newest first: claims (ADR 19)."""
         for data in self._past_locks:
-            lock = LockFile()
+            names = {one.decode() for one in re.findall(rb'"([^"\n]+)": *{', data)}
+            lock, there = LockFile(), sorted(names.intersection(stages))
             try:
-                lock = read_lock_records(self._lock, (stage,), data)
+                lock = read_lock_records(self._lock, there, data) if there else lock
             except CorruptStateError:  # it has another form, so it is read as a whole
                 with contextlib.suppress(CorruptStateError):
-                    lock = decode_lock(data, stage) if stage.encode() in data else lock
+                    lock = decode_lock(data, "")
             every = (*lock.records.values(), *lock.others, *lock.released.values())
-            yield from (one for one in every if one.stage == stage)
+            yield from (one for one in every if one.stage in stages)
 
     @cached_property
     def _past_locks(self) -> tuple[bytes, ...]:

@@ -71,11 +71,15 @@ class ProjectState(Struct, dict=True):
     def _follow_edits(self, seen: Collection[str] = ()) -> None:
         """Where only programs with `edits` wrote a file, an edit by the user is its new original, for all stages.
 
-        Stages that were `seen` may have been decided on it.
+        Stages that were `seen` may have been decided on it. After a program that has ended, the file is a source.
         """
-        nodes = self.plan.nodes.items()
-        editors = [name for name, node in nodes if isinstance(node, Stage) and node.is_editor]
-        programs = {name for name in editors if name in self.former}
+        former = ((name, record, self.plan.nodes.get(name)) for name, record in self.former.items())
+        programs = {
+            name
+            for name, record, node in former
+            if (isinstance(node, Stage) and node.is_editor)
+            or (node is None and "edits" in record.manifest and record.manifest.get("kind") != "llm")
+        }
         new = (name for name in programs if name not in seen)
         for path in sorted({path for name in new for path in written_paths(self.former[name])}):
             made = (*self.locked.owning(path), *self.locked.deleting(path))

@@ -7,6 +7,7 @@ from tests.shared_files.setup import Setup, Step, edit_history, history
 
 SAMPLE = range(4)
 THOROUGH = range(4, 2004)
+ITEMS = ((("z", "p"), ("y", "p"), ("x", "q")), (("y", "p"), ("x", "r"), ("z", "r")))
 
 
 def check(setup: Setup, steps: list[Step]) -> Played:
@@ -77,6 +78,35 @@ def test_a_saved_file_that_an_ended_program_created_is_a_source_at_once(ends):
     """The model is shown it in the build that releases it, and is not called again in the next one."""
     steps = [("build", "a"), (ends, "polish"), ("spec", "work", "a p|b q"), ("edit", "work/near/made.py")]
     check(Setup(slots=("work", "polish")), [*steps, ("build", "a")])
+
+
+@pytest.mark.slow
+def test_a_file_that_the_last_item_of_another_branch_made_is_no_edit_of_todays_last_item():
+    """The lock file is deleted in the merge, so only committed ones say which item made it."""
+    theirs, mine = ((("items", "chain", items), ("build", "a")) for items in ITEMS)
+    steps = [("build", "a"), ("merge", theirs, mine, "deleted", "theirs"), ("build", "a")]
+    check(Setup(slots=("chain",)), steps)
+
+
+@pytest.mark.slow
+def test_a_deleted_file_that_a_model_leaves_out_of_its_next_result_comes_back_before_a_program_too():
+    """Without it, the model would be called again in the next build: it was shown the file."""
+    steps = [("build", "a"), ("delete", "work/near/a.py"), ("spec", "work", "n q"), ("build", "a")]
+    check(Setup(slots=("work", "polish")), steps)
+
+
+@pytest.mark.slow
+def test_a_stage_that_is_done_is_not_fresh_under_another_name():
+    """Its files were taken back before the commit, so the new stage has all to do."""
+    steps = [("build", "a"), ("clean", ""), ("commit", "all"), ("rename", "tidy"), ("build", "a")]
+    check(Setup(slots=("tidy",), keys=(("tidy", "once"),)), steps)
+
+
+@pytest.mark.slow
+def test_files_of_a_stage_that_is_done_stay_the_users_after_it_is_renamed():
+    """Its record is only in the store then."""
+    steps = [("build", "a"), ("commit", "all"), ("rename", "tidy"), ("build", "a"), ("edit", "tidy/b.py")]
+    check(Setup(slots=("tidy",), keys=(("tidy", "once"),)), [*steps, ("build", "a")])
 
 
 @pytest.mark.slow

@@ -125,7 +125,9 @@ class Building(Editing):
         if in_place and self.lock.of(stage.name) is None and any(self.is_accepted(path) for path in there):
             message = "a new stage with an old result, on accepted bytes"
             raise UnsureError(message)
-        if made is not None and not edited:
+        if made is not None and not edited and stage.rerun and made.accepted:
+            self._run(stage, core, inputs)
+        elif made is not None and not edited:
             self._recall(stage, made)
         elif made is not None:
             if self._refused(stage, {*stage.literal_outputs, *made.outputs}):
@@ -136,7 +138,10 @@ class Building(Editing):
                 message = "a result whose files users decided on one by one"
                 raise UnsureError(message)
             if in_place and at_rest and all(self.is_decided(path) for path in edited):
-                self._decide_committed(stage, core, edited)
+                if stage.rerun:
+                    self._run(stage, core, inputs)
+                else:
+                    self._decide_committed(stage, core, edited)
             else:
                 self.ends[stage.name] = "edited"
         elif not edited and (known := self._before_reset(stage, core)) is not None:
@@ -200,6 +205,9 @@ class Building(Editing):
         if not items:
             return
         path = items[0].outputs[0]
+        if items[0].rerun:
+            message = "a chain with on_edit"
+            raise UnsureError(message)
         if items[0].family == self.forced:
             message = "a forced chain"
             raise UnsureError(message)

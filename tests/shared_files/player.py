@@ -85,7 +85,8 @@ class Player(Steps):
             self._as_foreseen(forecast, pipeline, before, after, seen)
         self._learn(after, forecast, pipeline)
         self.counts[f"exit {seen.outcome.code}"] += 1
-        if seen.outcome.code in (0, 1, 6) and not flags:
+        is_idle = before == after and not seen.ends  # it did what a second build would do
+        if seen.outcome.code in (0, 1, 6) and not flags and not is_idle:
             self._again(pipeline, seen, after)
         if seen.outcome.code == 0:
             ends = seen.ends or (planned or self._plan(pipeline))[1]  # a build with nothing to do has no journal
@@ -147,11 +148,8 @@ class Player(Steps):
             if code or not planned or set(planned.values()) - {"fresh", "skipped", "done"}:
                 continue
             now = self._plan(name)
-            if (
-                any(n.startswith("polish") and end == "done" for n, end in now[1].items())
-                and "work" in self.setup.slots
-            ):
-                continue  # its files are now the user's, and inputs of the stage with a model before it
+            if self.counts["rename"] and any("once" in body for body in self.declared(name).values()):
+                continue  # the result may be committed under the former name: then the stage is a new one
             settled = {stage: "fresh" if action == "done" else action for stage, action in now[1].items()}
             was = {stage: "fresh" if action == "done" else action for stage, action in planned.items()}
             require(settled == was, "I4", f"after a {step} the plan of {name}.yaml changed from {planned} to {now}")
@@ -412,8 +410,8 @@ class Player(Steps):
         resamples: bool = False,
     ) -> Forecast | None:
         locks = self.known_locks(disk)
-        if self.setup.keys or self.counts["key"] or self.counts["during"]:
-            self.lose("keys")
+        if any(stage.once or stage.formats for stage in stages_of(disk[f"{pipeline}.yaml"])[0]):
+            self.lose("a stage with `once` or `format`")
         if self.lost:
             return None
         rules = Rules(
@@ -488,8 +486,12 @@ class Player(Steps):
                 text = disk.get(path)
                 if any(mark in (text or "") for mark in ("# u", "# bad u", "# drop")) and stage.kind == "llm":
                     continue
-                if text in self.by_hand:
+                if text in self.by_hand or (stage.kind == "llm" and (path, text) in self.store.released):
                     continue
+                if stage.edits and text is None and "polish" in self.setup.slots:
+                    continue  # a later program may delete it
+                if stage.chain and self.head.get(path) == text:
+                    continue  # its last items may have ended: then it is an edit that the user committed
                 holds = text == wanted if stage.kind != "llm" else wanted in formatted(text or "").splitlines()
                 if stage.edits and stage.kind != "llm":
                     holds = text is not None and wanted in text.splitlines()

@@ -273,7 +273,8 @@ def make_step(chance: random.Random, setup: Setup, kind: str) -> Step:  # noqa: 
         case "edit" | "break" | "delete" | "revert":
             return (kind, path)
         case "key":
-            return (kind, slot, chance.choice(tuple(KEYS)) if slot in LLM_SLOTS else "once")
+            keys = [key for key in KEYS if (slot in LLM_SLOTS if key != "once" else "polish" not in setup.slots)]
+            return (kind, slot, chance.choice(keys)) if keys else ("edit", path)
         case "during":
             return (kind, "b" if setup.two and chance.random() < 0.4 else "a", path)
         case "accept" | "hook" | "rename" | "drop" | "add" | "switch" | "keep" | "release" | "format":
@@ -330,6 +331,8 @@ def edit_history(seed: int, length: int = LENGTH, without: Sequence[str] = ()) -
         if key not in without and (key == "once" or slot in LLM_SLOTS)
     )
     keys = tuple(one for one in keys if one[1] != "on_edit" or (one[0], "once") not in keys)
+    # The files of a program that is done are edits for a model before it that is not.
+    keys = tuple(one for one in keys if one != ("polish", "once") or ("work", "once") in keys)
     setup = replace(setup, slots=slots, keys=keys)
     return setup, make_steps(chance, setup, length, without, EDIT_WEIGHTS)
 

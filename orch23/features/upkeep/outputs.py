@@ -15,7 +15,7 @@ from orch23.cli.discovery import required_pipeline
 from orch23.cli.opening import check_stage_count, found_project, open_for_command, open_stages, project_root
 from orch23.cli.parameters import PipelineArguments
 from orch23.cli.project_loading import Project, open_for_reading
-from orch23.decide.open_pipeline import OpenPipeline
+from orch23.decide.open_pipeline import OpenPipeline, WholePriorState
 from orch23.decide.ownership import is_proven, kept_failures, release_files
 from orch23.decide.protected_files import DeclaredByPlan
 from orch23.execute.cleanup import kill_leftovers
@@ -197,8 +197,9 @@ def release_outputs(console: Console, *, args: PipelineArguments) -> None:
         remove_snapshots(str(project.settings.root), project.pipeline.file)
         left = lock.where(lambda name, _: not _is_selected(name, stages))
         left = replace(left, released={**lock.released, **ChainMap(*found.values())})
-        is_last = project.memory.is_last_written(project.store)
-        written = project.memory.write(left, project.pipeline.name)
+        memory = project.memory
+        is_last = isinstance(memory, WholePriorState) and memory.is_last_written(project.store)
+        written = memory.write(left, project.pipeline.name)
         # After a lock file of another branch, all results of the store count again, also those of ended stages.
         if is_last:
             project.store.lock_files.put(project.pipeline.file, str(written.sha256).encode(), b"1")
