@@ -474,8 +474,8 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "S2-20": (
         M(
             "orch23/plan/compile.py",
-            "order.append(names[heappop(ready)])",
-            "order.append(names[ready.pop()])",
+            "tuple(nx.lexicographical_topological_sort(graph, position.__getitem__))",
+            "tuple(nx.topological_sort(graph))",
         ),
     ),
     "S2-21": (

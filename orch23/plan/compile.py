@@ -5,17 +5,18 @@ An edge leads from the stage that may write a path to the stage that reads it; `
 dropped if edges of higher ranks already put its reader before its producer. The reader then sees the files as they were
 before the chain (version 0).
 
-This module is imported only if no stored plan can be used. Most plans do not need networkx (ADR 94).
+This module is imported only if no stored plan can be used: importing networkx takes a tenth of a second.
 """
 
 import functools
 import itertools
 import operator
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from enum import IntEnum
-from heapq import heappop, heappush
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
+
+import networkx as nx
 
 from orch23.model.diagnostic import Diagnostic, Suggestions, quoted_names
 from orch23.model.paths import is_glob, may_overlap
@@ -40,11 +41,26 @@ from orch23.plan.nodes import (
     writes_of,
 )
 
-if TYPE_CHECKING:
-    import networkx as nx
+StageGraph: TypeAlias = "nx.DiGraph[str]"
+_WHY = "why"
 
-StageGraph: TypeAlias = dict[str, dict[str, str]]
-"""For each name the names after it, each with the reason of the edge: the first one that was found."""
+
+def new_graph(names: Iterable[str]) -> StageGraph:
+    """Return a graph of these names, without edges."""
+    graph: StageGraph = nx.DiGraph()
+    graph.add_nodes_from(names)
+    return graph
+
+
+def add_edge(graph: StageGraph, before: str, after: str, why: str) -> None:
+    """Add an edge with its reason, unless there is an edge already: the first reason stays."""
+    if not graph.has_edge(before, after):
+        graph.add_edge(before, after, **{_WHY: why})
+
+
+def edge_reason(graph: StageGraph, before: str, after: str) -> str:
+    """Return the reason of an edge."""
+    return str(graph.edges[before, after][_WHY])
 
 
 def topological_order(graph: StageGraph) -> tuple[str, ...]:
@@ -52,41 +68,23 @@ def topological_order(graph: StageGraph) -> tuple[str, ...]:
 
     It is empty if there is a cycle.
     """
-    names, position = [*graph], {name: number for number, name in enumerate(graph)}
-    waits = Counter(after for found in graph.values() for after in found)
-    ready, order = [position[name] for name in names if name not in waits], list[str]()
-    while ready:
-        order.append(names[heappop(ready)])
-        for after in graph[order[-1]]:
-            waits[after] -= 1
-            if not waits[after]:
-                heappush(ready, position[after])
-    return tuple(order) if len(order) == len(names) else ()
+    position = {name: number for number, name in enumerate(graph)}
+    try:
+        return tuple(nx.lexicographical_topological_sort(graph, position.__getitem__))
+    except nx.NetworkXUnfeasible:
+        return ()
 
 
 def with_descendants(graph: StageGraph, names: Iterable[str]) -> set[str]:
     """Return these names and their descendants."""
-    found, pending = set[str](), [*names]
-    while pending:
-        if (name := pending.pop()) not in found:
-            found.add(name)
-            pending += graph[name]
-    return found
-
-
-def _for_networkx(graph: StageGraph) -> "nx.DiGraph[str]":
-    import networkx as nx  # noqa: PLC0415 - only for cycles, and for edges that may yield
-
-    return nx.DiGraph({name: [*after] for name, after in graph.items()})
+    return {name for layer in nx.bfs_layers(graph, set(names)) for name in layer}
 
 
 def reachable_goals(graph: StageGraph, bits: Mapping[str, int]) -> Mapping[str, int]:
     """Return for each name which of the goals it leads to: the sum of their `bits`."""
     # One search for each goal would take the product of goals and edges. One walk over the components, with the goals
     # as bits of an int, finds all of them.
-    import networkx as nx  # noqa: PLC0415 - as above
-
-    components = nx.condensation(_for_networkx(graph))
+    components = nx.condensation(graph)
     members: dict[int, set[str]] = {one: components.nodes[one]["members"] for one in components}
     own = {one: functools.reduce(operator.or_, (bits.get(name, 0) for name in names)) for one, names in members.items()}
     below: dict[int, int] = {}
@@ -99,18 +97,15 @@ def reachable_goals(graph: StageGraph, bits: Mapping[str, int]) -> Mapping[str, 
 
 def find_cycles(graph: StageGraph) -> Iterator[tuple[Edge, ...]]:
     """Yield one cycle of each strongly connected component, as its edges."""
-    import networkx as nx  # noqa: PLC0415 - as above
-
-    whole = _for_networkx(graph)
-    for component in nx.strongly_connected_components(whole):
+    for component in nx.strongly_connected_components(graph):
         if len(component) == 1:
             continue
         # Sorted, so that the order of declaration does not change the message.
-        part: nx.DiGraph[str] = nx.DiGraph(sorted(whole.subgraph(component).edges))
-        path = [before for before, _ in nx.find_cycle(part, source=min(component))]
+        subgraph: StageGraph = nx.DiGraph(sorted(graph.subgraph(component).edges))
+        path = [before for before, _ in nx.find_cycle(subgraph, source=min(component))]
         start = path.index(min(path))
         path = path[start:] + path[:start]
-        yield tuple(Edge(a, b, graph[a][b]) for a, b in itertools.pairwise([*path, path[0]]))
+        yield tuple(Edge(a, b, edge_reason(graph, a, b)) for a, b in itertools.pairwise([*path, path[0]]))
 
 
 _MAX_NAMES = 4
@@ -131,7 +126,7 @@ def promotion_cycle_errors(
         return []
     group_of = {name: group for group, names in groups.items() for name in names}
     merged = _merged_by_group(graph, group_of)
-    if topological_order(merged) or not topological_order(graph):
+    if nx.is_directed_acyclic_graph(merged) or not nx.is_directed_acyclic_graph(graph):
         return []  # a cycle of `graph` itself has its own error
     found: dict[frozenset[str], Diagnostic] = {}
     for group in sorted(groups):
@@ -146,8 +141,8 @@ def promotion_cycle_errors(
         names = join_first([f"`{name}`" for name in inner], _MAX_NAMES, " and ")
         verb = "comes" if len(inner) == 1 else "come"
         message = f"group `{group}` cannot be promoted at once: {names}{also} {verb} between `{first}` and `{last}`"
-        edges = [(a, b) for a, b in itertools.pairwise(path) if b in graph[a]]
-        reasons = tuple(explain_edge(pipeline, nodes[a], nodes[b], graph[a][b]) for a, b in edges)
+        edges = [(a, b) for a, b in itertools.pairwise(path) if graph.has_edge(a, b)]
+        reasons = tuple(explain_edge(pipeline, nodes[a], nodes[b], edge_reason(graph, a, b)) for a, b in edges)
         place, hint = pipeline.locate("stages", inner[0]), f"{hint}, or remove one of these edges"
         found[groups_on_it] = Diagnostic("E829", message, place, hint, related=reasons)
     return list(found.values())
@@ -155,10 +150,9 @@ def promotion_cycle_errors(
 
 def _merged_by_group(graph: StageGraph, group_of: Mapping[str, str]) -> StageGraph:
     """Return the graph in which each group is one node."""
-    merged: StageGraph = {_merged_name(name, group_of): {} for name in graph}
-    for name, after in graph.items():
-        before = _merged_name(name, group_of)
-        merged[before].update({one: "" for end in after if (one := _merged_name(end, group_of)) != before})
+    merged = new_graph(_merged_name(name, group_of) for name in graph)
+    ends = ([_merged_name(name, group_of) for name in edge] for edge in graph.edges)
+    merged.add_edges_from((before, after) for before, after in ends if before != after)
     return merged
 
 
@@ -178,7 +172,7 @@ def _way_back(graph: StageGraph, groups: Mapping[str, tuple[str, ...]], group: s
     paths = deque([name] for name in sorted(members))
     while paths:
         path = paths.popleft()
-        after = sorted(graph[path[-1]])
+        after = sorted(graph.successors(path[-1]))
         back = next((name for name in after if name in members), None)
         if back is not None and len(path) > 1:
             return [*path, back]
@@ -236,7 +230,9 @@ def compile_plan(facts: PlanNodes) -> tuple[CompiledGraph | None, tuple[Diagnost
     if problems:
         return None, tuple(dict.fromkeys(problems))
     place = {name: number for number, name in enumerate(order)}
-    edges = tuple(Edge(a, b, graph[a][b]) for a in order for b in sorted(graph[a], key=place.__getitem__))
+    edges = tuple(Edge(a, b, edge_reason(graph, a, b)) for a in order for b in sorted(graph[a], key=place.__getitem__))
+    # Its cached views refer to it: without this, its nodes and edges would stay in memory for the whole build.
+    graph.clear()
     return CompiledGraph(order, edges, _upstream_of_chains(nodes, joined, dropped), joined), ()
 
 
@@ -365,7 +361,7 @@ def _firmness(reader: Node, producer: Node, pattern: str) -> EdgeFirmness:
 # all, so this is the weakest reason for an order.
 def _build_graph(nodes: Mapping[str, Node], candidates: list[_Candidate]) -> tuple[StageGraph, list[Edge]]:
     """Return the graph with its edges, added rank by rank, and the edges that are dropped."""
-    graph: StageGraph = {name: {} for name in nodes}
+    graph = new_graph(nodes)
     dropped: list[Edge] = []
     for rank in EdgeFirmness:
         edges = [edge for firmness, edge in candidates if firmness is rank]
@@ -381,7 +377,7 @@ def _build_graph(nodes: Mapping[str, Node], candidates: list[_Candidate]) -> tup
                 dropped += (edge for edge in edges if (edge.reader, edge.producer) in pairs)
                 edges = [edge for edge in edges if (edge.reader, edge.producer) not in pairs]
         for edge in edges:
-            graph[edge.producer].setdefault(edge.reader, edge.why)
+            add_edge(graph, edge.producer, edge.reader, edge.why)
     return graph, dropped
 
 
@@ -390,26 +386,23 @@ def _order_after_groups(
 ) -> None:
     for group, items in groups.items():
         why = f"promote: {group}" if group in named else f"promote: together of {group.removesuffix('[*]')}"
-        readers = {after for item in items for after in graph[item]}
+        readers = {after for item in items for after in graph.successors(item)}
         for reader in sorted(readers.difference(items)):
             for item in items:
-                graph[item].setdefault(reader, why)
+                add_edge(graph, item, reader, why)
 
 
 def _order_before_chains(graph: StageGraph, chains: Mapping[str, tuple[str, ...]]) -> None:
     # Whether a user edited a chain, and which old versions of its files are needed, is decided once, before its first
     # item. Items may start later than necessary (ADR 5). Of stages that edit files of their own, each may be the first.
-    before: dict[str, set[str]] = {}
-    for up, item in ((up, item) for up, after in graph.items() for item in after if chains):
-        before.setdefault(item, set()).add(up)
     for chain, items in chains.items():
-        above = {up for item in items[1:] for up in before.get(item, ())}
+        above = {up for item in items[1:] for up in graph.predecessors(item)}
         if not above:
             continue
-        after = with_descendants(graph, {one for item in items for one in graph[item]})
+        after = with_descendants(graph, {one for item in items for one in graph.successors(item)})
         firsts = [item for item in items if item not in after]
         for up, item in itertools.product(sorted(above - after - {*items}), firsts):
-            graph[up].setdefault(item, f"order of {chain}")
+            add_edge(graph, up, item, f"order of {chain}")
 
 
 def _write_conflicts(pipeline: Pipeline, nodes: Mapping[str, Node], writers: WriterIndex) -> list[Diagnostic]:

@@ -2,6 +2,8 @@
 
 from collections.abc import Iterable, Mapping
 
+import networkx as nx
+
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.paths import may_overlap
 from orch23.model.pipeline import ForeachStage, Pipeline, Stage, family_of
@@ -57,8 +59,6 @@ def edit_chains(
 
     A foreach that is not expanded is not in a chain: its items will be.
     """
-    import networkx as nx  # noqa: PLC0415 - few plans have stages with `edits`
-
     edited = [pair[:2] for pair in pairs if all(isinstance(nodes[name], Stage) for name in pair[:2])]
     joined: nx.Graph[str] = nx.Graph(edited)
     ends = {*joined}

@@ -32,7 +32,7 @@ def build_plan(
     """Return the plan of a pipeline with these foreach stages expanded, or everything that is wrong with it.
 
     `skipped_items` are the items of these foreach stages that their `if` switches off. `cache` has stored plans; the
-    graph is compiled only if it does not have this one.
+    graph is compiled, with networkx, only if it does not have this one.
     """
     expansions = dict(expansions or {})
     facts = PlanNodes(
@@ -52,7 +52,7 @@ def _cached_graph(facts: PlanNodes, cache: CompileCache | None) -> tuple[Compile
     if cache is not None and made_of and (stored := cache.get(name, made_of)) is not None:
         with suppress(msgspec.MsgspecError, UnicodeError):  # stored by another version of orch23, in another format
             return msgspec.msgpack.decode(stored, type=CompiledGraph), ()
-    from orch23.plan.compile import compile_plan  # noqa: PLC0415 - a stored plan needs none
+    from orch23.plan.compile import compile_plan  # noqa: PLC0415 - it loads networkx
 
     graph, problems = compile_plan(facts)
     if cache is not None and made_of and graph is not None:

@@ -63,13 +63,6 @@ def item(key, family="each", reads=(), writes=(), index=None):
     return stage(f"{family}@{key}", reads, writes, item=Item(key=key, name="item", value=key), chain=link)
 
 
-def test_an_edge_has_the_first_of_its_reasons() -> None:
-    plan = planned(
-        stage("a", writes=("x", "y")), stage("b", reads=("y", "x"), needs=("a",)), stage("c", reads=("y", "x"))
-    )
-    assert [(edge.reader, edge.why) for edge in plan.edges] == [("b", "needs a"), ("c", "y")]
-
-
 def test_slices_verify_inputs_and_conditions_are_read():
     one = stage("s", ("a",), verify=Verify(inputs=(PathInput("t"),)), requires=(Condition("file_exists", "c"),))
     assert reads_of(one) == ("a", "t", "c")
