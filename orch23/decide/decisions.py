@@ -112,12 +112,7 @@ class StageDecider(Struct):
         # Lost bytes are an error of the stages that need them. Others can still be decided and built.
         tree = _LossyTree(self.state, name)
         resolved = resolve_stage(
-            stage,
-            tree,
-            facts,
-            self.sources,
-            pipeline=self.state.plan.pipeline,
-            read_yaml=self.read_yaml,
+            stage, tree, facts, self.sources, pipeline=self.state.plan.pipeline, read_yaml=self.read_yaml
         )
         resolved = self.as_of(resolved, self._records_of(resolved), tree)
         program = program_of(resolved.manifest)
@@ -141,8 +136,7 @@ class StageDecider(Struct):
         stage = resolved.stage
         if not stage.discovers:
             return resolved
-        from orch23.resolve.discovered import as_of_records  # noqa: PLC0415 - only for such stages
-        from orch23.resolve.explored import part_digest  # noqa: PLC0415 - as above
+        from orch23.resolve.discovered import as_of_records, part_digest  # noqa: PLC0415 - only for such stages
 
         tree = tree or _LossyTree(self.state, stage.name)
         part_of = partial(part_digest, stage=stage, tree=tree, never_send=self.state.plan.pipeline.never_send)

@@ -257,13 +257,7 @@ def replan(opened: OpenPipeline, lock: LockFile, selection: Selection) -> Replan
     # An edit since the last stage ended is a difference to the snapshot, for the next build.
     store, owned, done = with_users_files(opened.store.for_one_moment(continued=True), lock, old.plan, old.git)
     state = ProjectState(
-        old.plan,
-        store,
-        owned,
-        done=done,
-        git=old.git,
-        other_pipelines=old.other_pipelines,
-        trusts_lock=old.trusts_lock,
+        old.plan, store, owned, done=done, git=old.git, other_pipelines=old.other_pipelines, trusts_lock=old.trusts_lock
     )
     state.reads.update((node, reads) for node, reads in old.reads.items() if node in old.plan.expansions)
     written, kept = opened.store.workspace.written_paths, None

@@ -111,7 +111,7 @@ class ObsoleteFiles(Struct, frozen=True):
         return {
             path: owning[0].stage
             for path, owning in owners.items()
-            if not self.state.declared.written.is_named(path)  # otherwise another stage takes the file over
+            if path not in self.state.declared.written.literal  # otherwise another stage takes the file over
             and owning
             and self.state.store.workspace.entry(path) is not None
             and not self.is_obsolete(path)
@@ -282,7 +282,7 @@ class StageTree(Struct, frozen=True):
         the lock file gives to an ended stage is the user's, unless this build removes it.
         """
         state, written = self.state, self.state.declared.written
-        if state.owners.get(path) or written.is_output(path) or state.has_declared_owner(path):
+        if state.owners.get(path) or path in written.made or state.has_declared_owner(path):
             return True
         entry = state.store.workspace.entry(path)
         if any(record.outputs[path] == entry for record in state.locked.owning(path)):

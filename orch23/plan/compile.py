@@ -112,10 +112,7 @@ _MAX_NAMES = 4
 
 
 def promotion_cycle_errors(
-    pipeline: Pipeline,
-    nodes: Mapping[str, Node],
-    graph: StageGraph,
-    groups: Mapping[str, tuple[str, ...]],
+    pipeline: Pipeline, nodes: Mapping[str, Node], graph: StageGraph, groups: Mapping[str, tuple[str, ...]]
 ) -> list[Diagnostic]:
     """Return an error for each of these promotion groups that would wait for a stage that waits for the group.
 
