@@ -450,15 +450,14 @@ class StageDecider(Struct):
     def _edits_to_keep(self, stage: Stage, wanted: Collection[str], current: Collection[Record]) -> tuple[str, ...]:
         """Return the user's edits that results of today's key would overwrite."""
         state, edited = self.state, self._edits_of(stage)
-        if stage.name not in state.former:  # without a record, only the wanted paths show which files are its own
-            if stage.edits:  # the last editor of a chain also restores what those before it changed
-                wanted = {path for record in current for path in written_paths(record)}
-            others = (path for path in sorted(wanted) if path not in edited and not stage.takes_edits_of(path))
-            edited = (*edited, *(path for path in others if self._is_edited(path, stage.name)))
-        if stage.discovers and stage.name in state.former and (not current or self._is_forced(stage)):
-            # Where its last result deleted a file, a new one might do so again.
-            deleted = (path for path in state.former[stage.name].deleted if path not in edited)
-            edited = (*edited, *(path for path in deleted if self._is_edited(path, stage.name)))
+        former, more = state.former.get(stage.name), wanted
+        if former is not None:  # where its last result deleted a file, a new one might do so again
+            is_new = stage.discovers and (not current or self._is_forced(stage))
+            more = former.deleted if is_new else ()
+        elif stage.edits:  # the last editor of a chain also restores what those before it changed
+            more = {path for record in current for path in written_paths(record)}
+        others = (path for path in sorted(more) if path not in edited and not stage.takes_edits_of(path))
+        edited = (*edited, *(path for path in others if self._is_edited(path, stage.name)))
         if not current:
             return edited
         # An edit of what a later item of the chain made is kept by that item. One from before that is not.

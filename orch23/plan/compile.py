@@ -147,9 +147,8 @@ def promotion_cycle_errors(
 
 def _merged_by_group(graph: StageGraph, group_of: Mapping[str, str]) -> StageGraph:
     """Return the graph in which each group is one node."""
-    merged = new_graph(_merged_name(name, group_of) for name in graph)
-    ends = ([_merged_name(name, group_of) for name in edge] for edge in graph.edges)
-    merged.add_edges_from((before, after) for before, after in ends if before != after)
+    merged: StageGraph = nx.relabel_nodes(graph, {name: _merged_name(name, group_of) for name in graph})
+    merged.remove_edges_from([*nx.selfloop_edges(merged)])
     return merged
 
 
