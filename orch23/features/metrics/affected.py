@@ -1,6 +1,6 @@
 """Run `affected`: list the stages whose keys differ since a git revision."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
 
@@ -12,7 +12,7 @@ from orch23.cli.opening import open_for_command
 from orch23.cli.parameters import PipelineArguments
 from orch23.cli.project_loading import Project, open_for_reading
 from orch23.decide.decisions import DecidedStage
-from orch23.decide.dry_run import preview
+from orch23.decide.dry_run import Preview, preview
 from orch23.decide.ownership import check_left_out
 from orch23.decide.stage_view import ObsoleteFiles
 from orch23.execute.git_revision import GitRevision, lock_at, open_revision
@@ -36,7 +36,7 @@ from orch23.model.errors import (
     SafetyError,
 )
 from orch23.model.plan import Done, Fresh, Restore
-from orch23.model.record import LockFile, Record
+from orch23.model.record import LockFile
 from orch23.report.diagnostics import visible
 from orch23.report.plan_json import reason_document
 from orch23.report.plan_view import first_reason, reason_text
@@ -123,9 +123,12 @@ def _compare(project: Project, revision: GitRevision, name: str) -> AffectedStag
     place = lock_path(root, pipeline.file)
     lock, lock_then = read_lock(place), lock_at(revision, place.relative_to(root).as_posix())
     before = pipeline_at(project, revision)
-    current_results, is_dead, decided = _current_results(project)
+    build = _previewed(project)
     # Results that a build would take today count as built, even if the lock file is older.
-    lock = LockFile({**lock.records, **current_results})
+    decided, ends = ({}, {}) if build is None else (build.decided_stages, build.decisions)
+    taken = {name: end.record for name, end in ends.items() if isinstance(end, Fresh | Restore)}
+    lock = LockFile({**lock.records, **taken})
+    is_dead = (lambda _path: False) if build is None else ObsoleteFiles(build.state).is_obsolete
     reader = ManifestReader(
         facts_of=tools.facts_of, sources_of=lambda view: AuthorFiles(view.read), read_yaml=tools.read_yaml
     )
@@ -142,7 +145,7 @@ def _compare(project: Project, revision: GitRevision, name: str) -> AffectedStag
         with suppress(InvalidInputError, ConfigurationError, SafetyError):  # of the pipeline then, or of lost files
             then = reader.manifests_of(before, lambda plan: RevisionView(revision, old(plan=plan)))
             then, now = _with_discovered(then, lock_then, now, decided)
-    stages, removed = compare_manifests(then, now, current_results)
+    stages, removed = compare_manifests(then, now, taken)
     return AffectedStages(
         name=pipeline.name,
         file=pipeline.file,
@@ -155,20 +158,11 @@ def _compare(project: Project, revision: GitRevision, name: str) -> AffectedStag
     )
 
 
-def _current_results(
-    project: Project,
-) -> tuple[dict[str, Record], Callable[[str], bool], Mapping[str, DecidedStage]]:
-    """Return the results that are current, whether a build would remove a file, and the stages as they are decided.
-
-    If the plan has errors, there are none.
-    """
-    try:
-        opened = open_for_reading(project)
-        found = preview(opened)
-    except (Orch23Error, MissingBytesError):
-        return {}, lambda _path: False, {}
-    results = {name: one.record for name, one in found.decisions.items() if isinstance(one, Fresh | Restore)}
-    return results, ObsoleteFiles(opened.state).is_obsolete, found.decided_stages
+def _previewed(project: Project) -> Preview | None:
+    """Return what a build would do; None if the plan has errors."""
+    with suppress(Orch23Error, MissingBytesError):
+        return preview(open_for_reading(project))
+    return None
 
 
 def _with_discovered(
