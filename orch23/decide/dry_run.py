@@ -239,18 +239,12 @@ def preview(opened: OpenPipeline, selection: Selection = ALL_STAGES) -> Preview:
     )
 
 
-class Replan(Struct, frozen=True):
-    """The decisions of the next build, the state that it decides in, and the stages that were not decided again."""
+def replan(
+    opened: OpenPipeline, lock: LockFile, selection: Selection
+) -> tuple[Mapping[str, Decision], ProjectState, frozenset[str]]:
+    """Return the decisions of the next build of a selection, its state, and the stages that were not decided again.
 
-    decisions: Mapping[str, Decision]
-    state: ProjectState
-    unaffected: frozenset[str]
-
-
-def replan(opened: OpenPipeline, lock: LockFile, selection: Selection) -> Replan:
-    """Return the decisions of the next build of a selection, which keeps user edits and forces no stage.
-
-    `lock` is the lock file that this build wrote.
+    It keeps user edits and forces no stage. `lock` is the lock file that this build wrote.
     """
     before = opened.decider
     old = before.state
@@ -276,7 +270,7 @@ def replan(opened: OpenPipeline, lock: LockFile, selection: Selection) -> Replan
         kept=kept,
     )
     dry_run = DryRun(decider, selection)
-    return Replan(dry_run.run(), state, dry_run.unaffected)
+    return dry_run.run(), state, dry_run.unaffected
 
 
 def removals(
