@@ -111,9 +111,8 @@ class StageDecider(Struct):
             return kept
         # Lost bytes are an error of the stages that need them. Others can still be decided and built.
         tree = _LossyTree(self.state, name)
-        resolved = resolve_stage(
-            stage, tree, facts, self.sources, pipeline=self.state.plan.pipeline, read_yaml=self.read_yaml
-        )
+        pipeline = self.state.plan.pipeline
+        resolved = resolve_stage(stage, tree, facts, self.sources, pipeline=pipeline, read_yaml=self.read_yaml)
         resolved = self.as_of(resolved, self._records_of(resolved), tree)
         program = program_of(resolved.manifest)
         known = (program_of(one.manifest) for one in self._records_of(resolved) if program)

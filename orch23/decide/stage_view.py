@@ -165,8 +165,7 @@ class StageTree(Struct, frozen=True):
         if not self.state.declared.outputs.contains(real):
             return
         before = {self.name, *plan.upstream[self.name], *plan.earlier_items(self.name)}
-        makers = [one for one in WriterIndex(plan.all_nodes).writers_of(real) if one not in before]
-        if makers:
+        if makers := [one for one in WriterIndex(plan.all_nodes).writers_of(real) if one not in before]:
             message = f"input {path!r} of stage `{self.name}` is a link to {real!r}, which stage `{makers[0]}` makes"
             raise SafetyError(Diagnostic("E691", message, hint=f"name {real!r} in `inputs` instead of the link"))
 
@@ -296,11 +295,7 @@ class StageTree(Struct, frozen=True):
         return any(self.state.declared.in_chain(chain, path) for chain in (*plan.chains, *unexpanded))
 
     def read(self, path: str, entry: FileEntry) -> bytes:
-        """Return the bytes of an entry.
-
-        Raises:
-            MissingBytesError: no copy of them is left.
-        """
+        """Return the bytes of an entry, as `ProjectState.read` does."""
         return self.state.read(path, entry)
 
 
