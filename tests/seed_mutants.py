@@ -489,7 +489,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
         M(
             "orch23/plan/compile.py",
             "yield _firmness(node, nodes[producer], pattern), Edge(",
-            "yield EdgeFirmness.CHAIN_PATTERN, Edge(",
+            "yield _CHAIN_PATTERN, Edge(",
         ),
     ),
     "S2-23": (
@@ -1120,7 +1120,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
         M(
             "orch23/plan/compile.py",
             "yield _firmness(node, nodes[producer], pattern), Edge(",
-            "yield EdgeFirmness.CHAIN_PATTERN, Edge(",
+            "yield _CHAIN_PATTERN, Edge(",
         ),
     ),
     "C26": (

@@ -260,15 +260,13 @@ class AttemptLoop(Struct, frozen=True, kw_only=True):
         """Verify a recorded result as it is, since its verification changed."""
         if self.resolved.broken:
             return failure_of("preflight", self.resolved.broken, retryable=False)
-        unchanged = {path: entry for path, entry in self.resolved.base.items() if path not in deleted}
-        return self.verifier.verify(outputs, {**unchanged, **outputs})
+        return self.verifier.verify(outputs, {**self.resolved.base_without(deleted), **outputs})
 
     def _of_earlier(self, passed: Record | StageResult, failure: Failure) -> Failure | None:
         """Report the failure of a recorded result, or of the last attempt that had passed; return it as feedback."""
         self.history.has_failed = True
         if self.history.last is None:
-            kept = {path: entry for path, entry in self.resolved.base.items() if path not in passed.deleted}
-            answer = {**kept, **passed.outputs, **passed.made}
+            answer = {**self.resolved.base_without(passed.deleted), **passed.outputs, **passed.made}
             self.history.last = AttemptResult(answer, written=frozenset(passed.outputs))
         elif self.history.last.settle is not None:
             self.history.last.settle(failure)
@@ -287,11 +285,8 @@ class AttemptLoop(Struct, frozen=True, kw_only=True):
         if last.failure is not None:
             return last, last.failure
         formatted = self._formatted(last)
-        if isinstance(formatted, Failure):
-            failure: Failure | None = formatted
-        else:
-            last = replace(last, formatted=formatted)
-            failure = self._verify_files(last, attempt)
+        last = last if isinstance(formatted, Failure) else replace(last, formatted=formatted)
+        failure = formatted if isinstance(formatted, Failure) else self._verify_files(last, attempt)
         self.history.has_failed |= failure is not None
         if last.settle is not None:
             last.settle(failure)

@@ -71,7 +71,7 @@ def format_recorded(resolved: ResolvedStage, runner: ProcessRunner, record: Reco
     user accepted stay as they are.
     """
     answer = {**record.outputs, **{path: one for path, one in record.made.items() if path not in record.accepted}}
-    tree = {**_tree(resolved, record), **answer}
+    tree = {**resolved.base_without(record.deleted), **answer}
     own = [p for p, one in answer.items() if p not in record.accepted and resolved.base.get(p) != one]
     after = format_files(resolved, runner, tree, own)
     if isinstance(after, Failure):
@@ -82,7 +82,8 @@ def format_recorded(resolved: ResolvedStage, runner: ProcessRunner, record: Reco
 
 def same_when_formatted(resolved: ResolvedStage, runner: ProcessRunner, record: Record, there: Files) -> Record | None:
     """Return a result with the files of `there` that are equal to its own once both are formatted; None without any."""
-    tree, own = {**_tree(resolved, record), **record.outputs}, {path: record.outputs[path] for path in there}
+    tree = {**resolved.base_without(record.deleted), **record.outputs}
+    own = {path: record.outputs[path] for path in there}
     ours = format_files(resolved, runner, tree, there)
     theirs = format_files(resolved, runner, {**tree, **there}, there)
     if isinstance(ours, Failure) or isinstance(theirs, Failure):
@@ -91,7 +92,3 @@ def same_when_formatted(resolved: ResolvedStage, runner: ProcessRunner, record: 
     same = {path: entry for path, entry in there.items() if ours[path].digest == theirs[path].digest}
     made = {path: own[path] for path in same}
     return replace(record, outputs={**record.outputs, **same}, made={**made, **record.made}) if same else None
-
-
-def _tree(resolved: ResolvedStage, record: Record) -> dict[str, FileEntry]:
-    return {path: entry for path, entry in resolved.base.items() if path not in record.deleted}

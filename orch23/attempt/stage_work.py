@@ -244,16 +244,8 @@ class Worker(Struct, frozen=True, kw_only=True):
 
         Where the recorded version of a file is lost, its newest one is used.
         """
-        resolved = replace(
-            resolved,
-            files=self._newest(resolved.files),
-            verify_files=self._newest(resolved.verify_files),
-            base=self._newest(resolved.base),
-        )
-        outputs = self._newest(claim.outputs)
-        self._store_inputs(resolved, outputs)
-        self._store_outputs(outputs)
-        failure = self._attempts(resolved).verify_recorded(outputs, claim.deleted)
+        files = {one: self._newest(getattr(resolved, one)) for one in ("files", "verify_files", "base")}
+        failure = self.verify(replace(resolved, **files), self._newest(claim.outputs), claim.deleted)
         if failure is None:
             return _holds(claim)
         hint = f"no model was called: `--resample {resolved.stage.name}` requests a new result"

@@ -266,12 +266,6 @@ def _joined(failures: list[Failure]) -> Failure:
 
 
 def _name(step: VerifyStep) -> str:
-    match step:
-        case CheckStep():
-            return f"check {step.name}"
-        case ProcessStep():
-            return describe_step(step)
-        case CommandsStep():
-            return f"commands ({len(step.commands)})"
-        case _:
-            return "ensures"
+    if isinstance(step, CheckStep | ProcessStep):
+        return f"check {step.name}" if isinstance(step, CheckStep) else describe_step(step)
+    return f"commands ({len(step.commands)})" if isinstance(step, CommandsStep) else "ensures"

@@ -111,14 +111,8 @@ class StageDecider(Struct):
             return kept
         # Lost bytes are an error of the stages that need them. Others can still be decided and built.
         tree = _LossyTree(self.state, name)
-        resolved = resolve_stage(
-            stage,
-            tree,
-            facts,
-            self.sources,
-            pipeline=self.state.plan.pipeline,
-            read_yaml=self.read_yaml,
-        )
+        pipeline = self.state.plan.pipeline
+        resolved = resolve_stage(stage, tree, facts, self.sources, pipeline=pipeline, read_yaml=self.read_yaml)
         resolved = self.as_of(resolved, self._records_of(resolved), tree)
         program = program_of(resolved.manifest)
         known = (program_of(one.manifest) for one in self._records_of(resolved) if program)
@@ -141,8 +135,7 @@ class StageDecider(Struct):
         stage = resolved.stage
         if not stage.discovers:
             return resolved
-        from orch23.resolve.discovered import as_of_records  # noqa: PLC0415 - only for such stages
-        from orch23.resolve.explored import part_digest  # noqa: PLC0415 - as above
+        from orch23.resolve.discovered import as_of_records, part_digest  # noqa: PLC0415 - only for such stages
 
         tree = tree or _LossyTree(self.state, stage.name)
         part_of = partial(part_digest, stage=stage, tree=tree, never_send=self.state.plan.pipeline.never_send)
@@ -456,15 +449,14 @@ class StageDecider(Struct):
     def _edits_to_keep(self, stage: Stage, wanted: Collection[str], current: Collection[Record]) -> tuple[str, ...]:
         """Return the user's edits that results of today's key would overwrite."""
         state, edited = self.state, self._edits_of(stage)
-        if stage.name not in state.former:  # without a record, only the wanted paths show which files are its own
-            if stage.edits:  # the last editor of a chain also restores what those before it changed
-                wanted = {path for record in current for path in written_paths(record)}
-            others = (path for path in sorted(wanted) if path not in edited and not stage.takes_edits_of(path))
-            edited = (*edited, *(path for path in others if self._is_edited(path, stage.name)))
-        if stage.discovers and stage.name in state.former and (not current or self._is_forced(stage)):
-            # Where its last result deleted a file, a new one might do so again.
-            deleted = (path for path in state.former[stage.name].deleted if path not in edited)
-            edited = (*edited, *(path for path in deleted if self._is_edited(path, stage.name)))
+        former, more = state.former.get(stage.name), wanted
+        if former is not None:  # where its last result deleted a file, a new one might do so again
+            is_new = stage.discovers and (not current or self._is_forced(stage))
+            more = former.deleted if is_new else ()
+        elif stage.edits:  # the last editor of a chain also restores what those before it changed
+            more = {path for record in current for path in written_paths(record)}
+        others = (path for path in sorted(more) if path not in edited and not stage.takes_edits_of(path))
+        edited = (*edited, *(path for path in others if self._is_edited(path, stage.name)))
         if not current:
             return edited
         # An edit of what a later item of the chain made is kept by that item. One from before that is not.

@@ -239,31 +239,19 @@ def preview(opened: OpenPipeline, selection: Selection = ALL_STAGES) -> Preview:
     )
 
 
-class Replan(Struct, frozen=True):
-    """The decisions of the next build, the state that it decides in, and the stages that were not decided again."""
+def replan(
+    opened: OpenPipeline, lock: LockFile, selection: Selection
+) -> tuple[Mapping[str, Decision], ProjectState, frozenset[str]]:
+    """Return the decisions of the next build of a selection, its state, and the stages that were not decided again.
 
-    decisions: Mapping[str, Decision]
-    state: ProjectState
-    unaffected: frozenset[str]
-
-
-def replan(opened: OpenPipeline, lock: LockFile, selection: Selection) -> Replan:
-    """Return the decisions of the next build of a selection, which keeps user edits and forces no stage.
-
-    `lock` is the lock file that this build wrote.
+    It keeps user edits and forces no stage. `lock` is the lock file that this build wrote.
     """
     before = opened.decider
     old = before.state
     # An edit since the last stage ended is a difference to the snapshot, for the next build.
     store, owned, done = with_users_files(opened.store.for_one_moment(continued=True), lock, old.plan, old.git)
     state = ProjectState(
-        old.plan,
-        store,
-        owned,
-        done=done,
-        git=old.git,
-        other_pipelines=old.other_pipelines,
-        trusts_lock=old.trusts_lock,
+        old.plan, store, owned, done=done, git=old.git, other_pipelines=old.other_pipelines, trusts_lock=old.trusts_lock
     )
     state.reads.update((node, reads) for node, reads in old.reads.items() if node in old.plan.expansions)
     written, kept = opened.store.workspace.written_paths, None
@@ -282,7 +270,7 @@ def replan(opened: OpenPipeline, lock: LockFile, selection: Selection) -> Replan
         kept=kept,
     )
     dry_run = DryRun(decider, selection)
-    return Replan(dry_run.run(), state, dry_run.unaffected)
+    return dry_run.run(), state, dry_run.unaffected
 
 
 def removals(

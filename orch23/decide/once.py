@@ -42,14 +42,17 @@ def users_files(
 
     A result is done if the lock file of HEAD has it; without git, if the lock file has it. Also if its stage is gone.
     """
-    once = {name: one for name, one in lock.owner_records().items() if one.task and _is_once(plan, name)}
+    nodes = {name: plan.nodes.get(name) or plan.nodes.get(family_of(name)) for name in lock.owner_records()}
+    off = {n for n, one in nodes.items() if one and not (one.once if isinstance(one, Stage) else one.body.get("once"))}
+    once = {name: one for name, one in lock.owner_records().items() if one.task and name not in off}
     head = _of_head(lock, plan, git).records
-    given = {name for name, one in once.items() if name in head and _is_same(one, head[name])}
+    # `reset` keeps no key, and two tasks may have an equal result.
+    given = {n for n, one in once.items() if n in head and one.task == head[n].task and same_result(one, head[n])}
     taken = _taken_over([once[name] for name in given], lock.records.values())
 
     def view(one: Record) -> Record:
         if one.task and one.stage in given:
-            return _without_files(one)
+            return replace(one, outputs={}, deleted=(), originals={}, bases={}, accepted=(), git={})
         moved = {path: taken[path, entry] for path, entry in one.originals.items() if (path, entry) in taken}
         return replace(one, originals={**one.originals, **moved}) if moved else one
 
@@ -63,11 +66,6 @@ def users_files(
     )
 
 
-def _is_once(plan: Plan, name: str) -> bool:
-    node = plan.nodes.get(name) or plan.nodes.get(family_of(name))
-    return node is None or (node.once if isinstance(node, Stage) else bool(node.body.get("once")))
-
-
 def _of_head(lock: LockFile, plan: Plan, git: GitFiles) -> LockFile:
     path = lock_path(Path(), plan.pipeline.file).as_posix()
     if (data := git.at_head(path)) is None:
@@ -75,11 +73,6 @@ def _of_head(lock: LockFile, plan: Plan, git: GitFiles) -> LockFile:
     with suppress(CorruptStateError):  # it is not there, or was committed with conflict markers or by a later version
         return decode_lock(data, path)
     return LockFile()
-
-
-def _is_same(one: Record, other: Record) -> bool:
-    # `reset` keeps no key, and two tasks may have an equal result.
-    return one.task == other.task and same_result(one, other)
 
 
 def _taken_over(
@@ -95,10 +88,6 @@ def _taken_over(
         for path, entry in one.outputs.items()
         if any(path in r.originals and starts_from(r, path, entry) for r in records)
     }
-
-
-def _without_files(record: Record) -> Record:
-    return replace(record, outputs={}, deleted=(), originals={}, bases={}, accepted=(), git={})
 
 
 class _Results(Struct, frozen=True):

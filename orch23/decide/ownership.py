@@ -6,9 +6,9 @@ A clone can bring any lock file: a record is proven if a build of this user has 
 import contextlib
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -197,11 +197,7 @@ def _content(record: Record) -> tuple[object, ...]:
     )
 
 
-DeclaresOutput: TypeAlias = Callable[[str, str, str], bool]
-"""Return whether a pipeline file declares a stage of that name with an output that covers a path."""
-
-
-class PathOwner(Struct, frozen=True):
+class PathOwner(NamedTuple):
     """A stage that the lock file of another pipeline names as the owner of a path."""
 
     pipeline: str
@@ -212,25 +208,20 @@ class PathOwner(Struct, frozen=True):
 class OtherPipelines(Struct, dict=True, eq=False):
     """The files that other pipelines of the project own. Their lock files are searched on first use.
 
-    `declares` loads a pipeline, so it is called only for a path that a lock file of it has. The `records` show what a
-    pipeline owns whose lock file is missing.
+    `declares` returns whether a pipeline file declares a stage of that name with an output that covers a path. It loads
+    the file, so it is called only for a path that its lock file has. The `records` show what a pipeline owns whose lock
+    file is missing.
     """
 
     root: Path
     own_lock: Path
-    declares: DeclaresOutput = lambda _pipeline, _stage, _path: True
-    records: "ResultIndex | None" = None
-    _declared: dict[tuple[str, str, str], bool] = field(default_factory=dict)
+    declares: Callable[[str, str, str], bool] = lambda _pipeline, _stage, _path: True
+    records: ResultIndex | None = None
 
     def owner(self, path: str) -> PathOwner | None:
         """Return the owner of a path in another pipeline that still declares it as an output, or None."""
-        for claim in self._claims.get(path) or self._recorded(path):
-            declaration = (claim.pipeline, claim.stage, path)
-            if declaration not in self._declared:
-                self._declared[declaration] = self.declares(*declaration)
-            if self._declared[declaration]:
-                return claim
-        return None
+        claims = self._claims.get(path) or self._recorded(path)
+        return next((one for one in claims if self._declares(one.pipeline, one.stage, path)), None)
 
     def ownership_errors(self, stage: str, paths: Collection[str]) -> tuple[Diagnostic, ...]:
         """Return an error for each path that a stage would write and another pipeline owns."""
@@ -243,6 +234,10 @@ class OtherPipelines(Struct, dict=True, eq=False):
             file, lock = self.root / record.pipeline, lock_path(self.root, record.pipeline)
             if record.pipeline and lock != self.own_lock and not lock.exists() and file.is_file():
                 yield PathOwner(record.pipeline, record.stage, record)
+
+    @cached_property
+    def _declares(self) -> Callable[[str, str, str], bool]:
+        return cache(self.declares)
 
     @cached_property
     def _claims(self) -> dict[str, list[PathOwner]]:

@@ -111,7 +111,7 @@ class ObsoleteFiles(Struct, frozen=True):
         return {
             path: owning[0].stage
             for path, owning in owners.items()
-            if not self.state.declared.written.is_named(path)  # otherwise another stage takes the file over
+            if path not in self.state.declared.written.literal  # otherwise another stage takes the file over
             and owning
             and self.state.store.workspace.entry(path) is not None
             and not self.is_obsolete(path)
@@ -165,8 +165,7 @@ class StageTree(Struct, frozen=True):
         if not self.state.declared.outputs.contains(real):
             return
         before = {self.name, *plan.upstream[self.name], *plan.earlier_items(self.name)}
-        makers = [one for one in WriterIndex(plan.all_nodes).writers_of(real) if one not in before]
-        if makers:
+        if makers := [one for one in WriterIndex(plan.all_nodes).writers_of(real) if one not in before]:
             message = f"input {path!r} of stage `{self.name}` is a link to {real!r}, which stage `{makers[0]}` makes"
             raise SafetyError(Diagnostic("E691", message, hint=f"name {real!r} in `inputs` instead of the link"))
 
@@ -282,7 +281,7 @@ class StageTree(Struct, frozen=True):
         the lock file gives to an ended stage is the user's, unless this build removes it.
         """
         state, written = self.state, self.state.declared.written
-        if state.owners.get(path) or written.is_output(path) or state.has_declared_owner(path):
+        if state.owners.get(path) or path in written.made or state.has_declared_owner(path):
             return True
         entry = state.store.workspace.entry(path)
         if any(record.outputs[path] == entry for record in state.locked.owning(path)):
@@ -296,11 +295,7 @@ class StageTree(Struct, frozen=True):
         return any(self.state.declared.in_chain(chain, path) for chain in (*plan.chains, *unexpanded))
 
     def read(self, path: str, entry: FileEntry) -> bytes:
-        """Return the bytes of an entry.
-
-        Raises:
-            MissingBytesError: no copy of them is left.
-        """
+        """Return the bytes of an entry, as `ProjectState.read` does."""
         return self.state.read(path, entry)
 
 

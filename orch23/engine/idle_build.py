@@ -63,8 +63,7 @@ def idle_build_of(
         # From here on, only what the next build uses counts: git, and bytes of the store.
         state.git.was_used = False
         opened.store.local.contents.read_digests.clear()
-        replanned = replan(opened, build.writer.written_lock, selection)
-        decisions, state, unaffected = replanned.decisions, replanned.state, replanned.unaffected
+        decisions, state, unaffected = replan(opened, build.writer.written_lock, selection)
     else:
         unaffected = build.unaffected
         ends = ((name, Done if name in state.done else Fresh) for name in state.plan.order if name in wanted)

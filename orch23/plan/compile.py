@@ -13,7 +13,6 @@ import itertools
 import operator
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from enum import IntEnum
 from typing import TypeAlias
 
 import networkx as nx
@@ -112,10 +111,7 @@ _MAX_NAMES = 4
 
 
 def promotion_cycle_errors(
-    pipeline: Pipeline,
-    nodes: Mapping[str, Node],
-    graph: StageGraph,
-    groups: Mapping[str, tuple[str, ...]],
+    pipeline: Pipeline, nodes: Mapping[str, Node], graph: StageGraph, groups: Mapping[str, tuple[str, ...]]
 ) -> list[Diagnostic]:
     """Return an error for each of these promotion groups that would wait for a stage that waits for the group.
 
@@ -150,9 +146,8 @@ def promotion_cycle_errors(
 
 def _merged_by_group(graph: StageGraph, group_of: Mapping[str, str]) -> StageGraph:
     """Return the graph in which each group is one node."""
-    merged = new_graph(_merged_name(name, group_of) for name in graph)
-    ends = ([_merged_name(name, group_of) for name in edge] for edge in graph.edges)
-    merged.add_edges_from((before, after) for before, after in ends if before != after)
+    merged: StageGraph = nx.relabel_nodes(graph, {name: _merged_name(name, group_of) for name in graph})
+    merged.remove_edges_from([*nx.selfloop_edges(merged)])
     return merged
 
 
@@ -183,16 +178,9 @@ def _way_back(graph: StageGraph, groups: Mapping[str, tuple[str, ...]], group: s
     return []
 
 
-class EdgeFirmness(IntEnum):
-    """Rank of an edge: an edge is dropped where edges of the ranks above it lead the other way."""
-
-    FIRM = 0
-    CHAIN_FILE = 1
-    CHAIN_PATTERN = 2
-    EDITORS = 3
-
-
-_Candidate: TypeAlias = tuple[EdgeFirmness, Edge]
+# The ranks of edges: an edge is dropped where edges of the ranks before its own lead the other way.
+_RANKS = _FIRM, _CHAIN_FILE, _CHAIN_PATTERN, _EDITORS = range(4)
+_Candidate: TypeAlias = tuple[int, Edge]
 
 
 def compile_plan(facts: PlanNodes) -> tuple[CompiledGraph | None, tuple[Diagnostic, ...]]:
@@ -206,7 +194,7 @@ def compile_plan(facts: PlanNodes) -> tuple[CompiledGraph | None, tuple[Diagnost
     problems += _write_conflicts(pipeline, nodes, WriterIndex(nodes, made_by) if is_open else writers)
     orders = (Edge(*pair, f"order of {one}") for one, names in chains.items() for pair in itertools.pairwise(names))
     firm = (*need_edges, *orders, *_list_edges(facts, writers))
-    candidates = [*((EdgeFirmness.FIRM, edge) for edge in firm), *_file_edges(nodes, writers)]
+    candidates = [*((_FIRM, edge) for edge in firm), *_file_edges(nodes, writers)]
     graph, dropped = _build_graph(nodes, candidates)
     joined: dict[str, tuple[str, ...]] = {}
     named = {stage.promote for stage in pipeline.stages}
@@ -343,17 +331,17 @@ def _may_reach(producer: Node, pattern: str, exclusions: tuple[tuple[str, ...], 
     )
 
 
-def _firmness(reader: Node, producer: Node, pattern: str) -> EdgeFirmness:
+def _firmness(reader: Node, producer: Node, pattern: str) -> int:
     if isinstance(reader, ForeachStage) and pattern == reader.foreach.source:
-        return EdgeFirmness.FIRM
+        return _FIRM
     if share_edits(reader, producer) and any(may_overlap(pattern, one) for one in edited_by(producer)):
-        return EdgeFirmness.EDITORS
+        return _EDITORS
     if isinstance(reader, ForeachStage) or isinstance(producer, ForeachStage):
-        return EdgeFirmness.CHAIN_PATTERN
+        return _CHAIN_PATTERN
     if producer.chain is None:
-        return EdgeFirmness.FIRM
+        return _FIRM
     is_open = is_glob(pattern) or (producer.edits and pattern not in producer.literal_outputs)
-    return EdgeFirmness.CHAIN_PATTERN if is_open else EdgeFirmness.CHAIN_FILE
+    return _CHAIN_PATTERN if is_open else _CHAIN_FILE
 
 
 # A planner often reads files that the stages of its plan write. With edges of one rank, that would be a cycle; with
@@ -363,15 +351,15 @@ def _build_graph(nodes: Mapping[str, Node], candidates: list[_Candidate]) -> tup
     """Return the graph with its edges, added rank by rank, and the edges that are dropped."""
     graph = new_graph(nodes)
     dropped: list[Edge] = []
-    for rank in EdgeFirmness:
-        edges = [edge for firmness, edge in candidates if firmness is rank]
-        if edges and rank is not EdgeFirmness.FIRM:
+    for rank in _RANKS:
+        edges = [edge for firmness, edge in candidates if firmness == rank]
+        if edges and rank != _FIRM:
             # An edge is dropped if its reader is upstream of its producer already.
             goals = {name: 1 << number for number, name in enumerate(dict.fromkeys(edge.producer for edge in edges))}
             reachable = reachable_goals(graph, goals)
             dropped += (edge for edge in edges if reachable[edge.reader] & goals[edge.producer])
             edges = [edge for edge in edges if not reachable[edge.reader] & goals[edge.producer]]
-            if rank is EdgeFirmness.EDITORS:
+            if rank == _EDITORS:
                 # Each reads what the other one edits: only `needs` can give them an order.
                 pairs = {(edge.producer, edge.reader) for edge in edges}
                 dropped += (edge for edge in edges if (edge.reader, edge.producer) in pairs)

@@ -188,21 +188,13 @@ class WriterIndex:
 
 
 class WrittenPaths(PatternSet):
-    """The paths that nodes may write."""
+    """The paths that nodes may write. `made` are the outputs of stages outside of chains: they are no user's files."""
 
     def __init__(self, nodes: Mapping[str, Node]) -> None:
         """Index outputs and write scopes."""
         super().__init__(pattern for node in nodes.values() for pattern in writes_of(node))
         stages = (node for node in nodes.values() if isinstance(node, Stage) and node.chain is None)
-        self._outputs = frozenset(path for stage in stages for path in stage.outputs)
-
-    def is_output(self, path: str) -> bool:
-        """Return whether a stage outside of chains has this very path as an output: then it is not a user's file."""
-        return path in self._outputs
-
-    def is_named(self, path: str) -> bool:
-        """Return whether some node declares to write this very path."""
-        return path in self.literal
+        self.made = frozenset(path for stage in stages for path in stage.outputs)
 
 
 class OutputIndex(PatternSet):

@@ -1,6 +1,7 @@
 """Aspects that only a run finds, such as the base of each file that it changed: its record names them (ADR 87).
 
 A record is today's if the values that its aspects have today give its key, as with the dependency files of a compiler.
+For a model with `explore`, these are also the parts of files that it was shown (ADR 91).
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -8,9 +9,12 @@ from typing import TypeAlias
 
 from msgspec.structs import replace
 
-from orch23.model.digest import Json
+from orch23.model.digest import FileEntry, Json, digest_bytes
+from orch23.model.file_policy import is_protected, secret_file_reason
+from orch23.model.paths import match_any
+from orch23.model.pipeline import Stage
 from orch23.model.record import Manifest, Record, core_of, key_of, retained_key, written_paths
-from orch23.resolve.resolution import ResolvedStage, is_discovered
+from orch23.resolve.resolution import ResolvedStage, VisibleFiles, is_discovered, never_sent_error
 
 PartOf: TypeAlias = Callable[[str], str | None]
 
@@ -77,3 +81,37 @@ def as_of_records(
         if same_core is None and not record.failed and core_of(record.manifest) == one.core:
             same_core = one
     return same_core or next(iter(found.values()), resolved)
+
+
+def explorable(stage: Stage, tree: VisibleFiles, never_send: tuple[str, ...]) -> dict[str, FileEntry]:
+    """Return the files that the model of a stage may look at, by path."""
+    found = {path: entry for one in stage.explore for path, entry in tree.matching(one).items()}
+    return {path: found[path] for path in sorted(found) if not _is_withheld(path, found[path], never_send)}
+
+
+def _is_withheld(path: str, entry: FileEntry, never_send: tuple[str, ...]) -> bool:
+    """Return whether a file, or the target of a link, may not be shown: it may have secrets, or is never sent."""
+    # A place is `PATH#PART`, so a path with `#` has none.
+    hidden = any(secret_file_reason(one) or is_protected(one) for one in (path, entry.link) if one)
+    return "#" in path or hidden or never_sent_error(never_send, path, entry) is not None
+
+
+def part_digest(place: str, stage: Stage, tree: VisibleFiles, never_send: tuple[str, ...]) -> str | None:
+    """Return today's digest of a place, `PATH` or `PATH#PART`; None if it may not be shown, or is not there.
+
+    Raises:
+        MissingBytesError: no copy of the file is left.
+    """
+    path, _, part = place.partition("#")
+    entry = tree.entry(path)
+    if entry is None or not match_any(stage.explore, path) or _is_withheld(path, entry, never_send):
+        return None
+    if not part:
+        return entry.digest.sha256
+    from orch23.resolve.text_slices import SliceError, text_part  # noqa: PLC0415 - only for parts of files
+
+    try:
+        text = text_part(tree.read(path, entry).decode("utf-8", "replace"), path, part).text
+    except SliceError:
+        return None
+    return digest_bytes(text.encode()).sha256

@@ -108,15 +108,13 @@ class ResolvedStage(Struct, frozen=True, kw_only=True):
     unkeyed: Mapping[str, FileEntry] = field(default_factory=dict)
     unmatched: tuple[tuple[tuple[str | int, ...], GlobInput], ...] = ()
 
+    def base_without(self, deleted: Container[str]) -> dict[str, FileEntry]:
+        """Return the base without the files that a result deleted."""
+        return {path: entry for path, entry in self.base.items() if path not in deleted}
+
 
 def resolve_stage(
-    stage: Stage,
-    tree: VisibleFiles,
-    facts: Facts,
-    sources: "AuthorTexts",
-    *,
-    pipeline: Pipeline,
-    read_yaml: YamlReader,
+    stage: Stage, tree: VisibleFiles, facts: Facts, sources: "AuthorTexts", *, pipeline: Pipeline, read_yaml: YamlReader
 ) -> ResolvedStage:
     """Return the stage with its manifest. Errors in its inputs are in `broken`; with any, it must not run.
 
@@ -138,7 +136,10 @@ def resolve_stage(
     # A model that edits a large file is shown the slices of it that are inputs, and not the whole file besides.
     in_part = inputs.slices if is_llm(step) and step.returns == "edits" else {}
     shown = {path: entry for path, entry in base.items() if not is_discovered(stage, f"base:{path}")}
-    given = (*inputs.given, *_given_base(shown, {*inputs.files, *in_part}, tree))
+    # The versions that a model starts from, without those that are inputs anyway.
+    more = {path: entry for path, entry in shown.items() if path not in inputs.files and path not in in_part}
+    started = ((path, "", one.digest.sha256, _reader(tree, path, one)) for path, one in more.items())
+    given = (*inputs.given, *(_prompt_input(*one, base=True) for one in started))
     parts, keys = _parts(inputs.slices if step.starts_processes else {}, inputs.files, prefix="")
     # A check gets only the whole files named in its `with`.
     on_files = bool(stage.ensures or stage.format) or any(
@@ -446,15 +447,6 @@ def _numbered(*inputs: _Inputs, prefix: str) -> dict[str, Json]:
 
 def _entries(files: Mapping[str, bytes]) -> dict[str, FileEntry]:
     return {path: FileEntry(digest_bytes(data)) for path, data in files.items()}
-
-
-def _given_base(base: Mapping[str, FileEntry], files: Container[str], tree: VisibleFiles) -> "list[PromptInput]":
-    """Return the versions that a model starts from as inputs of its prompt, without those that are inputs anyway."""
-    return [
-        _prompt_input(path, "", entry.digest.sha256, _reader(tree, path, entry), base=True)
-        for path, entry in base.items()
-        if path not in files
-    ]
 
 
 def _prompt_input(*values: Any, **more: Any) -> "PromptInput":

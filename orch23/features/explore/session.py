@@ -26,7 +26,7 @@ from orch23.model.llm import Exchange, Message, Request
 from orch23.model.paths import match_any
 from orch23.model.pipeline import Stage
 from orch23.report.values import pluralize
-from orch23.resolve.explored import explorable
+from orch23.resolve.discovered import explorable
 from orch23.resolve.prompt_blocks import DataBlock, render_blocks
 from orch23.resolve.prompt_inputs import PromptInput
 from orch23.resolve.resolution import ResolvedStage, VisibleFiles

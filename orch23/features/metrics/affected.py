@@ -1,22 +1,25 @@
 """Run `affected`: list the stages whose keys differ since a git revision."""
 
-from collections.abc import Callable
+from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from orch23.cli.console import Console
 from orch23.cli.opening import open_for_command
 from orch23.cli.parameters import PipelineArguments
 from orch23.cli.project_loading import Project, open_for_reading
-from orch23.decide.dry_run import preview
+from orch23.decide.decisions import DecidedStage
+from orch23.decide.dry_run import Preview, preview
 from orch23.decide.ownership import check_left_out
 from orch23.decide.stage_view import ObsoleteFiles
 from orch23.execute.git_revision import GitRevision, lock_at, open_revision
 from orch23.features.metrics.revision_view import (
     AffectedStage,
     ManifestReader,
+    PlanManifests,
     RevisionArtifacts,
     RevisionView,
     artifact_paths,
@@ -32,12 +35,13 @@ from orch23.model.errors import (
     Orch23Error,
     SafetyError,
 )
-from orch23.model.plan import Fresh, Restore
-from orch23.model.record import LockFile, Record
+from orch23.model.plan import Done, Fresh, Restore
+from orch23.model.record import LockFile
 from orch23.report.diagnostics import visible
 from orch23.report.plan_json import reason_document
 from orch23.report.plan_view import first_reason, reason_text
 from orch23.report.values import json_document
+from orch23.resolve.resolution import is_discovered
 from orch23.store.input_files import AuthorFiles
 from orch23.store.lock_file import lock_path, read_lock
 
@@ -119,9 +123,12 @@ def _compare(project: Project, revision: GitRevision, name: str) -> AffectedStag
     place = lock_path(root, pipeline.file)
     lock, lock_then = read_lock(place), lock_at(revision, place.relative_to(root).as_posix())
     before = pipeline_at(project, revision)
-    current_results, is_dead = _current_results(project)
+    build = _previewed(project)
     # Results that a build would take today count as built, even if the lock file is older.
-    lock = LockFile({**lock.records, **current_results})
+    decided, ends = ({}, {}) if build is None else (build.decided_stages, build.decisions)
+    taken = {name: end.record for name, end in ends.items() if isinstance(end, Fresh | Restore)}
+    lock = LockFile({**lock.records, **taken})
+    is_dead = (lambda _path: False) if build is None else ObsoleteFiles(build.state).is_obsolete
     reader = ManifestReader(
         facts_of=tools.facts_of, sources_of=lambda view: AuthorFiles(view.read), read_yaml=tools.read_yaml
     )
@@ -137,7 +144,8 @@ def _compare(project: Project, revision: GitRevision, name: str) -> AffectedStag
         old = partial(artifacts, lock=lock_then, files=revision, today=now.artifacts)
         with suppress(InvalidInputError, ConfigurationError, SafetyError):  # of the pipeline then, or of lost files
             then = reader.manifests_of(before, lambda plan: RevisionView(revision, old(plan=plan)))
-    stages, removed = compare_manifests(then, now, current_results)
+            then, now = _with_discovered(then, lock_then, now, decided)
+    stages, removed = compare_manifests(then, now, taken)
     return AffectedStages(
         name=pipeline.name,
         file=pipeline.file,
@@ -150,12 +158,26 @@ def _compare(project: Project, revision: GitRevision, name: str) -> AffectedStag
     )
 
 
-def _current_results(project: Project) -> tuple[dict[str, Record], Callable[[str], bool]]:
-    """Return the results that are current, none if the plan has errors, and whether a build would remove a file."""
-    try:
-        opened = open_for_reading(project)
-        decisions = preview(opened).decisions
-    except (Orch23Error, MissingBytesError):
-        return {}, lambda _path: False
-    found = {name: one.record for name, one in decisions.items() if isinstance(one, Fresh | Restore)}
-    return found, ObsoleteFiles(opened.state).is_obsolete
+def _previewed(project: Project) -> Preview | None:
+    """Return what a build would do; None if the plan has errors."""
+    with suppress(Orch23Error, MissingBytesError):
+        return preview(open_for_reading(project))
+    return None
+
+
+def _with_discovered(
+    then: PlanManifests, lock: LockFile, now: PlanManifests, decided: Mapping[str, DecidedStage]
+) -> tuple[PlanManifests, PlanManifests]:
+    """Return the manifests with the aspects that runs found, as the lock file of then and today's decisions name them.
+
+    A stage that is done has the manifest of then: nothing of it is looked at any more.
+    """
+    before, today = {**then.manifests}, {**now.manifests}
+    for name in before.keys() & decided.keys() & lock.records.keys():
+        resolved = decided[name].resolved
+        for manifests, found in ((before, lock.records[name].manifest), (today, resolved.manifest)):
+            more = {aspect: value for aspect, value in found.items() if is_discovered(resolved.stage, aspect)}
+            manifests[name] = {**manifests[name], **more}
+        if isinstance(decided[name].decision, Done):
+            today[name] = before[name]
+    return replace(then, manifests=before), replace(now, manifests=today)

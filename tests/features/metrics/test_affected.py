@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.e2e.pipelines import green
+from tests.features.explore.test_requests import EDIT, OTHER, Model, asks, make
 from tests.project import Project, scripted
 
 pytestmark = [
@@ -476,6 +477,24 @@ def test_an_item_that_reads_what_its_chain_writes_does_not_see_the_last_version(
 
 
 # ---- with what it compares -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("once", [False, True])
+def test_parts_that_a_model_was_shown_are_compared_until_the_stage_is_done(project: Project, once: bool) -> None:
+    make(project.root, once=once, verify={"inputs": ["check.txt"], "steps": [{"check": "python_syntax"}]})
+    git(project, "init", "-q")
+    project.write({".gitignore": ".orch23\nlogs\n", "check.txt": "1\n"})
+    commit(project)
+    with Model(asks("src/shop.py#def total", "src/other.py"), EDIT).answering():
+        assert project.build().code == 0
+    commit(project)
+    assert affected(project) == {}
+    project.write({"src/other.py": "other = 1\n"})
+    assert affected(project) == ({} if once else {"fix": "changed"})
+    project.write({"src/other.py": OTHER, "check.txt": "2\n"})
+    assert affected(project) == ({} if once else {"fix": "changed"})
+    project.write({"issue.md": "The tax is wrong.\n"})
+    assert affected(project) == {"fix": "changed"}
 
 
 def test_another_model_is_asked_in_both_moments(project: Project) -> None:

@@ -162,12 +162,11 @@ def test_replan_decides_on_the_state_after_the_build() -> None:
     project = Project(*CHAIN, files={"src": "1"})
     build = project.builder()
     build.run()
-    again = replan(build.opened, build.writer.written_lock, ALL_STAGES)
-    decisions, state = again.decisions, again.state
+    decisions, state, _ = replan(build.opened, build.writer.written_lock, ALL_STAGES)
     assert [type(one) for one in decisions.values()] == [Fresh, Fresh, Fresh]
     assert (set(state.results), state is build.opened.state) == ({"a", "b", "c"}, False)
     project.disk["src"] = "2"
-    decisions = replan(build.opened, build.writer.written_lock, ALL_STAGES).decisions
+    decisions = replan(build.opened, build.writer.written_lock, ALL_STAGES)[0]
     assert isinstance(decisions["a"], Run)
 
 
@@ -175,7 +174,7 @@ def test_replan_forces_no_stage_again() -> None:
     project = built()
     build = project.builder(forced=("a",))
     build.run()
-    decisions = replan(build.opened, build.writer.written_lock, ALL_STAGES).decisions
+    decisions = replan(build.opened, build.writer.written_lock, ALL_STAGES)[0]
     assert isinstance(decisions["a"], Fresh)
 
 
@@ -196,12 +195,10 @@ def test_replan_repeats_how_a_stage_with_many_inputs_was_resolved(second: Stage,
         build.run()
         expected = {name: list(paths) for name, paths in build.opened.state.reads.items()}
         with patch("orch23.decide.decisions.resolve_stage", wraps=resolve_stage) as resolved:
-            found = replan(build.opened, build.writer.written_lock, ALL_STAGES)
+            decisions, state, _ = replan(build.opened, build.writer.written_lock, ALL_STAGES)
     assert [call.args[0].name for call in resolved.call_args_list] == again
-    assert [type(one) for one in found.decisions.values()] == [Fresh, Fresh]
-    assert {name: sorted(paths) for name, paths in found.state.reads.items()} == {
-        n: sorted(p) for n, p in expected.items()
-    }
+    assert [type(one) for one in decisions.values()] == [Fresh, Fresh]
+    assert {name: sorted(paths) for name, paths in state.reads.items()} == {n: sorted(p) for n, p in expected.items()}
 
 
 def test_replan_resolves_a_stage_with_many_inputs_again_if_another_stage_owns_one_now() -> None:

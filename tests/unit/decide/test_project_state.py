@@ -45,6 +45,9 @@ class FakeGit:
     def __init__(self, head, objects=None):
         self.head, self.objects, self.calls = head, objects or {}, []
 
+    def at_head(self, path):
+        return self.head.get(path, b"")
+
     def committed(self, paths):
         self.calls.append(tuple(paths))
         return {path: git_blob_id(self.head[path]) for path in paths if path in self.head}

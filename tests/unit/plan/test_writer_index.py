@@ -70,8 +70,8 @@ def test_on_a_disk_no_character_is_a_wildcard() -> None:
     nodes = nodes_of([(["a", "./b"], "outputs"), (["c/*.py", "d"], "fence"), (["e/**"], "foreach")])
     chained = Stage(name="chained", step=STEP, inputs=(), outputs=("f",), chain=ChainLink(chain="each", index=0))
     written = WrittenPaths({**nodes, "chained": chained})
-    assert [path for path in ("a", "c/x.py", "d", "e/x", "f") if written.is_output(path)] == ["a"]
-    assert [path for path in ("a", "b", "c/x.py", "c/*.py", "d", "f") if written.is_named(path)] == ["a", "b", "d", "f"]
+    assert [path for path in ("a", "c/x.py", "d", "e/x", "f") if path in written.made] == ["a"]
+    assert [path for path in ("a", "b", "c/x.py", "c/*.py", "d", "f") if path in written.literal] == [*"abdf"]
     assert [path for path in ("a", "c/x.py", "c/x/y.py", "d", "e/x/y", "g") if written.contains(path)] == [
         *("a", "c/x.py", "d", "e/x/y")
     ]
