@@ -133,6 +133,10 @@ class Exploration(Protocol):
     is_done: bool
 
     @property
+    def summary(self) -> str:
+        """What the model may look at, and how often it may ask."""
+
+    @property
     def may_ask(self) -> bool:
         """Whether another request can show the model more in this attempt."""
 

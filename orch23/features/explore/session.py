@@ -7,7 +7,6 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from orch23.attempt.conversation import RecordedResponses
 from orch23.features.explore.outlines import has_grammar, outline_of
 from orch23.features.explore.parts import (
     EXPLORE_SCHEMA,
@@ -22,7 +21,7 @@ from orch23.features.explore.parts import (
 from orch23.features.explore.repo_map import RepoMap, map_of
 from orch23.model.diagnostic import nearest_names, question
 from orch23.model.digest import FileEntry, Json, digest_bytes
-from orch23.model.llm import Exchange, Message, Request
+from orch23.model.llm import Message, Request
 from orch23.model.paths import match_any
 from orch23.model.pipeline import Stage
 from orch23.report.values import pluralize
@@ -224,27 +223,6 @@ class Explorer(Struct, kw_only=True, dict=True):
                 lines = moved_lines(self.texts[one.path], now[one.path], one.start, one.end)
                 found[one.path] = (*found.get(one.path, ()), lines)
         return found
-
-    def follow(
-        self,
-        request_of: Callable[["Explorer | None", tuple[PromptInput, ...]], Request | None],
-        find: Callable[[Request], RecordedResponses],
-    ) -> tuple[Request | None, RecordedResponses]:
-        """Return the first request of a stage without a recorded response, or its last one; and all responses found.
-
-        `request_of` returns the request to explore or, for None, that of the first attempt; both show parts.
-        """
-        found: tuple[Exchange, ...] = ()
-        while True:
-            exploring = self if self.may_ask else None
-            request = request_of(exploring, self.inputs({}))
-            if request is None:
-                return None, RecordedResponses()
-            known = find(request)
-            found += known.found
-            if exploring is None or known.missing is not None:
-                return known.missing or request, replace(known, found=found)
-            self.take(found[-1].response, found[-1].fingerprint)
 
 
 def explorer_of(
