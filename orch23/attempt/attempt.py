@@ -334,6 +334,10 @@ class AttemptLoop(Struct, frozen=True, kw_only=True):
         if recorded is not None and recorded.kind == "verify_failed" and not recorded.retryable:
             return recorded
         problems = self.verifier.unfixable()
+        if self.resolved.stage.format and not problems:
+            from orch23.attempt.formatting import missing_formatters  # noqa: PLC0415 - few stages have formatters
+
+            problems = missing_formatters(self.runner)
         return failure_of("preflight", problems, retryable=False) if problems else None
 
     def _done(self, last: AttemptResult, attempts: int, failure: Failure | None, note: str = "") -> StageResult:
