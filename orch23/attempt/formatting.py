@@ -19,6 +19,7 @@ from orch23.model.record import Record
 from orch23.model.step import ProcessStep
 from orch23.model.text import join_first
 from orch23.resolve.resolution import ResolvedStage, listing_line
+from orch23.steps.shell.spec import ShellStep
 
 CHANGED_VARIABLE = "ORCH23_CHANGED"
 _CHANGED = ".orch23/changed"
@@ -74,11 +75,8 @@ def missing_formatters(runner: ProcessRunner) -> tuple[Diagnostic, ...]:
     commands = [getattr(step, "command", ()) for step in runner.stage.format]
     words = [one.split(maxsplit=1)[:1] if isinstance(one, str) else one[:1] for one in commands]
     names = dict.fromkeys(name for one in words for name in one if _NAME.fullmatch(name))
-    step = next((one for one in runner.stage.format if isinstance(one, ProcessStep) and names), None)
-    if step is None:
-        return ()
     look = ("bash", "-c", 'for one; do command -v -- "$one" >/dev/null || echo "$one"; done', "bash", *names)
-    ran = runner.run(replace(step, command=look), {})
+    ran = runner.run(ShellStep(command=look), {}) if names else None
     missing = ran.result.output.text.split() if isinstance(ran, FinishedProcess) else ()
     texts = (f"the program `{name}` of `format` was not found; no model was called" for name in missing)
     return tuple(Diagnostic("E309", text, hint=PATH_HINT) for text in texts)

@@ -160,6 +160,7 @@ def _text(selected: GcSelection, limits: GcLimits, *, dry_run: bool) -> str:
         "stored file": len(selected.blobs),
         "recorded response": len(selected.exchanges),
         "copied folder": len(selected.folders),
+        "approval": len(selected.decisions),
         "run": len(selected.runs),
     }
     freed_bytes = selected.freed_bytes + sum(run.size_bytes for run in selected.runs)
