@@ -50,7 +50,7 @@ def first_call_of(
         explored = load_feature(EXPLORE["begin"])(resolved, tree, requests.pipeline.never_send, requests.secrets, own)
 
     def calls(exploring: Exploration | None, found: tuple[Exchange, ...]) -> Iterator[FirstCall]:
-        given = (*resolved.given, *(explored.inputs({}) if explored else ()))
+        given = (*resolved.given, *(explored.inputs if explored else ()))
         for step, recorded, params in opened():
             this = AttemptContext(given=given, model=step.model, exploring=exploring)
             request, problems = requests.build(resolved, step, this, params)

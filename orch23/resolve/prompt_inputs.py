@@ -1,7 +1,7 @@
 """What a prompt is rendered from: files of the author, inputs, values of an attempt; and what a key takes from it."""
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Protocol, TypeAlias
+from typing import ClassVar, Protocol, TypeAlias
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -123,14 +123,20 @@ EXPLORES = "explore"
 class Exploration(Protocol):
     """What a model may look at, and has seen in the attempts of a stage.
 
-    `exchanges` are the fingerprints for that, `shown` the digests of the parts, by `PATH` or `PATH#PART`. `schema` is
-    the form of a response. `is_done`: the model needs nothing more in this attempt.
+    `exchanges` are the fingerprints for that. `is_done`: the model needs nothing more in this attempt.
     """
 
+    schema: ClassVar[Json]
     exchanges: list[str]
-    shown: dict[str, Json]
-    schema: Json
     is_done: bool
+
+    @property
+    def shown(self) -> Mapping[str, Json]:
+        """The digests of the parts, by `PATH` or `PATH#PART`."""
+
+    @property
+    def inputs(self) -> tuple[PromptInput, ...]:
+        """The parts, before any attempt changed them."""
 
     @property
     def summary(self) -> str:
@@ -145,12 +151,6 @@ class Exploration(Protocol):
 
     def take(self, text: str, fingerprint: str, /) -> tuple[str, ...]:
         """Note what a response asks for, and return the errors in it."""
-
-    def inputs(self, edited: Mapping[str, str | None], /) -> tuple[PromptInput, ...]:
-        """Return what was shown. `edited` has the texts of edited files; None if one is deleted."""
-
-    def shown_lines(self, now: Mapping[str, str], /) -> dict[str, tuple[tuple[int, int], ...]]:
-        """Return the lines that were shown of each of these files of which not all was shown."""
 
 
 class AttemptContext(Struct, frozen=True, kw_only=True):

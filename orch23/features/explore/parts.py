@@ -1,7 +1,6 @@
-"""Take the parts of files that a model asks for, search files, and find parts again in files that were edited."""
+"""Take the parts of files that a model asks for; search files."""
 
-import difflib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Final
 
 from msgspec import Struct
@@ -163,25 +162,3 @@ def search(texts: Mapping[str, str], query: str, known: RepoMap) -> list[Part]:
                 if len(parts) == _MOST_MATCHES:
                     return parts
     return parts
-
-
-def moved_lines(before: str, after: str, start: int, end: int) -> tuple[int, int]:
-    """Return where some lines of a text, from 0 and to the number after the last one, are in its edited version.
-
-    They are between the nearest lines around them that are still there.
-    """
-    old, new = before.split("\n"), after.split("\n")
-    # Without what is the same at both ends: the comparison takes long for large files.
-    head = _common(old, new)
-    tail = _common(old[head:][::-1], new[head:][::-1])
-    steps = difflib.SequenceMatcher(None, old[head : len(old) - tail], new[head : len(new) - tail], autojunk=False)
-    blocks = [(0, 0, head), *((a + head, b + head, size) for a, b, size in steps.get_matching_blocks())]
-    blocks.append((len(old) - tail, len(new) - tail, tail))
-    kept = {a + n: b + n for a, b, size in blocks for n in range(size)}
-    first = next((kept[n] + 1 for n in range(start - 1, -1, -1) if n in kept), 0)
-    return first, next((kept[n] for n in range(end, len(old)) if n in kept), len(new) - (not new[-1]))
-
-
-def _common(one: Sequence[str], other: Sequence[str]) -> int:
-    differ = (number for number, (a, b) in enumerate(zip(one, other, strict=False)) if a != b)
-    return next(differ, min(len(one), len(other)))

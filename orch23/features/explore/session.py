@@ -1,8 +1,8 @@
 """Let a model look at files before it responds: a map, and the parts that it asks for in a few requests (ADR 91)."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
-from typing import Final
+from typing import ClassVar, Final
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -13,7 +13,6 @@ from orch23.features.explore.parts import (
     FORM,
     Part,
     find_part,
-    moved_lines,
     read_answer,
     search,
     split_place,
@@ -58,6 +57,7 @@ _TAIL: Final = """
 
 Respond with the JSON object alone: {form}
 """
+_REST: Final = len(_HEAD) + len(_TAIL) + 3 * len(FORM) + 500  # with the lines around map and task
 
 
 class Explorer(Struct, kw_only=True, dict=True):
@@ -74,13 +74,11 @@ class Explorer(Struct, kw_only=True, dict=True):
     whole: frozenset[str]
     turns: int
     left: int
-    schema: Json
+    schema: ClassVar[Json] = EXPLORE_SCHEMA
     parts: list[Part] = []
-    shown: dict[str, Json] = {}
     exchanges: list[str] = []
     errors: list[str] = []
     is_done: bool = False
-    map_text: str = ""
     _task: str = ""
 
     @cached_property
@@ -104,10 +102,15 @@ class Explorer(Struct, kw_only=True, dict=True):
         return map_of(self._task, [outline_of(path, text) for path, text in self.texts.items()])
 
     @property
+    def shown(self) -> Mapping[str, Json]:
+        """The digests of the parts, by `PATH` or `PATH#PART`."""
+        return {one.place: digest_bytes(one.text.encode()).sha256 for one in self.parts}
+
+    @property
     def summary(self) -> str:
         """What the model may look at, and how often it may ask."""
         how = "definitions by tree-sitter" if has_grammar(".js") else "definitions of Python by ast"
-        note = f" ({self.known.note})" if self.map_text and self.known.note else ""
+        note = f" ({self.known.note})" if self._task and self.known.note else ""
         turns = f"up to {pluralize(self.stage.explore_turns, 'request')}"
         return f"a map of {pluralize(len(self.texts), 'file')}, {how}{note}; {turns}"
 
@@ -117,20 +120,27 @@ class Explorer(Struct, kw_only=True, dict=True):
         return not self.is_done and self.turns > 0 and self.left > _LINE and bool(self.texts)
 
     def request_of(self, request: Request) -> Request:
-        """Return the request in which the model names what it needs to see for the task of another request."""
-        rest = len(_HEAD) + 3 * len(FORM) + len(_TAIL) + 300  # with the lines of blocks
-        if not self._task:
-            self._task = request.text
-            whole = self.stage.explore_tokens * CHARACTERS_PER_TOKEN
-            most = max(whole - rest - len(request.text), whole // _LEAST_MAP)
-            self.map_text = self.known.render(most)
-        head = _HEAD.format(map=render_blocks([DataBlock("map of the repository", self.map_text)]), form=FORM)
+        """Return the request in which the model names what it needs to see for the task of another request.
+
+        It has at most the characters of `tokens`, or those of the first task with a quarter of them. Its map depends on
+        texts that are the same each time: the words of a failure may differ.
+        """
+        self._task = self._task or _task_of(request.identity)
+        whole = self.stage.explore_tokens * CHARACTERS_PER_TOKEN
+        most = max(whole, _REST + len(self._task) + whole // _LEAST_MAP)
+        # What was shown needs the place of most of the map.
+        size = whole // _LEAST_MAP if self.parts else most - _REST - len(self._task)
+        blocks = render_blocks([DataBlock("map of the repository", self.known.render(size))])
+        head = _HEAD.format(map=blocks, form=FORM)
         after = f"Requests like this one that are left: {self.turns}. They can show about {self.left // _LINE} lines.\n"
-        after += "".join(f"Error in your last response: {one}\n" for one in self.errors)
+        after += "".join(f"Error in your last response: {one}\n" for one in self.errors)[: whole // _LEAST_MAP]
+        half = (most - _REST - len(blocks) - len(after)) // 2 if self.exchanges else most
 
         def asking(message: Message, texts: tuple[Message, ...]) -> Message:
-            task = render_blocks([DataBlock("task", "\n\n".join(one.content for one in texts))])
-            return replace(message, content=f"{head}{after}\n{task}{_TAIL.format(form=FORM)}")
+            task = _task_of(texts)
+            task = task if len(task) <= 2 * half else f"{task[:half]}\n[...]\n{task[-half:]}"
+            block = render_blocks([DataBlock("task", task)])
+            return replace(message, content=f"{head}{after}\n{block}{_TAIL.format(form=FORM)}")
 
         return replace(
             request,
@@ -195,34 +205,19 @@ class Explorer(Struct, kw_only=True, dict=True):
             return
         self.left -= len(part.text) + _BLOCK
         self.parts.append(part)
-        self.shown[part.place] = digest_bytes(part.text.encode()).sha256
 
-    def inputs(self, changed: Mapping[str, str | None]) -> tuple[PromptInput, ...]:
-        """Return the parts as inputs of a prompt. `changed` has the texts of edited files; None if one is deleted."""
-        found = []
-        for part in self.parts:
-            now = changed.get(part.path, self.texts[part.path])
-            if now is None:
-                continue
-            selector, text = part.selector, part.text
-            if now != self.texts[part.path]:
-                start, end = moved_lines(self.texts[part.path], now, part.start, part.end)
-                text = "\n".join(now.split("\n")[start:end]) + "\n" if part.selector else now
-                selector = f"L{start + 1}-{end}" if part.selector else ""
-            if text or not part.selector:
-                digest = digest_bytes(text.encode()).sha256
-                found.append(PromptInput(part.path, selector, digest, partial(str, text), explored=True))
-        return tuple(found)
+    @property
+    def inputs(self) -> tuple[PromptInput, ...]:
+        """The parts as inputs of a prompt, as they were shown first."""
+        digests = self.shown
+        return tuple(
+            PromptInput(one.path, one.selector, str(digests[one.place]), partial(str, one.text), explored=True)
+            for one in self.parts
+        )
 
-    def shown_lines(self, now: Mapping[str, str]) -> dict[str, tuple[tuple[int, int], ...]]:
-        """Return the lines that were shown of each file of which not all was shown, as the texts of files are now."""
-        whole = {one.path for one in self.parts if not one.selector}
-        found: dict[str, tuple[tuple[int, int], ...]] = {}
-        for one in self.parts:
-            if one.path in now and one.path not in whole:
-                lines = moved_lines(self.texts[one.path], now[one.path], one.start, one.end)
-                found[one.path] = (*found.get(one.path, ()), lines)
-        return found
+
+def _task_of(messages: Sequence[Message]) -> str:
+    return "\n\n".join(one.content for one in messages)
 
 
 def explorer_of(
@@ -243,6 +238,5 @@ def explorer_of(
         secrets=secrets,
         whole=frozenset(one.path for one in resolved.given if not one.slice),
         turns=stage.explore_turns,
-        schema=EXPLORE_SCHEMA,
         left=stage.explore_tokens * CHARACTERS_PER_TOKEN,
     )
