@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
-from orch23.attempt.conversation import RecordedResponses, RequestBuilder, find_recorded
+from orch23.attempt.conversation import RequestBuilder, find_recorded
 from orch23.decide.protected_files import own_file_patterns
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
@@ -20,15 +20,18 @@ if TYPE_CHECKING:
     from orch23.steps.llm.spec import LLMStep
 
 
-class FirstCall(RecordedResponses, Struct, frozen=True, kw_only=True):
-    """The first request of a stage without a recorded response, else the last one; `found` has all those before it too.
+class FirstCall(Struct, frozen=True, kw_only=True):
+    """The first request of a stage without a recorded response, else the last one.
 
-    `problems` forbid it. `explores` says what the model may look at.
+    `found` are all recorded responses that its first attempt would use, `missing` is the request without one.
+    `problems` forbid the request. `explores` says what the model may look at.
     """
 
     request: Request
-    problems: tuple[Diagnostic, ...] = ()
-    explores: str = ""
+    found: tuple[Exchange, ...]
+    missing: Request | None
+    problems: tuple[Diagnostic, ...]
+    explores: str
 
 
 def first_call_of(
@@ -55,11 +58,11 @@ def first_call_of(
             this = AttemptContext(given=given, model=step.model, exploring=exploring)
             request, problems = requests.build(resolved, step, this, params)
             if request is not None:
-                known = find_recorded(recorded, step, request)
+                known, missing = find_recorded(recorded, step, request)
                 yield FirstCall(
                     request=request,
-                    found=(*found, *known.found),
-                    missing=known.missing,
+                    found=(*found, *known),
+                    missing=missing,
                     problems=problems,
                     explores=explored.summary if explored else "",
                 )

@@ -156,17 +156,14 @@ def _statistics(project: Project, seen: Preview, running: Sequence[str]) -> Mapp
 
 def _basis(project: Project, seen: Preview, name: str, past: StageStatistics) -> EstimateBasis:
     node, decision = seen.plan.nodes[name], seen.decisions[name]
-    decided = seen.decided_stages.get(name)
-    call = first_call(project, seen, decided)
-    if call is None or decided is None:
+    call = first_call(project, seen, seen.decided_stages.get(name))
+    if call is None:
         return EstimateBasis(node=node, decision=decision, past=past)
-    request, explores = call.request, call.explores
-    # Its inputs may still change, and with them the request: no recorded response is certain to be used.
-    if not isinstance(decision, Run):
-        return EstimateBasis(node=node, decision=decision, request=request, past=past, explores=explores)
-    recorded = call.found if call.missing is None else ()
+    # If its inputs may still change, and with them the request, no recorded response is certain to be used.
+    recorded = call.found if isinstance(decision, Run) and call.missing is None else ()
     if recorded and (waiting := seen.unsettled(name)):
         decision, recorded = Maybe(tuple(waiting)), ()
+    request, explores = call.request, call.explores
     return EstimateBasis(node=node, decision=decision, request=request, recorded=recorded, past=past, explores=explores)
 
 
@@ -314,47 +311,31 @@ def shared_results(console: Console, project: Project, args: PipelineArguments) 
 
 
 def _view_of(project: Project, seen: Preview, *, estimated: bool) -> PlanView:
-    failures = foreseen_failures(seen) if estimated else {}
-    view = _with_shared(plan_view_of(seen, estimates_of(project, seen, failures) if estimated else None), seen)
-    found = (*foreseen_warnings(project, seen, failures), *_key_warnings(project, seen)) if estimated else ()
-    view = _with_more_warnings(view, project, found) if found else view
-    return replace(_with_errors(view, project, seen), waiting=_waiting(project))
-
-
-def _with_shared(view: PlanView, seen: Preview) -> PlanView:
-    """Add what a build would store in the shared cache, and why the other stages that run do not use it."""
-    shared = seen.state.shared
-    if shared is None:
-        return view
-    running = [one.resolved for one in seen.decided_stages.values() if isinstance(one.decision, Run | Maybe)]
-    faults = {one.stage.name: shared.faults_of(one) for one in running}
-    return replace(
-        view,
-        would_store=tuple(one.stage.name for one in running if shared.may_store(one)),
-        not_shared={name: found for name, found in faults.items() if found},
-    )
-
-
-def _with_errors(view: PlanView, project: Project, seen: Preview) -> PlanView:
-    running = [one.resolved for one in seen.decided_stages.values() if isinstance(one.decision, Run | Maybe)]
-    sources = project.tools.sources
+    """Return the view of a preview with the errors and warnings that a build would have."""
+    failures, sources = foreseen_failures(seen) if estimated else {}, project.tools.sources
+    view = plan_view_of(seen, estimates_of(project, seen, failures) if estimated else None)
+    warnings = (*foreseen_warnings(project, seen, failures), *_key_warnings(project, seen)) if estimated else ()
+    acting = [one for one in seen.decided_stages.values() if isinstance(one.decision, Run | Maybe | VerifyOnly)]
+    running = [one.resolved for one in acting if not isinstance(one.decision, VerifyOnly)]
+    if (shared := seen.state.shared) is not None:
+        faults = {one.stage.name: shared.faults_of(one) for one in running}
+        stored = tuple(one.stage.name for one in running if shared.may_store(one))
+        view = replace(view, would_store=stored, not_shared={name: found for name, found in faults.items() if found})
     errors = lasting_errors(seen.plan, running, sources, lambda up: isinstance(seen.decisions.get(up), Fresh))
     if any(one.unmatched for one in running):
         from orch23.decide.unmatched_inputs import unmatched_inputs  # noqa: PLC0415 - only for such patterns
 
-        unmatched, warnings = unmatched_inputs(seen.plan, running, project.store.workspace)
-        errors = (*errors, *unmatched)
-        view = _with_more_warnings(view, project, warnings)
-    acting = (one for one in seen.decided_stages.values() if isinstance(one.decision, Run | Maybe | VerifyOnly))
-    if found := stage_warnings(seen.plan, [one.resolved.stage for one in acting], project.store.workspace):
-        view = _with_more_warnings(view, project, found)
+        unmatched, more = unmatched_inputs(seen.plan, running, project.store.workspace)
+        errors, warnings = (*errors, *unmatched), (*warnings, *more)
+    warnings += stage_warnings(seen.plan, [one.resolved.stage for one in acting], project.store.workspace)
     errors = noted_errors(project, errors)
-    return replace(view, errors=errors, sources={**view.sources, **texts_of(project, errors)}) if errors else view
-
-
-def _with_more_warnings(view: PlanView, project: Project, warnings: tuple[Diagnostic, ...]) -> PlanView:
-    texts = {**view.sources, **texts_of(project, warnings)}
-    return replace(view, warnings=(*view.warnings, *warnings), sources=texts)
+    return replace(
+        view,
+        errors=errors,
+        warnings=(*view.warnings, *warnings),
+        sources={**view.sources, **texts_of(project, (*warnings, *errors))},
+        waiting=_waiting(project),
+    )
 
 
 def _lacking(project: Project, decided: DecidedStage | None, *codes: str) -> list[Diagnostic]:
