@@ -54,6 +54,11 @@ class PromptInput(Struct, frozen=True):
     explored: bool = False
 
     @property
+    def place(self) -> str:
+        """The path with the slice."""
+        return f"{self.path}#{self.slice}" if self.slice else self.path
+
+    @property
     def text(self) -> str:
         """Read the text."""
         return self.read()
@@ -109,7 +114,7 @@ class PromptInputs:
         if isinstance(key, int):
             return self._items[key]
         for one in self._items:
-            if key in (one.path, f"{one.path}#{one.slice}"):
+            if key in (one.path, one.place):
                 return one
         if self._instead is None:
             raise KeyError(key)
@@ -123,20 +128,14 @@ EXPLORES = "explore"
 class Exploration(Protocol):
     """What a model may look at, and has seen in the attempts of a stage.
 
-    `exchanges` are the fingerprints for that. `is_done`: the model needs nothing more in this attempt.
+    `exchanges` are the fingerprints for that, `inputs` the parts, as they were before any attempt. `is_done`: the model
+    needs nothing more in this attempt.
     """
 
     schema: ClassVar[Json]
     exchanges: list[str]
+    inputs: list[PromptInput]
     is_done: bool
-
-    @property
-    def shown(self) -> Mapping[str, Json]:
-        """The digests of the parts, by `PATH` or `PATH#PART`."""
-
-    @property
-    def inputs(self) -> tuple[PromptInput, ...]:
-        """The parts, before any attempt changed them."""
 
     @property
     def summary(self) -> str:

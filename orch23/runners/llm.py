@@ -230,11 +230,10 @@ def _explore(attempts: AttemptLoop, declared: LLMStep, step: LLMStep, turn: Atte
         if isinstance(called, AttemptResult):
             return called
         conversation, call = called
-        fingerprint, before = call.request.fingerprint(), len(explored.shown)
+        fingerprint, before = call.request.fingerprint(), len(explored.inputs)
         errors = explored.take(call.response.text, fingerprint)
         conversation.recorded.settle(fingerprint, "invalid" if errors else "accepted", ())
-        places = tuple(explored.shown)[before:]
-        text = f"shown: {', '.join(places) or 'nothing more'}"
+        text = f"shown: {', '.join(one.place for one in explored.inputs[before:]) or 'nothing more'}"
         for line in (text, *(f"error: {one}" for one in errors)):
             attempts.report.emit(StepOutput(step=EXPLORES, line=line), line)
     return None

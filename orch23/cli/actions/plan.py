@@ -223,7 +223,7 @@ def show_plan(
     limit = parse_budget(given.budget)
     save: Callable[[], None] | None = None
     if out is None:
-        view = _partial_view(console, args) or whole_view(console, args, given, stale_snapshot=console.stale_snapshot)
+        view = _partial_view(console, args, estimated=True) or _whole_view(console, args, given, estimated=True)
     else:
         from orch23.model.features import PLAN_FILES, load_feature  # noqa: PLC0415 - most plans are only shown
 
@@ -242,24 +242,18 @@ def show_plan(
         return console.exit_number_of(InvalidInputError(*view.errors))
     if save is not None:
         save()
-    return plan_exit_code(view, exit_code=exit_code)
+    return ExitCode.FAILED if exit_code and not view.is_up_to_date else ExitCode.OK
 
 
-def whole_view(
-    console: Console,
-    args: PipelineArguments,
-    given: GivenOptions,
-    *,
-    estimated: bool = True,
-    stale_snapshot: StaleSnapshot | None = None,
-) -> PlanView:
+def _whole_view(console: Console, args: PipelineArguments, given: GivenOptions, *, estimated: bool) -> PlanView:
     """Return the plan of all selected stages. `estimated` reads the price table, journals and transcripts.
 
-    With `stale_snapshot`, stages that nothing has affected since that build are not decided.
+    Stages that nothing has affected since the last build are not decided.
     """
-    known = stale_snapshot or last_build_of(console, replace(args, cache=None) if args.cache == NO_CACHE else args)
-    project, seen = _whole_preview(console, args, given, stale_snapshot=known)
-    return _view_of(project, seen, estimated=estimated)
+    of = replace(args, cache=None) if args.cache == NO_CACHE else args
+    return _view_of(
+        *_whole_preview(console, args, given, console.stale_snapshot or last_build_of(console, of)), estimated=estimated
+    )
 
 
 def _whole_preview(
@@ -408,7 +402,7 @@ def _waiting(project: Project) -> tuple[BatchWaiting, ...]:
     return found
 
 
-def _partial_view(console: Console, args: PipelineArguments, *, estimated: bool = True) -> PlanView | None:
+def _partial_view(console: Console, args: PipelineArguments, *, estimated: bool) -> PlanView | None:
     """Return the plan of the stages that an edit reaches; None if the whole pipeline has to be decided."""
 
     def show(project: Project) -> PlanView:
@@ -430,17 +424,12 @@ def _partial_view(console: Console, args: PipelineArguments, *, estimated: bool 
     return None if view is not None and view.is_up_to_date and view.skipped_besides else view
 
 
-def plan_exit_code(view: PlanView, *, exit_code: bool) -> int:
-    """Return the exit code of a command that shows a plan."""
-    return ExitCode.FAILED if exit_code and not view.is_up_to_date else ExitCode.OK
-
-
 def show_status(console: Console, *, args: PipelineArguments, as_json: bool, exit_code: bool, list_all: bool) -> int:
     """List stale stages; with `list_all` every stage, with its description."""
     args = replace(args, cache=NO_CACHE)  # it shows what this machine has
     # The skipped stages are listed, and a part of the plan has only their number.
     view = None if list_all else _partial_view(console, args, estimated=as_json)
     if view is None or view.skipped_besides:
-        view = whole_view(console, args, GivenOptions(), estimated=as_json, stale_snapshot=console.stale_snapshot)
+        view = _whole_view(console, args, GivenOptions(), estimated=as_json)
     console.write_out(plan_json(view) if as_json else status_text(view, console.out_style, verbose=list_all))
-    return plan_exit_code(view, exit_code=exit_code)
+    return ExitCode.FAILED if exit_code and not view.is_up_to_date else ExitCode.OK

@@ -1,6 +1,6 @@
 """Let a model look at files before it responds: a map, and the parts that it asks for in a few requests (ADR 91)."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property, partial
 from typing import ClassVar, Final
 
@@ -8,18 +8,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from orch23.features.explore.outlines import has_grammar, outline_of
-from orch23.features.explore.parts import (
-    EXPLORE_SCHEMA,
-    FORM,
-    Part,
-    find_part,
-    read_answer,
-    search,
-    split_place,
-)
+from orch23.features.explore.parts import EXPLORE_SCHEMA, FORM, Part, find_part, read_answer, search, split_place
 from orch23.features.explore.repo_map import RepoMap, map_of
 from orch23.model.diagnostic import nearest_names, question
-from orch23.model.digest import FileEntry, Json, digest_bytes
+from orch23.model.digest import Json, digest_bytes
 from orch23.model.llm import Message, Request
 from orch23.model.paths import match_any
 from orch23.model.pipeline import Stage
@@ -63,48 +55,28 @@ _REST: Final = len(_HEAD) + len(_TAIL) + 3 * len(FORM) + 500  # with the lines a
 class Explorer(Struct, kw_only=True, dict=True):
     """What the model of a stage was shown in all attempts so far, and what it may still ask for.
 
-    `files` are those that it may look at, `whole` those of them that the prompt shows anyway. `left` is the number of
-    characters that can still be shown, `turns` the number of requests. `exchanges` are their fingerprints.
+    `texts` are the files that it may look at, by path, `whole` those that the prompt shows anyway. `left` is the number
+    of characters that can still be shown, `turns` the number of requests. `exchanges` are their fingerprints, `inputs`
+    the parts for a prompt, as they were before any attempt.
     """
 
     stage: Stage
-    files: Mapping[str, FileEntry]
-    read: Callable[[str], bytes]
-    secrets: Secrets
+    texts: Mapping[str, str]
     whole: frozenset[str]
     turns: int
     left: int
     schema: ClassVar[Json] = EXPLORE_SCHEMA
     parts: list[Part] = []
+    inputs: list[PromptInput] = []
     exchanges: list[str] = []
     errors: list[str] = []
     is_done: bool = False
     _task: str = ""
 
     @cached_property
-    def texts(self) -> Mapping[str, str]:
-        """The files that can be shown, by path: text without secrets, not too large."""
-        found: dict[str, str] = {}
-        left = _LARGEST_TOTAL_BYTES
-        for path, entry in self.files.items():
-            left -= entry.digest.size_bytes
-            if left < 0 or entry.digest.size_bytes > _LARGEST_BYTES or path in self.whole:
-                continue
-            data = self.read(path)
-            text = data.decode("utf-8", "replace")
-            if b"\0" not in data and "\ufffd" not in text and not self.secrets.find(text):
-                found[path] = text
-        return found
-
-    @cached_property
     def known(self) -> RepoMap:
         """The map, for the task of the first request."""
         return map_of(self._task, [outline_of(path, text) for path, text in self.texts.items()])
-
-    @property
-    def shown(self) -> Mapping[str, Json]:
-        """The digests of the parts, by `PATH` or `PATH#PART`."""
-        return {one.place: digest_bytes(one.text.encode()).sha256 for one in self.parts}
 
     @property
     def summary(self) -> str:
@@ -192,7 +164,7 @@ class Explorer(Struct, kw_only=True, dict=True):
         try:
             found = search(self.texts, query, self.known)
         except ValueError as error:
-            return f"is not a regular expression: {error}"
+            return str(error)
         for number, part in enumerate(found):
             before = self.left
             if len(part.text) + _BLOCK <= min(before, most) // (len(found) - number):
@@ -205,15 +177,8 @@ class Explorer(Struct, kw_only=True, dict=True):
             return
         self.left -= len(part.text) + _BLOCK
         self.parts.append(part)
-
-    @property
-    def inputs(self) -> tuple[PromptInput, ...]:
-        """The parts as inputs of a prompt, as they were shown first."""
-        digests = self.shown
-        return tuple(
-            PromptInput(one.path, one.selector, str(digests[one.place]), partial(str, one.text), explored=True)
-            for one in self.parts
-        )
+        digest = digest_bytes(part.text.encode()).sha256
+        self.inputs.append(PromptInput(part.path, part.selector, digest, partial(str, part.text), explored=True))
 
 
 def _task_of(messages: Sequence[Message]) -> str:
@@ -228,15 +193,17 @@ def explorer_of(
     Raises:
         MissingBytesError: the bytes of a file are lost.
     """
-    stage = resolved.stage
-    files = explorable(stage, tree, never_send)
-    return Explorer(
-        stage=stage,
+    stage, texts, left = resolved.stage, dict[str, str](), _LARGEST_TOTAL_BYTES
+    whole = frozenset(one.path for one in resolved.given if not one.slice)
+    for path, entry in explorable(stage, tree, never_send).items():
         # What a build writes there would make the next map another one, so that no recorded response is found.
-        files={path: entry for path, entry in files.items() if not match_any(own, path)},
-        read=lambda path: tree.read(path, files[path]),
-        secrets=secrets,
-        whole=frozenset(one.path for one in resolved.given if not one.slice),
-        turns=stage.explore_turns,
-        left=stage.explore_tokens * CHARACTERS_PER_TOKEN,
-    )
+        if match_any(own, path):
+            continue
+        left -= entry.digest.size_bytes
+        if left >= 0 and entry.digest.size_bytes <= _LARGEST_BYTES and path not in whole:
+            data = tree.read(path, entry)
+            text = data.decode("utf-8", "replace")
+            if b"\0" not in data and "\ufffd" not in text and not secrets.find(text):
+                texts[path] = text
+    left = stage.explore_tokens * CHARACTERS_PER_TOKEN
+    return Explorer(stage=stage, texts=texts, whole=whole, turns=stage.explore_turns, left=left)

@@ -85,12 +85,12 @@ def test_a_part_is_cut_after_a_line() -> None:
     ],
 )
 def test_a_search_finds_the_definitions_around_its_matches(query: str, places: list[str]) -> None:
-    assert sorted(one.place for one in search(TEXTS, query, MAP)) == sorted(places)
+    assert sorted(f"{one.path}#{one.selector}" for one in search(TEXTS, query, MAP)) == sorted(places)
 
 
 def test_an_empty_file_and_the_end_of_a_text_have_no_line_that_a_search_finds() -> None:
     texts = {"empty.txt": "", "one.txt": "a\n"}
-    assert [one.place for one in search(texts, "/^/", map_for(texts))] == ["one.txt#L1-1"]
+    assert [f"{one.path}#{one.selector}" for one in search(texts, "/^/", map_for(texts))] == ["one.txt#L1-1"]
 
 
 def test_a_search_is_bounded() -> None:

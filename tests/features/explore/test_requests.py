@@ -198,7 +198,7 @@ def test_wrong_answers_cost_turns_and_never_more(tmp_path: Path) -> None:
     assert "is not strict JSON" in after[1][0]
     assert '{"show": [' in after[1][0]
     assert after[2][0] == "`src/shopp.py#def total`: cannot be shown: did you mean `src/shop.py`?"
-    assert after[2][1].startswith("`/(/`: is not a regular expression: missing )")
+    assert after[2][1].startswith("`/(/`: `(?m)(` is not supported by RE2 (missing )")
     assert after[3][0].startswith("`#`: cannot be shown")
     assert "def total" in after[3][1]
     assert after[0] == after[4] == []
