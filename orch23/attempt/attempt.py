@@ -334,9 +334,14 @@ class AttemptLoop(Struct, frozen=True, kw_only=True):
         if recorded is not None and recorded.kind == "verify_failed" and not recorded.retryable:
             return recorded
         problems = self.verifier.unfixable()
+        if self.resolved.stage.format and not problems:
+            from orch23.attempt.formatting import missing_formatters  # noqa: PLC0415 - few stages have formatters
+
+            problems = missing_formatters(self.runner)
         return failure_of("preflight", problems, retryable=False) if problems else None
 
     def _done(self, last: AttemptResult, attempts: int, failure: Failure | None, note: str = "") -> StageResult:
+        explored = self.history.explored
         # With `on_failure: keep`, the files of the failed program are promoted, and not those it started from.
         tree = {**last.tree, **last.formatted} if failure is None or last.leftover is None else last.leftover
         return StageResult(
@@ -351,7 +356,7 @@ class AttemptLoop(Struct, frozen=True, kw_only=True):
             made={path: last.tree[path] for path in last.formatted},
             partial=tree is last.leftover,
             history=self.history,
-            explored=self.history.explored.shown if self.history.explored else None,
+            explored={one.place: one.digest for one in explored.inputs} if explored is not None else None,
         )
 
     def _end(self, attempt: int, failure: Failure | None) -> None:

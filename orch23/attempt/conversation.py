@@ -248,15 +248,13 @@ def with_more_tokens(request: Request, stop: str, more: OnTruncated, most: int |
     return replace(request, params={**request.params, "max_tokens": higher}) if higher > limit else None
 
 
-class RecordedResponses(Struct, frozen=True, kw_only=True):
-    """The recorded responses that a stage's first attempt would use, and the first request without one."""
+def find_recorded(
+    recorded: RecordingProvider, step: "LLMStep", request: Request
+) -> tuple[list[Exchange], Request | None]:
+    """Follow `complete` through the recordings, without any call. `step` is the step of the attempt.
 
-    found: tuple[Exchange, ...] = ()
-    missing: Request | None = None
-
-
-def find_recorded(recorded: RecordingProvider, step: "LLMStep", request: Request) -> RecordedResponses:
-    """Follow `complete` through the recordings, without any call. `step` is the step of the attempt."""
+    Return the recorded responses that the attempt would use, and the first request without one.
+    """
     more = truncation_policy(step)
     found: list[Exchange] = []
     for _ in range(more.retries + 1):
@@ -267,13 +265,13 @@ def find_recorded(recorded: RecordingProvider, step: "LLMStep", request: Request
             earlier = ((form, recorded.find(form)) for form in request.earlier_forms())
             request, known = next((one for one in earlier if one[1] is not None), (request, None))
         if known is None:
-            return RecordedResponses(found=tuple(found), missing=request)
+            return found, request
         found.append(known)
         wider = with_more_tokens(request, known.stop, more, max_output_tokens(step))
         if wider is None:
             break
         request = wider
-    return RecordedResponses(found=tuple(found))
+    return found, None
 
 
 class Conversations(Struct, frozen=True, kw_only=True):

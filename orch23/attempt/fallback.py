@@ -1,25 +1,16 @@
-"""Call the entries of `llm.fallback` if the provider of a stage is down, and find their recorded responses."""
+"""Call the entries of `llm.fallback` if the provider of a stage is down."""
 
 from collections.abc import Callable, Iterator, Sequence
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from orch23.attempt.conversation import (
-    CallListener,
-    CallResult,
-    RecordedConversation,
-    RecordedResponses,
-    RequestBuilder,
-    find_recorded,
-)
+from orch23.attempt.conversation import CallListener, CallResult, RecordedConversation
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ConfigurationError, ConsentError, ProviderError
 from orch23.model.event import Event, Warned
 from orch23.model.llm import Request
 from orch23.providers.retries import OUTAGES, FallbackSetting
-from orch23.resolve.prompt_inputs import AttemptContext
-from orch23.resolve.resolution import ResolvedStage
 
 _TIMED_OUT, _NOT_RECORDED, _OFFLINE = "E402", "E403", "E423"
 _FORBIDDEN = frozenset({_NOT_RECORDED, _OFFLINE})
@@ -118,19 +109,3 @@ class FallbackConversation(RecordedConversation, Struct, frozen=True, kw_only=Tr
         what = "the fallback " if candidate.fallback else ""
         text = f"{error.message}; calls {what}{candidate.provider} {candidate.model}"
         self.setting.notice(Event(Warned(code="W425"), text, self.call.stage, "warning"))
-
-
-def recorded_fallback(
-    conversations: Sequence[RecordedConversation],
-    requests: RequestBuilder,
-    resolved: ResolvedStage,
-    this: AttemptContext,
-) -> RecordedResponses | None:
-    """Return the recorded responses of the first fallback that has all it needs; None if there is none."""
-    for one in conversations:
-        step = one.call.step
-        request, problems = requests.build(resolved, step, replace(this, model=step.model), one.params)
-        found = None if request is None or problems else find_recorded(one.recorded, step, request)
-        if found is not None and found.missing is None:
-            return found
-    return None

@@ -94,12 +94,12 @@ def _is_of_tree(line: str) -> bool:
 
 _DISK = "free space where `.orch23` is (`df -h .orch23` shows it), or see what the message names; then build again"
 _LENGTH = "write the values to a file and pass its name, or write the command as one text, which may be of any length"
-_PATH = "check that the program exists, and that of its `#!` line: PATH is set by orch23, not inherited"
+PATH_HINT = "check that the program exists, and that of its `#!` line: PATH is set by orch23, not inherited"
 _MODE = (
     "make the file executable (`chmod +x FILE`; if a shell stage makes it, in the command of that stage), with a "
     "program in its `#!` line that steps see; or run `sh FILE`"
 )
-_NOT_STARTED = {126: _MODE, 127: _PATH}  # as every shell has it: cannot be run, not found
+_NOT_STARTED = {126: _MODE, 127: PATH_HINT}  # as every shell has it: cannot be run, not found
 
 
 class CancelledBuildError(Exception):
@@ -229,7 +229,7 @@ class ProcessRunner(Struct, frozen=True, kw_only=True):
             case EngineUnavailable(diagnostic=Diagnostic() as barred):
                 raise ConfigurationError(replace(barred, subject=self.stage.name))
             case EngineUnavailable(reason=reason, kind=kind):
-                hint = {"length": _LENGTH, "room": _DISK}.get(kind, _PATH)
+                hint = {"length": _LENGTH, "room": _DISK}.get(kind, PATH_HINT)
                 problem = Diagnostic("E309", f"`{shorten_command(command)}` could not be started: {reason}", hint=hint)
                 text = reason if kind == "room" else f"the command could not be started: {reason}"
                 failed = command_failed("exception", command, exit_code=None, output=text, diagnostics=(problem,))

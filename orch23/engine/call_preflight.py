@@ -6,7 +6,6 @@ Looks at the machine and the recordings; calls no model, imports no client libra
 import contextlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
-from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
@@ -14,10 +13,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from orch23.attempt.attempt import StepRequirements, step_runner, unmet_conditions
-from orch23.attempt.conversation import Conversations, RecordedConversation, RequestBuilder, find_recorded
+from orch23.attempt.conversation import Conversations, RequestBuilder
+from orch23.attempt.first_call import first_call_of
 from orch23.decide.decisions import DecidedStage
 from orch23.decide.dry_run import Preview
-from orch23.decide.protected_files import own_file_patterns
 from orch23.decide.stage_view import StageTree
 from orch23.engine.preflight import grouped_errors
 from orch23.language.llm_steps import fallbacks_of, llm_steps_of
@@ -38,12 +37,13 @@ from orch23.providers.registry import (
     not_granted_error,
     readiness_errors,
 )
-from orch23.resolve.prompt_inputs import AttemptContext, AuthorTexts
+from orch23.resolve.prompt_inputs import AuthorTexts
 from orch23.resolve.resolution import ResolvedStage
 from orch23.steps.registry import is_llm
 
 if TYPE_CHECKING:
-    from orch23.resolve.prompt_inputs import Exploration, PromptInput
+    from orch23.model.digest import Json
+    from orch23.providers.recordings import RecordingProvider
     from orch23.steps.llm.spec import LLMStep
 
 _ANOTHER = "call another model with --provider and --model"
@@ -189,54 +189,22 @@ class CallPreflight(Struct, frozen=True, kw_only=True):
             return None
         if resolved.broken or unmet_conditions(resolved):
             return None
-        step = step.of_attempt(resolved.stage.retry, 1)
-        this = AttemptContext(given=resolved.given, model=step.model)
+        requests = RequestBuilder(self.conversations.secrets, self.sources, self.pipeline)
         try:
-            conversation = self.conversations.open(resolved, 1, set())
-            if conversation.recorded.mode == "replay":
+            first = self.conversations.open(resolved, 1, set())
+            if first.recorded.mode == "replay":
                 return None
-            requests = RequestBuilder(self.conversations.secrets, self.sources, self.pipeline)
-            if resolved.stage.explore:
-                return self._missing_of(resolved, this, seen, requests, conversation)
-            request, problems = requests.build(resolved, step, this, conversation.params)
+
+            def opened() -> "Iterator[tuple[LLMStep, RecordingProvider, Mapping[str, Json]]]":
+                yield first.call.step, first.recorded, first.params
+                for one in self.conversations.open_fallbacks(resolved, 1, set()):
+                    yield one.call.step, one.recorded, one.params
+
+            call = first_call_of(resolved, StageTree(seen.state, resolved.stage.name), requests, opened)
         except (Orch23Error, MissingBytesError):  # the stage fails with this error and calls no model
             return None
         # A request with a secret is refused when the stage runs, without a call.
-        if request is None or problems:
-            return None
-        missing = find_recorded(conversation.recorded, step, request).missing
-        if missing is None or not step.fallback:
-            return missing
-        from orch23.attempt.fallback import recorded_fallback  # noqa: PLC0415 - few stages have fallbacks
-
-        others = self.conversations.open_fallbacks(resolved, 1, set())
-        return None if recorded_fallback(others, requests, resolved, this) is not None else missing
-
-    def _missing_of(
-        self,
-        resolved: ResolvedStage,
-        this: AttemptContext,
-        seen: Preview,
-        requests: RequestBuilder,
-        conversation: RecordedConversation,
-    ) -> Request | None:
-        """Return the first request of a stage with `explore` that is not recorded."""
-        from orch23.model.features import EXPLORE, load_feature  # noqa: PLC0415 - few stages explore
-
-        step, tree, own = (
-            conversation.call.step,
-            StageTree(seen.state, resolved.stage.name),
-            own_file_patterns(self.pipeline),
-        )
-
-        def build(exploring: "Exploration | None", parts: "tuple[PromptInput, ...]") -> Request | None:
-            context = replace(this, given=(*this.given, *parts), exploring=exploring)
-            request, problems = requests.build(resolved, step, context, conversation.params)
-            return None if problems else request
-
-        explored = load_feature(EXPLORE["begin"])(resolved, tree, self.pipeline.never_send, requests.secrets, own)
-        missing: Request | None = explored.follow(build, partial(find_recorded, conversation.recorded, step))[1].missing
-        return missing
+        return None if call is None or call.problems else call.missing
 
     def _errors(self, resolved: ResolvedStage, missing: Request) -> Iterator[Diagnostic]:
         """Yield why a stage could not call one of the models that its attempts can use."""

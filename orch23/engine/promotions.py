@@ -80,7 +80,7 @@ class AtomicGroups(Struct):
             self.waiting |= {other: one for other, one in members.items() if other not in stuck}
             return stuck
         opened = self.writer.opened
-        if not change.new or opened.state.plan.gated.isdisjoint(members):
+        if opened.state.plan.gated.isdisjoint(members):
             return self._promote(members, change)
         from orch23.model.features import APPROVAL, load_feature  # noqa: PLC0415 - few pipelines have `approve`
 

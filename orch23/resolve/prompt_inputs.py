@@ -1,7 +1,7 @@
 """What a prompt is rendered from: files of the author, inputs, values of an attempt; and what a key takes from it."""
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Protocol, TypeAlias
+from typing import ClassVar, Protocol, TypeAlias
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -52,6 +52,11 @@ class PromptInput(Struct, frozen=True):
     own: bool = False
     read_bytes: ReadBytes | None = None
     explored: bool = False
+
+    @property
+    def place(self) -> str:
+        """The path with the slice."""
+        return f"{self.path}#{self.slice}" if self.slice else self.path
 
     @property
     def text(self) -> str:
@@ -109,7 +114,7 @@ class PromptInputs:
         if isinstance(key, int):
             return self._items[key]
         for one in self._items:
-            if key in (one.path, f"{one.path}#{one.slice}"):
+            if key in (one.path, one.place):
                 return one
         if self._instead is None:
             raise KeyError(key)
@@ -123,14 +128,18 @@ EXPLORES = "explore"
 class Exploration(Protocol):
     """What a model may look at, and has seen in the attempts of a stage.
 
-    `exchanges` are the fingerprints for that, `shown` the digests of the parts, by `PATH` or `PATH#PART`. `schema` is
-    the form of a response. `is_done`: the model needs nothing more in this attempt.
+    `exchanges` are the fingerprints for that, `inputs` the parts, as they were before any attempt. `is_done`: the model
+    needs nothing more in this attempt.
     """
 
+    schema: ClassVar[Json]
     exchanges: list[str]
-    shown: dict[str, Json]
-    schema: Json
+    inputs: list[PromptInput]
     is_done: bool
+
+    @property
+    def summary(self) -> str:
+        """What the model may look at, and how often it may ask."""
 
     @property
     def may_ask(self) -> bool:
@@ -141,12 +150,6 @@ class Exploration(Protocol):
 
     def take(self, text: str, fingerprint: str, /) -> tuple[str, ...]:
         """Note what a response asks for, and return the errors in it."""
-
-    def inputs(self, edited: Mapping[str, str | None], /) -> tuple[PromptInput, ...]:
-        """Return what was shown. `edited` has the texts of edited files; None if one is deleted."""
-
-    def shown_lines(self, now: Mapping[str, str], /) -> dict[str, tuple[tuple[int, int], ...]]:
-        """Return the lines that were shown of each of these files of which not all was shown."""
 
 
 class AttemptContext(Struct, frozen=True, kw_only=True):

@@ -83,19 +83,28 @@ def first_line(selector: str) -> int:
     return int(lines[1]) if lines else 0
 
 
-def moved_end(selector: str, lines: int) -> str:
-    """Return the selector of a range that has some lines more, or fewer.
+def moved_lines(before: str, after: str, start: int, end: int) -> tuple[int, int]:
+    """Return where some lines of a text, from 0 and to the number after the last one, are in its edited version.
 
-    Raises:
-        SliceError: none is left.
+    They are between the nearest lines around them that are still there.
     """
-    found = _LINES.fullmatch(selector)
-    if found is None:
-        return selector
-    first, last = int(found[1]), int(found[2] or found[1]) + lines
-    if last < first:
-        _refuse("no line of the range is left", "select other lines")
-    return f"L{first}-{last}"
+    from difflib import SequenceMatcher  # noqa: PLC0415 - only for files that an attempt edited
+
+    old, new = before.split("\n"), after.split("\n")
+    # Without what is the same at both ends: the comparison takes long for large files.
+    head = _common(old, new)
+    tail = _common(old[head:][::-1], new[head:][::-1])
+    steps = SequenceMatcher(None, old[head : len(old) - tail], new[head : len(new) - tail], autojunk=False)
+    blocks = [(0, 0, head), *((a + head, b + head, size) for a, b, size in steps.get_matching_blocks())]
+    blocks.append((len(old) - tail, len(new) - tail, tail))
+    kept = {a + n: b + n for a, b, size in blocks for n in range(size)}
+    first = next((kept[n] + 1 for n in range(start - 1, -1, -1) if n in kept), 0)
+    return first, next((kept[n] for n in range(end, len(old)) if n in kept), len(new) - (not new[-1]))
+
+
+def _common(one: Sequence[str], other: Sequence[str]) -> int:
+    differ = (number for number, (a, b) in enumerate(zip(one, other, strict=False)) if a != b)
+    return next(differ, min(len(one), len(other)))
 
 
 class _Heading(Struct, frozen=True):

@@ -49,7 +49,7 @@ from orch23.resolve.prompt_inputs import (
     PromptInput,
 )
 from orch23.resolve.resolution import is_discovered
-from orch23.resolve.text_slices import SliceError, TextPart, first_line, moved_end, text_part
+from orch23.resolve.text_slices import moved_lines, text_part
 from orch23.steps.llm.spec import LLMStep
 
 
@@ -230,11 +230,10 @@ def _explore(attempts: AttemptLoop, declared: LLMStep, step: LLMStep, turn: Atte
         if isinstance(called, AttemptResult):
             return called
         conversation, call = called
-        fingerprint, before = call.request.fingerprint(), len(explored.shown)
+        fingerprint, before = call.request.fingerprint(), len(explored.inputs)
         errors = explored.take(call.response.text, fingerprint)
         conversation.recorded.settle(fingerprint, "invalid" if errors else "accepted", ())
-        places = tuple(explored.shown)[before:]
-        text = f"shown: {', '.join(places) or 'nothing more'}"
+        text = f"shown: {', '.join(one.place for one in explored.inputs[before:]) or 'nothing more'}"
         for line in (text, *(f"error: {one}" for one in errors)):
             attempts.report.emit(StepOutput(step=EXPLORES, line=line), line)
     return None
@@ -402,59 +401,76 @@ _BEGINNING = 8000
 def _given_inputs(attempts: AttemptLoop, step: LLMStep, start: Files) -> tuple[PromptInput, ...]:
     """Return the inputs of a prompt, with the stage's own files as this attempt finds them."""
     sliced, resolved = _sliced(attempts, step), attempts.resolved
-    found = (_as_found(attempts, one, start, sliced) for one in resolved.given if not one.base)
-    declared = tuple(one for one in found if one is not None)
+    found = (_as_found(attempts, one, start, sliced) for one in _inputs(attempts) if not one.base)
+    given = tuple(one for one in found if one is not None)
     # A file that is a whole input is shown once; one of which only a slice is an input is shown as a whole too, unless
     # the model responds with edits.
-    explored = attempts.history.explored.inputs(_edited(attempts, start)) if attempts.history.explored else ()
-    inputs = {one.path for one in (*declared, *explored) if one.explored or not one.slice or one.path in sliced}
+    inputs = {one.path for one in given if one.explored or not one.slice or one.path in sliced}
     own = tuple(
         _own_file(attempts, path, entry)
         for path, entry in sorted(start.items())
         if path not in inputs
         and (not is_discovered(resolved.stage, f"base:{path}") or entry != resolved.base.get(path))
     )
-    return (*declared, *explored, *own)
+    return (*given, *own)
 
 
-def _edited(attempts: AttemptLoop, start: Files) -> dict[str, str | None]:
-    """Return the texts of the files that earlier attempts changed; None for one that they deleted."""
-    base = attempts.resolved.base
-    changed = [path for path, entry in base.items() if start.get(path) != entry]
-    return {path: _text_of(attempts, path, start[path], "replace") if path in start else None for path in changed}
+def _inputs(attempts: AttemptLoop) -> tuple[PromptInput, ...]:
+    """Return the declared inputs, and what the model asked to see, before any attempt changed them."""
+    explored = attempts.history.explored
+    return (*attempts.resolved.given, *(explored.inputs if explored is not None else ()))
 
 
 def _as_found(attempts: AttemptLoop, one: PromptInput, start: Files, sliced: frozenset[str]) -> PromptInput | None:
-    """Return an input as this attempt finds it: a file of `edits` may be changed; None if it is deleted."""
-    base = attempts.resolved.base.get(one.path)
-    if one.slice:
-        return _current(attempts, one, start) if one.path in sliced else one
-    if base is None or not match_any(attempts.resolved.stage.edits, one.path):
+    """Return an input as this attempt finds it: an earlier one may have changed it; None if it was deleted."""
+    base, entry = attempts.resolved.base.get(one.path), start.get(one.path)
+    may_change = one.explored or (
+        one.path in sliced if one.slice else match_any(attempts.resolved.stage.edits, one.path)
+    )
+    if base is None or not may_change:
         return one
-    entry = start.get(one.path)
-    if entry == base:
-        return replace(one, base=True)  # as in the attempts after a change: all of them share what is before it
-    return _own_file(attempts, one.path, entry) if entry is not None else None
+    if entry == base:  # as in the attempts after a change: all of them share what is before it
+        return one if one.slice or one.explored else replace(one, base=True)
+    if entry is None:
+        return None
+    lines = _lines_of(attempts, one, start)
+    if lines is None:
+        return replace(_own_file(attempts, one.path, entry), base=not one.explored, explored=one.explored)
+    text = "".join(f"{one}\n" for one in _text_of(attempts, one.path, entry, "replace").split("\n")[slice(*lines)])
+    name = f"L{lines[0] + 1}-{lines[1]}" if one.explored else one.slice
+    found = PromptInput(one.path, name, digest_bytes(text.encode()).sha256, partial(str, text), explored=one.explored)
+    return found if text else None
 
 
 def _own_file(attempts: AttemptLoop, path: str, entry: FileEntry) -> PromptInput:
     return PromptInput(path, "", entry.digest.sha256, partial(_text_of, attempts, path, entry, "replace"), base=True)
 
 
+def _lines_of(attempts: AttemptLoop, one: PromptInput, start: Files) -> tuple[int, int] | None:
+    """Return the lines of a slice, from 0, as this attempt finds them; None if it is no slice of lines, or is gone."""
+    before, entry = attempts.resolved.base.get(one.path), start.get(one.path)
+    if before is None or entry is None or one.slice[:1] in ("", "/"):
+        return None
+    text = _text_of(attempts, one.path, before, "replace")
+    part = text_part(text, one.path, one.slice)
+    if entry == before:
+        return part.start, part.end
+    return moved_lines(text, _text_of(attempts, one.path, entry, "replace"), part.start, part.end)
+
+
 def _shown_slices(attempts: AttemptLoop, step: LLMStep, start: Files) -> dict[str, tuple[tuple[int, int], ...]]:
     """Return the lines that a model was shown of each file of which it was not shown all, by path."""
-    parts = _sliced(attempts, step)
-    shown = _given_inputs(attempts, step, start) if parts else ()
-    whole = {one.path for one in shown if not one.slice}
-    # The value at a pointer is shown as JSON and not as the lines of the file, so no line of it was shown.
-    found = {path: [_current_part(attempts, one, start) for one in shown if one.path == path] for path in parts - whole}
-    lines = {path: tuple((one.start, one.end) for one in ones if one is not None) for path, ones in found.items()}
-    if attempts.history.explored is None or step.returns != "edits":
-        return lines
-    named = {place.partition("#")[0] for place in attempts.history.explored.shown} & start.keys()
-    now = {path: _text_of(attempts, path, start[path], "replace") for path in sorted(named)}
-    explored = attempts.history.explored.shown_lines(now)
-    return {path: (*lines.get(path, ()), *explored.get(path, ())) for path in {**lines, **explored}}
+    parts = [one for one in _inputs(attempts) if one.slice and (one.explored or one.path in _sliced(attempts, step))]
+    if not parts or step.returns != "edits":
+        return {}
+    whole = {one.path for one in _given_inputs(attempts, step, start) if not one.slice}
+    found: dict[str, tuple[tuple[int, int], ...]] = {}
+    for one in parts:
+        # The value at a pointer is shown as JSON and not as the lines of the file, so no line of it was shown.
+        lines = _lines_of(attempts, one, start)
+        if one.path not in whole:
+            found[one.path] = (*found.get(one.path, ()), *((lines,) if lines is not None else ()))
+    return found
 
 
 def _binary_inputs(context: AttemptContext) -> tuple[Diagnostic, ...]:
@@ -527,35 +543,3 @@ def _sliced(attempts: AttemptLoop, step: LLMStep) -> frozenset[str]:
     if step.returns != "edits":
         return frozenset()
     return frozenset(one.path for one in attempts.resolved.stage.inputs if isinstance(one, SliceInput))
-
-
-def _current(attempts: AttemptLoop, one: PromptInput, start: Files) -> PromptInput:
-    """Return a slice as this attempt finds it: of a file that an earlier attempt edited, the part is taken again."""
-    entry = start.get(one.path)
-    if entry is None or entry == attempts.resolved.base.get(one.path):
-        return one
-    part = _current_part(attempts, one, start)
-    if part is None:  # a pointer, or the edit renamed or removed the part
-        read = partial(_text_of, attempts, one.path, entry, "replace")
-        return PromptInput(one.path, "", entry.digest.sha256, read, base=True)
-    return PromptInput(one.path, one.slice, digest_bytes(part.text.encode()).sha256, lambda: part.text)
-
-
-def _current_part(attempts: AttemptLoop, one: PromptInput, start: Files) -> TextPart | None:
-    """Return where a slice is in a file as this attempt finds it; None if it is a pointer or not there any more."""
-    entry = start.get(one.path)
-    if entry is None or one.slice.startswith("/"):
-        return None
-    text, selector = _text_of(attempts, one.path, entry, "replace"), one.slice
-    try:
-        before = attempts.resolved.base.get(one.path)
-        if before is not None and before != entry and first_line(selector):
-            # Only lines that were shown were edited: if these lines are all of them, they now end later or earlier.
-            if sum(given.path == one.path for given in attempts.resolved.given if given.slice) > 1:
-                return None
-            earlier = _text_of(attempts, one.path, before)
-            if not text_part(earlier, one.path, selector).level:  # a section may be named `L1`
-                selector = moved_end(selector, text.count("\n") - earlier.count("\n"))
-        return text_part(text, one.path, selector)
-    except SliceError:
-        return None

@@ -104,9 +104,21 @@ def test_the_next_attempt_starts_from_the_answer_as_it_was(project: Project) -> 
     assert project.read("a.txt") == "a c\n"
 
 
-@pytest.mark.parametrize("command", [["no-such-formatter", "src"], "true && no-such-formatter"])
-def test_a_program_that_is_not_installed_costs_one_call_which_is_recorded(project: Project, command: Any) -> None:
-    project_of(project, [{"a.txt": "a   b\n"}] * 3, ["a.txt"], format=[{"shell": command}], retry=2)
+@pytest.mark.parametrize("command", [["no-such-formatter", "src"], "no-such-formatter src"])
+def test_a_program_that_is_not_installed_costs_no_call(project: Project, command: Any) -> None:
+    steps = [{"shell": "sed -i 's/  */ /' a.txt"}, {"shell": command}, {"shell": ["no-other", "a.txt"]}]
+    project_of(project, [{"a.txt": "a   b\n"}], ["a.txt"], format=steps)
+    failed = project.build()
+    assert (failed.code, calls(project)) == (1, 0), failed.err
+    assert all(f"`{one}` of `format` was not found" in failed.err for one in ("no-such-formatter", "no-other"))
+    with_format(project, steps[:1])
+    green(project.build())
+    assert project.read("a.txt") == "a b\n"
+
+
+def test_a_missing_program_within_a_command_costs_one_call_which_is_recorded(project: Project) -> None:
+    steps = [{"shell": "true && no-such-formatter"}]
+    project_of(project, [{"a.txt": "a   b\n"}] * 3, ["a.txt"], format=steps, retry=2)
     failed = project.build()
     assert (failed.code, "E309" in failed.err, calls(project)) == (1, True, 1), failed.err
     with_format(project, [{"shell": "sed -i 's/  */ /' a.txt"}])

@@ -6,11 +6,11 @@ from decimal import Decimal
 from functools import cache, partial
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
 from msgspec.structs import replace
 
-from orch23.attempt.conversation import RecordedResponses, RequestBuilder, find_recorded
+from orch23.attempt.conversation import RequestBuilder
 from orch23.attempt.estimate import EstimateBasis, estimate, expected_savings
+from orch23.attempt.first_call import FirstCall, first_call_of
 from orch23.attempt.stage_errors import lasting_errors, stage_warnings
 from orch23.cli.author_data import check_input_schemas, read_scripted_responses
 from orch23.cli.console import Console
@@ -30,7 +30,6 @@ from orch23.decide.decisions import DecidedStage
 from orch23.decide.dependency_index import OutdatedIndexError
 from orch23.decide.dry_run import Preview, preview
 from orch23.decide.open_pipeline import OpeningOptions
-from orch23.decide.protected_files import own_file_patterns
 from orch23.decide.stage_view import StageTree
 from orch23.engine.preflight import foreseen_failures
 from orch23.model.diagnostic import Diagnostic, Location, Severity
@@ -44,12 +43,10 @@ from orch23.plan.planner import Selection, closure
 from orch23.providers.adapter import CallContext, ProviderContext
 from orch23.providers.prices import Prices
 from orch23.providers.recordings import RecordingProvider, ReplayOnlyProvider, UniqueCalls
-from orch23.providers.registry import adapter_for, endpoint_of, readiness_errors, request_parameters
+from orch23.providers.registry import adapter_for, readiness_errors, request_parameters
 from orch23.report.plan_json import plan_json
 from orch23.report.plan_text import plan_text, status_text
 from orch23.report.plan_view import PlanView, model_names, plan_view
-from orch23.resolve.prompt_inputs import AttemptContext
-from orch23.resolve.resolution import ResolvedStage
 from orch23.snapshot.fast_path import StaleSnapshot
 from orch23.steps.registry import is_llm
 from orch23.store.history import read_history
@@ -61,8 +58,8 @@ SCRIPTED = "scripted"
 
 if TYPE_CHECKING:
     from orch23.decide.shared_results import SharedResults
+    from orch23.model.digest import Json
     from orch23.providers.model_facts import ModelFacts
-    from orch23.resolve.prompt_inputs import Exploration, PromptInput
     from orch23.steps.llm.spec import LLMStep
 
 
@@ -159,81 +156,23 @@ def _statistics(project: Project, seen: Preview, running: Sequence[str]) -> Mapp
 
 def _basis(project: Project, seen: Preview, name: str, past: StageStatistics) -> EstimateBasis:
     node, decision = seen.plan.nodes[name], seen.decisions[name]
-    decided = seen.decided_stages.get(name)
-    call = first_call(project, seen, decided)
-    if call is None or decided is None:
+    call = first_call(project, seen, seen.decided_stages.get(name))
+    if call is None:
         return EstimateBasis(node=node, decision=decision, past=past)
-    request, explores = call.request, call.explores
-    # Its inputs may still change, and with them the request: no recorded response is certain to be used.
-    if not isinstance(decision, Run):
-        return EstimateBasis(node=node, decision=decision, request=request, past=past, explores=explores)
-    recorded = call.replayed.found if call.replayed.missing is None else ()
+    # If its inputs may still change, and with them the request, no recorded response is certain to be used.
+    recorded = call.found if isinstance(decision, Run) and call.missing is None else ()
     if recorded and (waiting := seen.unsettled(name)):
         decision, recorded = Maybe(tuple(waiting)), ()
+    request, explores = call.request, call.explores
     return EstimateBasis(node=node, decision=decision, request=request, recorded=recorded, past=past, explores=explores)
 
 
-class FirstCall(Struct, frozen=True):
-    """The request of the first attempt of a stage, and the recorded responses to it.
-
-    With `explore` it is the first request without a recorded response, or the last one, `replayed` has the responses to
-    all of them, and `explores` says what the model may look at.
-    """
-
-    request: Request
-    replayed: RecordedResponses
-    explores: str = ""
-
-
 def first_call(project: Project, seen: Preview, decided: DecidedStage | None) -> FirstCall | None:
-    """Return the first call of a stage; None if it makes none, or its request cannot be made."""
-    request = _first_request(project, decided)
-    if request is None or decided is None:
-        return None
-    resolved, step = decided.resolved, decided.resolved.stage.step
-    if not resolved.stage.explore or not is_llm(step):
-        return FirstCall(request, replay_first_request(project, decided, request))
-    from orch23.model.features import EXPLORE, load_feature  # noqa: PLC0415 - few stages explore
-
-    secrets, tree = secrets_from(project.settings.environ), StageTree(seen.state, resolved.stage.name)
-    never_send, own = project.pipeline.never_send, own_file_patterns(project.pipeline)
-    try:
-        explored = load_feature(EXPLORE["begin"])(resolved, tree, never_send, secrets, own)
-        build = partial(_request, project, resolved, step.of_attempt(resolved.stage.retry, 1))
-        found, replayed = explored.follow(build, partial(replay_first_request, project, decided))
-        explores: str = explored.summary
-    except MissingBytesError:
-        return None
-    return None if found is None else FirstCall(found, replayed, explores)
-
-
-def _first_request(project: Project, decided: DecidedStage | None) -> Request | None:
-    """Return the request that the first attempt of a stage would make; None if there is none, or it cannot be made.
-
-    If only the request to a fallback is recorded, it is that one.
-    """
+    """Return the first call of a stage, as a build would find it; None if it makes none, or it cannot be made."""
     if decided is None or not is_llm(step := decided.resolved.stage.step) or decided.resolved.broken:
         return None
-    resolved = decided.resolved
-    request = _request(project, resolved, step.of_attempt(resolved.stage.retry, 1))
-    for fallback in step.fallbacks():
-        if request is None or replay_first_request(project, decided, request).missing is None:
-            break
-        other = _request(project, resolved, fallback)
-        other = None if other is None else replace(other, fallback=True)
-        if other is not None and replay_first_request(project, decided, other).missing is None:
-            return other
-    return request
-
-
-def _request(
-    project: Project,
-    resolved: ResolvedStage,
-    step: "LLMStep",
-    exploring: "Exploration | None" = None,
-    parts: "tuple[PromptInput, ...]" = (),
-) -> Request | None:
-    attempt = AttemptContext(given=(*resolved.given, *parts), model=step.model, exploring=exploring)
+    stage, exchanges, secrets = decided.resolved.stage, project.store.exchanges, secrets_from(project.settings.environ)
+    resample = getattr(decided.decision, "resample", None)
     context = ProviderContext(
         environ=project.settings.environ,
         root=project.store.root,
@@ -243,43 +182,31 @@ def _request(
         is_granted=lambda _grant: False,
         files=project.store.workspace,
     )
+
+    def opened(step: "LLMStep") -> "tuple[LLMStep, RecordingProvider, Mapping[str, Json]]":
+        refusing = ReplayOnlyProvider(
+            store=exchanges, stage=stage.name, transcripts=step.transcripts, code="E403", hint="", redact=secrets.redact
+        )
+        # `record` calls again and ignores older recordings, except those of an interrupted run.
+        own: Container[str] = resample or ()
+        if resample is None and step.mode == "record":
+            own = read_history(project.store.logs, project.pipeline.file).reusable
+        recorded = RecordingProvider(
+            inner=refusing,
+            store=exchanges,
+            stage=stage.name,
+            mode=step.mode if resample is None else "record",
+            transcripts=step.transcripts,
+            unique_calls=UniqueCalls(own),
+        )
+        return step, recorded, request_parameters(context, CallContext(step, stage.name))
+
+    requests = RequestBuilder(secrets, project.tools.sources, project.pipeline)
+    tree, steps = StageTree(seen.state, stage.name), (step.of_attempt(stage.retry, 1), *step.fallbacks())
     try:
-        params = request_parameters(context, CallContext(step, resolved.stage.name))
-        secrets = secrets_from(project.settings.environ)
-        requests = RequestBuilder(secrets, project.tools.sources, project.pipeline)
-        # Nothing is sent here, so errors about secrets are left to the build.
-        request, _ = requests.build(resolved, step, attempt, params)
+        return first_call_of(decided.resolved, tree, requests, lambda: map(opened, steps))
     except (Orch23Error, MissingBytesError):
         return None
-    return request
-
-
-def replay_first_request(project: Project, decided: DecidedStage, request: Request) -> RecordedResponses:
-    """Return the recorded responses to a first request of a stage, as a build would find them. Calls no model."""
-    stage, resample = decided.resolved.stage, getattr(decided.decision, "resample", None)
-    exchanges, name, step = project.store.exchanges, stage.name, stage.step
-    if not is_llm(step):
-        return RecordedResponses()
-    whose = (request.provider, request.model, request.endpoint)
-    fallbacks = step.fallbacks() if request.fallback else ()
-    found = (one for one in fallbacks if (one.provider, one.model, endpoint_of(one)) == whose)
-    step = next(found, step.of_attempt(stage.retry, 1))
-    refusing = ReplayOnlyProvider(
-        store=exchanges, stage=name, transcripts=step.transcripts, code="E403", hint="", redact=lambda text: text
-    )
-    # `record` calls again and ignores older recordings, except those of an interrupted run.
-    own: Container[str] = resample or ()
-    if resample is None and step.mode == "record":
-        own = read_history(project.store.logs, project.pipeline.file).reusable
-    recorded = RecordingProvider(
-        inner=refusing,
-        store=exchanges,
-        stage=name,
-        mode=step.mode if resample is None else "record",
-        transcripts=step.transcripts,
-        unique_calls=UniqueCalls(own),
-    )
-    return find_recorded(recorded, step, request)
 
 
 def show_plan(
@@ -296,7 +223,7 @@ def show_plan(
     limit = parse_budget(given.budget)
     save: Callable[[], None] | None = None
     if out is None:
-        view = _partial_view(console, args) or whole_view(console, args, given, stale_snapshot=console.stale_snapshot)
+        view = _partial_view(console, args, estimated=True) or _whole_view(console, args, given, estimated=True)
     else:
         from orch23.model.features import PLAN_FILES, load_feature  # noqa: PLC0415 - most plans are only shown
 
@@ -315,24 +242,18 @@ def show_plan(
         return console.exit_number_of(InvalidInputError(*view.errors))
     if save is not None:
         save()
-    return plan_exit_code(view, exit_code=exit_code)
+    return ExitCode.FAILED if exit_code and not view.is_up_to_date else ExitCode.OK
 
 
-def whole_view(
-    console: Console,
-    args: PipelineArguments,
-    given: GivenOptions,
-    *,
-    estimated: bool = True,
-    stale_snapshot: StaleSnapshot | None = None,
-) -> PlanView:
+def _whole_view(console: Console, args: PipelineArguments, given: GivenOptions, *, estimated: bool) -> PlanView:
     """Return the plan of all selected stages. `estimated` reads the price table, journals and transcripts.
 
-    With `stale_snapshot`, stages that nothing has affected since that build are not decided.
+    Stages that nothing has affected since the last build are not decided.
     """
-    known = stale_snapshot or last_build_of(console, replace(args, cache=None) if args.cache == NO_CACHE else args)
-    project, seen = _whole_preview(console, args, given, stale_snapshot=known)
-    return _view_of(project, seen, estimated=estimated)
+    of = replace(args, cache=None) if args.cache == NO_CACHE else args
+    return _view_of(
+        *_whole_preview(console, args, given, console.stale_snapshot or last_build_of(console, of)), estimated=estimated
+    )
 
 
 def _whole_preview(
@@ -384,47 +305,31 @@ def shared_results(console: Console, project: Project, args: PipelineArguments) 
 
 
 def _view_of(project: Project, seen: Preview, *, estimated: bool) -> PlanView:
-    failures = foreseen_failures(seen) if estimated else {}
-    view = _with_shared(plan_view_of(seen, estimates_of(project, seen, failures) if estimated else None), seen)
-    found = (*foreseen_warnings(project, seen, failures), *_key_warnings(project, seen)) if estimated else ()
-    view = _with_more_warnings(view, project, found) if found else view
-    return replace(_with_errors(view, project, seen), waiting=_waiting(project))
-
-
-def _with_shared(view: PlanView, seen: Preview) -> PlanView:
-    """Add what a build would store in the shared cache, and why the other stages that run do not use it."""
-    shared = seen.state.shared
-    if shared is None:
-        return view
-    running = [one.resolved for one in seen.decided_stages.values() if isinstance(one.decision, Run | Maybe)]
-    faults = {one.stage.name: shared.faults_of(one) for one in running}
-    return replace(
-        view,
-        would_store=tuple(one.stage.name for one in running if shared.may_store(one)),
-        not_shared={name: found for name, found in faults.items() if found},
-    )
-
-
-def _with_errors(view: PlanView, project: Project, seen: Preview) -> PlanView:
-    running = [one.resolved for one in seen.decided_stages.values() if isinstance(one.decision, Run | Maybe)]
-    sources = project.tools.sources
+    """Return the view of a preview with the errors and warnings that a build would have."""
+    failures, sources = foreseen_failures(seen) if estimated else {}, project.tools.sources
+    view = plan_view_of(seen, estimates_of(project, seen, failures) if estimated else None)
+    warnings = (*foreseen_warnings(project, seen, failures), *_key_warnings(project, seen)) if estimated else ()
+    acting = [one for one in seen.decided_stages.values() if isinstance(one.decision, Run | Maybe | VerifyOnly)]
+    running = [one.resolved for one in acting if not isinstance(one.decision, VerifyOnly)]
+    if (shared := seen.state.shared) is not None:
+        faults = {one.stage.name: shared.faults_of(one) for one in running}
+        stored = tuple(one.stage.name for one in running if shared.may_store(one))
+        view = replace(view, would_store=stored, not_shared={name: found for name, found in faults.items() if found})
     errors = lasting_errors(seen.plan, running, sources, lambda up: isinstance(seen.decisions.get(up), Fresh))
     if any(one.unmatched for one in running):
         from orch23.decide.unmatched_inputs import unmatched_inputs  # noqa: PLC0415 - only for such patterns
 
-        unmatched, warnings = unmatched_inputs(seen.plan, running, project.store.workspace)
-        errors = (*errors, *unmatched)
-        view = _with_more_warnings(view, project, warnings)
-    acting = (one for one in seen.decided_stages.values() if isinstance(one.decision, Run | Maybe | VerifyOnly))
-    if found := stage_warnings(seen.plan, [one.resolved.stage for one in acting], project.store.workspace):
-        view = _with_more_warnings(view, project, found)
+        unmatched, more = unmatched_inputs(seen.plan, running, project.store.workspace)
+        errors, warnings = (*errors, *unmatched), (*warnings, *more)
+    warnings += stage_warnings(seen.plan, [one.resolved.stage for one in acting], project.store.workspace)
     errors = noted_errors(project, errors)
-    return replace(view, errors=errors, sources={**view.sources, **texts_of(project, errors)}) if errors else view
-
-
-def _with_more_warnings(view: PlanView, project: Project, warnings: tuple[Diagnostic, ...]) -> PlanView:
-    texts = {**view.sources, **texts_of(project, warnings)}
-    return replace(view, warnings=(*view.warnings, *warnings), sources=texts)
+    return replace(
+        view,
+        errors=errors,
+        warnings=(*view.warnings, *warnings),
+        sources={**view.sources, **texts_of(project, (*warnings, *errors))},
+        waiting=_waiting(project),
+    )
 
 
 def _lacking(project: Project, decided: DecidedStage | None, *codes: str) -> list[Diagnostic]:
@@ -443,7 +348,7 @@ def _key_warnings(project: Project, seen: Preview) -> tuple[Diagnostic, ...]:
         stage = decided.resolved.stage
         lacking = [one for one in _lacking(project, decided, "E412", "E407") if one.message not in found]
         call = first_call(project, seen, decided) if lacking else None
-        if call is None or call.replayed.missing is None:
+        if call is None or call.missing is None:
             continue
         place = project.pipeline.locate_written(f"stages/{stage.family}/llm/provider")
         for one in lacking:
@@ -470,7 +375,7 @@ def _refused_response(project: Project, seen: Preview, decided: DecidedStage) ->
     if not is_llm(stage.step) or not is_scripted(stage) or not stage.step.answers:
         return ()
     call = first_call(project, seen, decided)
-    if call is None or call.replayed.missing is None:
+    if call is None or call.missing is None:
         return ()
     from orch23.providers.scripted import ScriptedProvider  # noqa: PLC0415 - only for scripted responses
 
@@ -497,7 +402,7 @@ def _waiting(project: Project) -> tuple[BatchWaiting, ...]:
     return found
 
 
-def _partial_view(console: Console, args: PipelineArguments, *, estimated: bool = True) -> PlanView | None:
+def _partial_view(console: Console, args: PipelineArguments, *, estimated: bool) -> PlanView | None:
     """Return the plan of the stages that an edit reaches; None if the whole pipeline has to be decided."""
 
     def show(project: Project) -> PlanView:
@@ -519,17 +424,12 @@ def _partial_view(console: Console, args: PipelineArguments, *, estimated: bool 
     return None if view is not None and view.is_up_to_date and view.skipped_besides else view
 
 
-def plan_exit_code(view: PlanView, *, exit_code: bool) -> int:
-    """Return the exit code of a command that shows a plan."""
-    return ExitCode.FAILED if exit_code and not view.is_up_to_date else ExitCode.OK
-
-
 def show_status(console: Console, *, args: PipelineArguments, as_json: bool, exit_code: bool, list_all: bool) -> int:
     """List stale stages; with `list_all` every stage, with its description."""
     args = replace(args, cache=NO_CACHE)  # it shows what this machine has
     # The skipped stages are listed, and a part of the plan has only their number.
     view = None if list_all else _partial_view(console, args, estimated=as_json)
     if view is None or view.skipped_besides:
-        view = whole_view(console, args, GivenOptions(), estimated=as_json, stale_snapshot=console.stale_snapshot)
+        view = _whole_view(console, args, GivenOptions(), estimated=as_json)
     console.write_out(plan_json(view) if as_json else status_text(view, console.out_style, verbose=list_all))
-    return plan_exit_code(view, exit_code=exit_code)
+    return ExitCode.FAILED if exit_code and not view.is_up_to_date else ExitCode.OK

@@ -1,9 +1,8 @@
 """Run `approve` and `reject`, `show --changes`, and the questions of `build --ask`."""
 
-import getpass
+import os
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import cast
 
 from orch23.attempt.safeguards import guard_edit
@@ -12,22 +11,25 @@ from orch23.cli.opening import open_for_command, open_stages
 from orch23.cli.parameters import PipelineArguments
 from orch23.cli.project_loading import Project, open_for_reading
 from orch23.decide.project_state import ProjectState
-from orch23.execute.git_revision import git_command, run_git
 from orch23.features.approval.changes import diff_text, file_changes
-from orch23.features.approval.decisions import Change, Decision, is_rejected, keep, waiting_changes
+from orch23.features.approval.decisions import Change, is_rejected, waiting_changes
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
 from orch23.model.errors import InvalidInputError, NotFoundError, UsageError
+from orch23.model.llm import Exchange
+from orch23.model.parsing import from_struct
 from orch23.plan.planner import Selection
 from orch23.report.diagnostics import visible
 from orch23.report.values import pluralize
 from orch23.snapshot.fast_path import remove_snapshots
+from orch23.store.exchanges import approval_fingerprint
 from orch23.store.run_logs import format_timestamp
-from orch23.store.safe_files import PRIVATE_FOLDER_MODE, make_folder
+from orch23.store.safe_files import PRIVATE_FILE_MODE, PRIVATE_FOLDER_MODE, make_folder, try_unlink, write_atomic
 from orch23.text.secrets import secrets_from
 
 _MOST_ASKED = 200  # lines of a diff in a question
 _MOST_TEXT = 20_000
+_USERS = ("GIT_AUTHOR_NAME", "LOGNAME", "USER")
 
 
 def approve_changes(console: Console, *, args: PipelineArguments, by: str | None) -> None:
@@ -56,18 +58,30 @@ def _decide(console: Console, args: PipelineArguments, by: str | None, text: str
 
 
 def _keep(console: Console, state: ProjectState, change: Change, name: str, by: str | None, text: str) -> None:
-    """Store a decision about a change.
+    """Store a decision about a change durably; it replaces an earlier one.
 
     Raises:
         InvalidInputError: the text has a secret.
     """
     if found := guard_edit(secrets_from(console.environ), {"-m": text}):
         raise InvalidInputError(*found)
-    root, now = state.store.root, format_timestamp(datetime.now(UTC))
-    decision = Decision(digest=change.digest, by=by or _user(console, root), at=now, text=text)
-    with state.store.build_lock():
-        keep(state.store, change, name, decision)
-        remove_snapshots(str(root), change.pipeline)
+    store, users = state.store, (by, *map(console.environ.get, _USERS), f"user {os.getuid()}")
+    decision = Exchange(
+        fingerprint=approval_fingerprint(name, change.digest),
+        stage=name,
+        request={},
+        response=text,
+        outcome="rejected" if text else "approved",
+        provenance=f"{next(filter(None, users))}, {format_timestamp(datetime.now(UTC))}",
+    )
+    place = store.approvals / f"{change.digest}.json"
+    with store.build_lock():
+        if text:
+            try_unlink(place)
+        store.exchanges.put(decision, change.members[name])
+        if not text:
+            write_atomic(place, store.key.encode(from_struct(decision)), mode=PRIVATE_FILE_MODE)
+        remove_snapshots(str(store.root), change.pipeline)
 
 
 def _changes_of(state: ProjectState, names: tuple[str, ...]) -> dict[str, Change]:
@@ -86,15 +100,6 @@ def _changes_of(state: ProjectState, names: tuple[str, ...]) -> dict[str, Change
 
 def _count(change: Change) -> str:
     return pluralize(len(change.new), "file")
-
-
-def _user(console: Console, root: Path) -> str:
-    """Return the user of git, as in commits; without git the login."""
-    git, home = git_command(root), console.environ.get("HOME", "")
-    for file in ((), ("--file", f"{home}/.gitconfig"), ("--file", f"{home}/.config/git/config")):
-        if git and (found := run_git(git, "config", *file, "--get", "user.name")):
-            return found.decode("utf-8", "replace").strip()
-    return getpass.getuser()
 
 
 def show_changes(project: Project, name: str, *, lists_files: bool) -> tuple[str, Mapping[str, Json]]:
@@ -123,10 +128,10 @@ def ask(console: Console, args: PipelineArguments, code: int, build: Callable[[]
         state, decided = open_for_reading(open_for_command(console, args)[0]).state, False
         for change in (one for one in waiting_changes(state) if not is_rejected(state.store, one)):
             diff = diff_text(file_changes(state, change), _MOST_ASKED)
-            console.write_err(f"\n{visible(change.named)}: {_count(change)} wait for approval\n{diff}")
+            console.write_err(f"\n{visible(change.stage)}: {_count(change)} wait for approval\n{diff}")
             said = click.prompt("Promote? y, n, or what to change", default="n", err=True).strip()
             if said.lower() not in ("n", "no"):
-                _keep(console, state, change, change.named, None, "" if said.lower() in ("y", "yes") else said)
+                _keep(console, state, change, change.stage, None, "" if said.lower() in ("y", "yes") else said)
                 decided = True
         if not decided:
             break

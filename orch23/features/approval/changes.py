@@ -1,6 +1,6 @@
-"""The digest of a change of the workspace, and how it is shown."""
+"""Show the changes that wait: their diffs, and a clause about each stage."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from difflib import unified_diff
 
 from msgspec import Struct
@@ -8,14 +8,11 @@ from msgspec import Struct
 from orch23.decide.dry_run import Preview
 from orch23.decide.project_state import ProjectState
 from orch23.features.approval.decisions import Change, is_rejected, waiting_changes
-from orch23.model.digest import FileEntry, digest_json
+from orch23.model.digest import FileEntry
 from orch23.model.errors import MissingBytesError
-from orch23.model.pipeline import Stage
 from orch23.model.plan import Restore
-from orch23.model.record import LockFile, Record, same_result
 from orch23.report.diagnostics import visible
 from orch23.report.values import format_size
-from orch23.snapshot.signatures import sha256_hex
 
 MOST_LINES = 2_000
 _MOST_BYTES = 1_000_000
@@ -29,30 +26,6 @@ class FileChange(Struct, frozen=True):
     lines: tuple[str, ...]
 
 
-def gate_of(state: ProjectState, members: Sequence[str]) -> Stage:
-    """Return the stage by which a user approves the change of some stages: the first of their group with `approve`."""
-    names = state.plan.promoted_with(members[0])
-    gates = [one for name in names if isinstance(one := state.plan.nodes[name], Stage) and one.approve]
-    return next((one for one in gates if one.name in members), gates[0])
-
-
-def digest_of(state: ProjectState, records: Mapping[str, Record]) -> str:
-    """Return the digest of a change: of each file, what its stage started from and what it becomes.
-
-    What an earlier result left in the workspace does not count, so a restored result stays approved.
-    """
-    starts = {path: entry for record in records.values() for path, entry in record.starts}
-    wanted = {path: entry for name, one in records.items() for path, entry in state.target(name, one).items()}
-    files = {path: [str(starts.get(path) or ""), str(entry or "")] for path, entry in wanted.items()}
-    return sha256_hex(digest_json({"change": files}).encode())
-
-
-def is_promoted(lock: LockFile, records: Mapping[str, Record]) -> bool:
-    """Return whether the lock file has these results: then a build promoted them before, once they were approved."""
-    locked = [(lock.records.get(name), record) for name, record in records.items()]
-    return all(one is not None and one.key == record.key and same_result(one, record) for one, record in locked)
-
-
 def approval_clauses(seen: Preview) -> dict[str, str]:
     """Return the stages whose changes wait for approval or were rejected, each with a clause about it.
 
@@ -60,10 +33,10 @@ def approval_clauses(seen: Preview) -> dict[str, str]:
     """
     found, line = dict[str, str](), seen.plan.pipeline.command_line
     for one in waiting_changes(seen.state):
-        wait = f"waits for approval: `{line('approve', one.named)}`"
+        wait = f"waits for approval: `{line('approve', one.stage)}`"
         clause = "was rejected: a build starts another attempt" if is_rejected(seen.state.store, one) else wait
-        found |= dict.fromkeys(one.members, clause)
-    return {name: clause for name, clause in found.items() if isinstance(seen.decisions.get(name), Restore)}
+        found |= {name: clause for name in one.members if isinstance(seen.decisions.get(name), Restore)}
+    return found
 
 
 def file_changes(state: ProjectState, change: Change) -> list[FileChange]:
@@ -89,12 +62,10 @@ def _file_change(state: ProjectState, path: str, old: FileEntry | None, new: Fil
 
 def _lines(state: ProjectState, path: str, entry: FileEntry | None) -> list[str] | None:
     """Return the lines of a text; None if it is binary, too large to compare, or lost."""
-    if entry is None:
-        return []
-    if entry.digest.size_bytes > _MOST_BYTES:
-        return None
     try:
-        text = state.read(path, entry).decode()
+        text = (
+            state.read(path, entry).decode() if entry and entry.digest.size_bytes <= _MOST_BYTES else "\0" * bool(entry)
+        )
     except (MissingBytesError, UnicodeDecodeError):
         return None
     # Not `splitlines`: a diff has to show each carriage return.

@@ -9,15 +9,19 @@ from orch23.attempt.run_events import RunEvents
 from orch23.decide.open_pipeline import OpenPipeline
 from orch23.engine.promotions import Members, Outcomes
 from orch23.engine.result_writer import WorkspaceChange
-from orch23.features.approval.changes import digest_of, gate_of, is_promoted
-from orch23.features.approval.decisions import Change, approval_of, hold, rejection_of, release
+from orch23.features.approval.decisions import Change, approval_of, rejection_of
 from orch23.model.diagnostic import Diagnostic
+from orch23.model.digest import digest_json
 from orch23.model.errors import ExitCode
 from orch23.model.event import Event, Warned
 from orch23.model.event_data import StageStatus
 from orch23.model.llm import Exchange, RetryFeedback
+from orch23.model.parsing import from_struct
+from orch23.model.record import same_result
 from orch23.report.plan_view import first_names
+from orch23.snapshot.signatures import sha256_hex
 from orch23.steps.registry import is_llm
+from orch23.store.safe_files import PRIVATE_FILE_MODE, try_unlink, write_atomic
 
 
 def check_approval(
@@ -27,24 +31,37 @@ def check_approval(
 
     Only the loop thread calls this.
     """
-    state, file, line = opened.state, opened.pipeline.file, opened.pipeline.command_line
-    records = {name: one.record for name, one in members.items()}
-    gate, digest = gate_of(state, [*members]).name, digest_of(state, records)
-    approval = approval_of(opened.store, digest)
+    file, line, store, stages = opened.pipeline.file, opened.pipeline.command_line, opened.store, opened.state.stage
+    # The stage with `approve` is not among the members if it was not selected.
+    named = min(members, key=lambda name: (not stages(name).approve, not stages(name).step.asks_model, name))
+    group = opened.state.plan.promoted_with(named)[0]
+    place = store.approvals / "waiting" / f"{sha256_hex(f'{file} {group}'.encode())}.json"
+    if not change.new:  # what an earlier build held does not wait any more
+        try_unlink(place)
+        return None
+    # What an earlier result left in the workspace does not count, so a restored result stays approved.
+    starts = {path: entry for one in members.values() for path, entry in one.record.starts}
+    wanted = {
+        path: entry for name, one in members.items() for path, entry in opened.state.target(name, one.record).items()
+    }
+    files = {path: [str(starts.get(path) or ""), str(entry or "")] for path, entry in wanted.items()}
+    digest = sha256_hex(digest_json({"change": files}).encode())
+    approval = approval_of(store, digest)
     if approval is not None:
         # In the journal; `of_steps`, since the next build does not repeat it.
-        data, text = Warned(of_steps=True), f"approved by {approval.by} ({digest[:12]})"
-        events.observer.notice(Event(data, text, gate))
-    if approval is not None or is_promoted(opened.lock, records):
-        release(opened.store, file, gate)
+        data, text = Warned(of_steps=True), f"approved by {approval.provenance.rpartition(', ')[0]} ({digest[:12]})"
+        events.observer.notice(Event(data, text, named))
+    # A build promoted what the lock file has, once it was approved.
+    locked = [(opened.lock.records.get(name), one.record) for name, one in members.items()]
+    if approval or all(then and then.key == now.key and same_result(then, now) for then, now in locked):
+        try_unlink(place)
         return None
     steps = {name: one.resolved.stage.step for name, one in members.items()}
     of = {name: step.transcripts if is_llm(step) else None for name, step in steps.items()}
     old, new = dict(change.old), dict(change.new)
-    named = gate if gate in of else min(of, key=lambda name: (not steps[name].asks_model, name))
-    waiting = Change(pipeline=file, stage=gate, named=named, digest=digest, members=of, old=old, new=new)
-    hold(opened.store, waiting)
-    found = {name: rejection_of(opened.store, waiting, name) for name in members}
+    waiting = Change(pipeline=file, stage=named, digest=digest, members=of, old=old, new=new)
+    write_atomic(place, store.key.encode(from_struct(waiting)), mode=PRIVATE_FILE_MODE)
+    found = {name: rejection_of(store, waiting, name) for name in members}
     if rejections := {name: _failure(line, name, one) for name, one in found.items() if one is not None}:
         return {}, rejections
     ways = [f"`{line(*words)}`" for words in (("approve", named), ("reject", named, "-m", "TEXT"))]

@@ -70,7 +70,7 @@ class Definition(Struct, frozen=True):
     """A definition of a file with its first and last line, from 1; `declared` is the line of its name.
 
     What is outside of all definitions has no kind and no name. `names` counts the names in its code, `words` those in
-    its comments and strings, without those of the definitions inside it. `is_broken`: it has a syntax error.
+    its comments and strings, without those of the definitions inside it.
     """
 
     kind: str
@@ -81,7 +81,6 @@ class Definition(Struct, frozen=True):
     shown: str = ""
     names: Mapping[str, int] = {}
     words: Mapping[str, int] = {}
-    is_broken: bool = False
 
 
 class FileOutline(Struct, frozen=True):
@@ -101,9 +100,9 @@ def outline_of(path: str, text: str) -> FileOutline:
     text = text.removeprefix("\ufeff")
     lines = text.split("\n")
     spans, gap = _found(path, text, lines)
-    whole = Definition("", "", 1, len(lines), 1)
+    spans.sort(key=lambda one: (one.first, -one.last))
     found = []
-    for span, own in _nested([whole, *sorted(spans, key=lambda one: (one.first, -one.last))], lines):
+    for span, own in _nested([Definition("", "", 1, len(lines), 1), *spans], lines):
         names: Counter[str] = Counter()
         words: Counter[str] = Counter()
         for quoted, name in _TOKENS.findall("\n".join(own)) if gap != _TOO_LARGE else ():
@@ -132,29 +131,20 @@ def _found(path: str, text: str, lines: list[str]) -> tuple[list[Definition], st
 def _nested(spans: Sequence[Definition], lines: list[str]) -> Iterator[tuple[Definition, list[str]]]:
     """Yield definitions, named with those that they are in, and their lines without those of the ones inside.
 
-    What is inside a function is a part of it. With a syntax error, a tree can show a function as a part of another one:
-    so what has one ends before the next definition.
+    The first one has all lines. What is inside a function is a part of it.
     """
-    found: list[Definition] = []
-    own: list[list[str]] = []
-    inside: list[int] = []
-    following = 0
-    for number, line in enumerate(lines, 1):
-        while inside and found[inside[-1]].last < number:
+    found, inside, owner = [spans[0]], [0], [0] * len(lines)
+    for one in spans[1:]:
+        while found[inside[-1]].last < one.last:
             inside.pop()
-        while following < len(spans) and spans[following].first <= number:
-            one, following = spans[following], following + 1
-            if one.is_broken and following < len(spans):
-                one = replace(one, last=max(one.first, min(one.last, spans[following].first - 1)))
-            while inside and found[inside[-1]].last < one.last:
-                inside.pop()
-            above = found[inside[-1]] if inside else spans[0]
-            if len(inside) > _DEEPEST + 1 or above.kind not in _SCOPES:
-                continue
+        above = found[inside[-1]]
+        if len(inside) <= _DEEPEST + 1 and above.kind in _SCOPES:
+            owner[one.first - 1 : one.last] = [len(found)] * (one.last - one.first + 1)
             inside.append(len(found))
             found.append(replace(one, name=f"{above.name}.{one.name}") if above.name else one)
-            own.append([])
-        own[inside[-1]].append(line)
+    own: list[list[str]] = [[] for _ in found]
+    for number, line in zip(owner, lines, strict=True):
+        own[number].append(line)
     return zip(found, own, strict=True)
 
 
@@ -198,7 +188,7 @@ def _declarations(suffix: str, text: str) -> tuple[list[Definition], str]:
         root = parser.parse(chunks, progress_callback=lambda *_: next(calls) > most).root_node
     except ValueError:  # it was stopped
         return [], "too many syntax errors"
-    found = []
+    found = list[tuple[Definition, bool]]()
     waiting = [root]
     while waiting:
         node = waiting.pop()
@@ -206,10 +196,17 @@ def _declarations(suffix: str, text: str) -> tuple[list[Definition], str]:
         kind = _PREFIX.sub("", node.type).partition("_")[0] if node.type in _DECLARING else "function"
         if name:
             first, last = node.start_point.row + 1, node.end_point.row + 1
-            found.append(Definition(kind, name, first, last, first, is_broken=node.has_error))
+            found.append((Definition(kind, name, first, last, first), node.has_error))
         if not name or kind in _SCOPES or node.has_error:
             waiting += node.named_children
-    return found, "syntax error" if root.has_error else ""
+    found.sort(key=lambda one: (one[0].first, -one[0].last))
+    # With a syntax error, a tree can show a function as a part of another one: so that one ends before the next one.
+    ends = [*(one.first - 1 for one, _ in found[1:]), len(source)]
+    spans = [
+        replace(one, last=max(one.first, min(one.last, end))) if is_broken else one
+        for (one, is_broken), end in zip(found, ends, strict=False)
+    ]
+    return spans, "syntax error" if root.has_error else ""
 
 
 def _name_of(node: "Node", source: bytes) -> str:

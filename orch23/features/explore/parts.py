@@ -1,7 +1,7 @@
-"""Take the parts of files that a model asks for, search files, and find parts again in files that were edited."""
+"""Take the parts of files that a model asks for; search files."""
 
-import difflib
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Mapping
 from typing import Final
 
 from msgspec import Struct
@@ -33,7 +33,6 @@ _RANGE = lazy_pattern(r"L?([1-9][0-9]{0,8})(?:-L?([1-9][0-9]{0,8}))?")
 _CONTEXT: Final = 8  # lines before and after a match outside of a short definition
 _LONGEST_DEFINITION: Final = 60
 _MOST_MATCHES: Final = 12  # places of one search that are shown
-_REGEX_MEMORY: Final = 1 << 20
 
 
 class Part(Struct, frozen=True):
@@ -44,11 +43,6 @@ class Part(Struct, frozen=True):
     start: int
     end: int
     text: str
-
-    @property
-    def place(self) -> str:
-        """The path with the selector."""
-        return f"{self.path}#{self.selector}" if self.selector else self.path
 
     def covers(self, other: "Part") -> bool:
         """Return whether it has all lines of another part."""
@@ -132,26 +126,19 @@ def search(texts: Mapping[str, str], query: str, known: RepoMap) -> list[Part]:
     line matches with them.
 
     Raises:
-        ValueError: it is not a regular expression.
+        ValueError: it is not a regular expression, or one that is too large.
     """
-    import re2  # noqa: PLC0415 - only for searches
+    from orch23.checks.schema_validator import compile_regex  # noqa: PLC0415 - only for searches
 
     is_regex = len(query) > 2 and query.startswith("/") and query.endswith("/")  # noqa: PLR2004 - two slashes
-    options = re2.Options()
-    options.max_mem, options.log_errors = _REGEX_MEMORY, False
     parts: list[Part] = []
-    for is_exact in (True, False):
-        options.case_sensitive = is_exact
-        try:
-            pattern = re2.compile(f"(?m){query[1:-1] if is_regex else re2.escape(query)}", options)
-        except re2.error as error:
-            said = error.args[0]
-            raise ValueError(said.decode("utf-8", "replace") if isinstance(said, bytes) else str(error)) from None
+    for flags in ("m", "mi"):
+        has_match = compile_regex(f"(?{flags}){query[1:-1] if is_regex else re.escape(query)}")
         for path in known.files if not parts else ():
-            lines = texts[path].split("\n") if pattern.search(texts[path]) else []
+            lines = texts[path].split("\n") if has_match(texts[path]) else []
             small = [one for one in known.files[path] if lines and one.last - one.first < _LONGEST_DEFINITION]
             total = len(lines) - (lines[-1:] == [""])
-            for number in (number for number, line in enumerate(lines[:total]) if pattern.search(line)):
+            for number in (number for number, line in enumerate(lines[:total]) if has_match(line)):
                 if parts and parts[-1].path == path and number < parts[-1].end:
                     continue
                 inside = [(one.first - 1, one.last) for one in small if one.first <= number + 1 <= one.last]
@@ -163,25 +150,3 @@ def search(texts: Mapping[str, str], query: str, known: RepoMap) -> list[Part]:
                 if len(parts) == _MOST_MATCHES:
                     return parts
     return parts
-
-
-def moved_lines(before: str, after: str, start: int, end: int) -> tuple[int, int]:
-    """Return where some lines of a text, from 0 and to the number after the last one, are in its edited version.
-
-    They are between the nearest lines around them that are still there.
-    """
-    old, new = before.split("\n"), after.split("\n")
-    # Without what is the same at both ends: the comparison takes long for large files.
-    head = _common(old, new)
-    tail = _common(old[head:][::-1], new[head:][::-1])
-    steps = difflib.SequenceMatcher(None, old[head : len(old) - tail], new[head : len(new) - tail], autojunk=False)
-    blocks = [(0, 0, head), *((a + head, b + head, size) for a, b, size in steps.get_matching_blocks())]
-    blocks.append((len(old) - tail, len(new) - tail, tail))
-    kept = {a + n: b + n for a, b, size in blocks for n in range(size)}
-    first = next((kept[n] + 1 for n in range(start - 1, -1, -1) if n in kept), 0)
-    return first, next((kept[n] for n in range(end, len(old)) if n in kept), len(new) - (not new[-1]))
-
-
-def _common(one: Sequence[str], other: Sequence[str]) -> int:
-    differ = (number for number, (a, b) in enumerate(zip(one, other, strict=False)) if a != b)
-    return next(differ, min(len(one), len(other)))

@@ -4,7 +4,6 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
-from itertools import pairwise
 from typing import Final
 
 from msgspec import Struct
@@ -118,10 +117,9 @@ def terms_of(name: str) -> tuple[str, ...]:
 
 
 def _task_terms(text: str) -> dict[str, float]:
-    """Return the stems of a task with their weights. Two words that follow each other can be one name, too."""
-    words = [part.lower() for token in _TOKEN.findall(text) for part in _PART.findall(token)]
-    pairs = (one + other for one, other in pairwise(words))
-    counts = Counter(_ENDING.sub("", one) for one in (*words, *pairs))
+    """Return the stems of the words of a task with their weights."""
+    words = (part.lower() for token in _TOKEN.findall(text) for part in _PART.findall(token))
+    counts = Counter(_ENDING.sub("", one) for one in words)
     return {term: 1 + math.log(count) for term, count in counts.items() if len(term) > 1}
 
 

@@ -1,28 +1,18 @@
 """Let a model look at files before it responds: a map, and the parts that it asks for in a few requests (ADR 91)."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property, partial
-from typing import Final
+from typing import ClassVar, Final
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from orch23.attempt.conversation import RecordedResponses
 from orch23.features.explore.outlines import has_grammar, outline_of
-from orch23.features.explore.parts import (
-    EXPLORE_SCHEMA,
-    FORM,
-    Part,
-    find_part,
-    moved_lines,
-    read_answer,
-    search,
-    split_place,
-)
+from orch23.features.explore.parts import EXPLORE_SCHEMA, FORM, Part, find_part, read_answer, search, split_place
 from orch23.features.explore.repo_map import RepoMap, map_of
 from orch23.model.diagnostic import nearest_names, question
-from orch23.model.digest import FileEntry, Json, digest_bytes
-from orch23.model.llm import Exchange, Message, Request
+from orch23.model.digest import Json, digest_bytes
+from orch23.model.llm import Message, Request
 from orch23.model.paths import match_any
 from orch23.model.pipeline import Stage
 from orch23.report.values import pluralize
@@ -59,45 +49,29 @@ _TAIL: Final = """
 
 Respond with the JSON object alone: {form}
 """
+_REST: Final = len(_HEAD) + len(_TAIL) + 3 * len(FORM) + 500  # with the lines around map and task
 
 
 class Explorer(Struct, kw_only=True, dict=True):
     """What the model of a stage was shown in all attempts so far, and what it may still ask for.
 
-    `files` are those that it may look at, `whole` those of them that the prompt shows anyway. `left` is the number of
-    characters that can still be shown, `turns` the number of requests. `exchanges` are their fingerprints.
+    `texts` are the files that it may look at, by path, `whole` those that the prompt shows anyway. `left` is the number
+    of characters that can still be shown, `turns` the number of requests. `exchanges` are their fingerprints, `inputs`
+    the parts for a prompt, as they were before any attempt.
     """
 
     stage: Stage
-    files: Mapping[str, FileEntry]
-    read: Callable[[str], bytes]
-    secrets: Secrets
+    texts: Mapping[str, str]
     whole: frozenset[str]
     turns: int
     left: int
-    schema: Json
+    schema: ClassVar[Json] = EXPLORE_SCHEMA
     parts: list[Part] = []
-    shown: dict[str, Json] = {}
+    inputs: list[PromptInput] = []
     exchanges: list[str] = []
     errors: list[str] = []
     is_done: bool = False
-    map_text: str = ""
     _task: str = ""
-
-    @cached_property
-    def texts(self) -> Mapping[str, str]:
-        """The files that can be shown, by path: text without secrets, not too large."""
-        found: dict[str, str] = {}
-        left = _LARGEST_TOTAL_BYTES
-        for path, entry in self.files.items():
-            left -= entry.digest.size_bytes
-            if left < 0 or entry.digest.size_bytes > _LARGEST_BYTES or path in self.whole:
-                continue
-            data = self.read(path)
-            text = data.decode("utf-8", "replace")
-            if b"\0" not in data and "\ufffd" not in text and not self.secrets.find(text):
-                found[path] = text
-        return found
 
     @cached_property
     def known(self) -> RepoMap:
@@ -108,7 +82,7 @@ class Explorer(Struct, kw_only=True, dict=True):
     def summary(self) -> str:
         """What the model may look at, and how often it may ask."""
         how = "definitions by tree-sitter" if has_grammar(".js") else "definitions of Python by ast"
-        note = f" ({self.known.note})" if self.map_text and self.known.note else ""
+        note = f" ({self.known.note})" if self._task and self.known.note else ""
         turns = f"up to {pluralize(self.stage.explore_turns, 'request')}"
         return f"a map of {pluralize(len(self.texts), 'file')}, {how}{note}; {turns}"
 
@@ -118,20 +92,27 @@ class Explorer(Struct, kw_only=True, dict=True):
         return not self.is_done and self.turns > 0 and self.left > _LINE and bool(self.texts)
 
     def request_of(self, request: Request) -> Request:
-        """Return the request in which the model names what it needs to see for the task of another request."""
-        rest = len(_HEAD) + 3 * len(FORM) + len(_TAIL) + 300  # with the lines of blocks
-        if not self._task:
-            self._task = request.text
-            whole = self.stage.explore_tokens * CHARACTERS_PER_TOKEN
-            most = max(whole - rest - len(request.text), whole // _LEAST_MAP)
-            self.map_text = self.known.render(most)
-        head = _HEAD.format(map=render_blocks([DataBlock("map of the repository", self.map_text)]), form=FORM)
+        """Return the request in which the model names what it needs to see for the task of another request.
+
+        It has at most the characters of `tokens`, or those of the first task with a quarter of them. Its map depends on
+        texts that are the same each time: the words of a failure may differ.
+        """
+        self._task = self._task or _task_of(request.identity)
+        whole = self.stage.explore_tokens * CHARACTERS_PER_TOKEN
+        most = max(whole, _REST + len(self._task) + whole // _LEAST_MAP)
+        # What was shown needs the place of most of the map.
+        size = whole // _LEAST_MAP if self.parts else most - _REST - len(self._task)
+        blocks = render_blocks([DataBlock("map of the repository", self.known.render(size))])
+        head = _HEAD.format(map=blocks, form=FORM)
         after = f"Requests like this one that are left: {self.turns}. They can show about {self.left // _LINE} lines.\n"
-        after += "".join(f"Error in your last response: {one}\n" for one in self.errors)
+        after += "".join(f"Error in your last response: {one}\n" for one in self.errors)[: whole // _LEAST_MAP]
+        half = (most - _REST - len(blocks) - len(after)) // 2 if self.exchanges else most
 
         def asking(message: Message, texts: tuple[Message, ...]) -> Message:
-            task = render_blocks([DataBlock("task", "\n\n".join(one.content for one in texts))])
-            return replace(message, content=f"{head}{after}\n{task}{_TAIL.format(form=FORM)}")
+            task = _task_of(texts)
+            task = task if len(task) <= 2 * half else f"{task[:half]}\n[...]\n{task[-half:]}"
+            block = render_blocks([DataBlock("task", task)])
+            return replace(message, content=f"{head}{after}\n{block}{_TAIL.format(form=FORM)}")
 
         return replace(
             request,
@@ -183,7 +164,7 @@ class Explorer(Struct, kw_only=True, dict=True):
         try:
             found = search(self.texts, query, self.known)
         except ValueError as error:
-            return f"is not a regular expression: {error}"
+            return str(error)
         for number, part in enumerate(found):
             before = self.left
             if len(part.text) + _BLOCK <= min(before, most) // (len(found) - number):
@@ -196,55 +177,12 @@ class Explorer(Struct, kw_only=True, dict=True):
             return
         self.left -= len(part.text) + _BLOCK
         self.parts.append(part)
-        self.shown[part.place] = digest_bytes(part.text.encode()).sha256
+        digest = digest_bytes(part.text.encode()).sha256
+        self.inputs.append(PromptInput(part.path, part.selector, digest, partial(str, part.text), explored=True))
 
-    def inputs(self, changed: Mapping[str, str | None]) -> tuple[PromptInput, ...]:
-        """Return the parts as inputs of a prompt. `changed` has the texts of edited files; None if one is deleted."""
-        found = []
-        for part in self.parts:
-            now = changed.get(part.path, self.texts[part.path])
-            if now is None:
-                continue
-            selector, text = part.selector, part.text
-            if now != self.texts[part.path]:
-                start, end = moved_lines(self.texts[part.path], now, part.start, part.end)
-                text = "\n".join(now.split("\n")[start:end]) + "\n" if part.selector else now
-                selector = f"L{start + 1}-{end}" if part.selector else ""
-            if text or not part.selector:
-                digest = digest_bytes(text.encode()).sha256
-                found.append(PromptInput(part.path, selector, digest, partial(str, text), explored=True))
-        return tuple(found)
 
-    def shown_lines(self, now: Mapping[str, str]) -> dict[str, tuple[tuple[int, int], ...]]:
-        """Return the lines that were shown of each file of which not all was shown, as the texts of files are now."""
-        whole = {one.path for one in self.parts if not one.selector}
-        found: dict[str, tuple[tuple[int, int], ...]] = {}
-        for one in self.parts:
-            if one.path in now and one.path not in whole:
-                lines = moved_lines(self.texts[one.path], now[one.path], one.start, one.end)
-                found[one.path] = (*found.get(one.path, ()), lines)
-        return found
-
-    def follow(
-        self,
-        request_of: Callable[["Explorer | None", tuple[PromptInput, ...]], Request | None],
-        find: Callable[[Request], RecordedResponses],
-    ) -> tuple[Request | None, RecordedResponses]:
-        """Return the first request of a stage without a recorded response, or its last one; and all responses found.
-
-        `request_of` returns the request to explore or, for None, that of the first attempt; both show parts.
-        """
-        found: tuple[Exchange, ...] = ()
-        while True:
-            exploring = self if self.may_ask else None
-            request = request_of(exploring, self.inputs({}))
-            if request is None:
-                return None, RecordedResponses()
-            known = find(request)
-            found += known.found
-            if exploring is None or known.missing is not None:
-                return known.missing or request, replace(known, found=found)
-            self.take(found[-1].response, found[-1].fingerprint)
+def _task_of(messages: Sequence[Message]) -> str:
+    return "\n\n".join(one.content for one in messages)
 
 
 def explorer_of(
@@ -255,16 +193,17 @@ def explorer_of(
     Raises:
         MissingBytesError: the bytes of a file are lost.
     """
-    stage = resolved.stage
-    files = explorable(stage, tree, never_send)
-    return Explorer(
-        stage=stage,
+    stage, texts, left = resolved.stage, dict[str, str](), _LARGEST_TOTAL_BYTES
+    whole = frozenset(one.path for one in resolved.given if not one.slice)
+    for path, entry in explorable(stage, tree, never_send).items():
         # What a build writes there would make the next map another one, so that no recorded response is found.
-        files={path: entry for path, entry in files.items() if not match_any(own, path)},
-        read=lambda path: tree.read(path, files[path]),
-        secrets=secrets,
-        whole=frozenset(one.path for one in resolved.given if not one.slice),
-        turns=stage.explore_turns,
-        schema=EXPLORE_SCHEMA,
-        left=stage.explore_tokens * CHARACTERS_PER_TOKEN,
-    )
+        if match_any(own, path):
+            continue
+        left -= entry.digest.size_bytes
+        if left >= 0 and entry.digest.size_bytes <= _LARGEST_BYTES and path not in whole:
+            data = tree.read(path, entry)
+            text = data.decode("utf-8", "replace")
+            if b"\0" not in data and "\ufffd" not in text and not secrets.find(text):
+                texts[path] = text
+    left = stage.explore_tokens * CHARACTERS_PER_TOKEN
+    return Explorer(stage=stage, texts=texts, whole=whole, turns=stage.explore_turns, left=left)

@@ -7,7 +7,8 @@ from typing import Literal, TypeAlias
 import click
 from msgspec import Struct
 
-from orch23.cli.actions.plan import FirstCall, first_call, plan_view_of
+from orch23.attempt.first_call import FirstCall
+from orch23.cli.actions.plan import first_call, plan_view_of
 from orch23.cli.console import Console
 from orch23.cli.opening import of_stage
 from orch23.cli.parameters import PipelineArguments
@@ -268,8 +269,8 @@ def _summary(project: Project, decided: DecidedStage, call: FirstCall) -> Reques
     stage, step = decided.resolved.stage.name, decided.resolved.stage.step
     if not is_llm(step):
         return None
-    request, replayed = call.request, call.replayed
-    missing = replayed.missing.parts() if replayed.missing else {}
+    request = call.request
+    missing = call.missing.parts() if call.missing else {}
     near = project.store.exchanges.nearest(stage, missing, step.transcripts) if missing else None
     redact = secrets_from(project.settings.environ).redact
     return RequestSummary(
@@ -279,8 +280,8 @@ def _summary(project: Project, decided: DecidedStage, call: FirstCall) -> Reques
             name: digest_json(value) if value and name in ("system", "messages", "schema") else value
             for name, value in request.parts().items()
         },
-        answers=tuple(one.fingerprint for one in replayed.found),
-        missing=replayed.missing is not None,
+        answers=tuple(one.fingerprint for one in call.found),
+        missing=call.missing is not None,
         difference=describe_difference(near.request, missing, redact) if near else "",
         outside=programs_outside(step),
     )

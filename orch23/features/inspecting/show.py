@@ -223,7 +223,7 @@ class _Search(Struct, frozen=True):
         decided = self.seen.decided_stages.get(self.stage)
         first = first_call(self.project, self.seen, decided)
         if first is not None:
-            for exchange in reversed(first.replayed.found):
+            for exchange in reversed(first.found):
                 yield exchange, {}, f"exchange {exchange.fingerprint[:12]}, which the next build uses"
 
     def _stored(self, fingerprint: str, facts: Mapping[str, Json], title: str) -> Iterator[_Source]:

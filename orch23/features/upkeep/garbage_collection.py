@@ -26,7 +26,7 @@ from orch23.store.exchanges import ExchangeFile
 from orch23.store.project_store import ProjectStore
 from orch23.store.records import SurveyedRecord
 from orch23.store.run_logs import journal_paths, journal_pipeline, past_events
-from orch23.store.safe_files import try_unlink
+from orch23.store.safe_files import list_folder, try_unlink
 from orch23.store.tree_removal import remove_path, remove_tree
 
 _SHA256 = lazy_pattern(r"[0-9a-f]{64}", re.ASCII)
@@ -78,6 +78,7 @@ class GcSelection(Struct, frozen=True, kw_only=True):
     transcripts: tuple[ExchangeFile, ...] = ()
     runs: tuple[StoredRun, ...] = ()
     folders: tuple[Path, ...] = ()  # copies of large input folders
+    decisions: tuple[Path, ...] = ()  # approvals, and changes that wait for one
     size_bytes: int = 0
     freed_bytes: int = 0
 
@@ -141,7 +142,10 @@ class GarbageCollector(Struct, frozen=True):
         named = {*roots.responses, *(name for record in roots.records for name in record.exchanges)}
         unneeded = (self.store.exchanges.unneeded(one, named, roots.stale) for one in sorted(roots.transcripts))
         transcripts = tuple(file for files in unneeded for file in files)
+        approvals, since_ns = self.store.approvals, limits.used_since_ns or 0
+        decided = (one for place in (approvals, approvals / "waiting") for one in list_folder(place) if one.is_file())
         return GcSelection(
+            decisions=tuple(one for one in decided if one.stat().st_mtime_ns < since_ns),
             records=tuple(one for one in entries if isinstance(one, SurveyedRecord)),
             blobs=tuple(free),
             exchanges=tuple(one for one in entries if isinstance(one, ExchangeFile)),
@@ -158,8 +162,8 @@ class GarbageCollector(Struct, frozen=True):
         record are left, which the next run deletes, and never a record without bytes.
         """
         self.store.local.records.delete(frozenset(one.digest for one in chosen.records))
-        for exchange in chosen.exchanges:
-            try_unlink(exchange.path)
+        for path in (*(one.path for one in chosen.exchanges), *chosen.decisions):
+            try_unlink(path)
         for file in chosen.transcripts:
             self.store.exchanges.remove_transcript(file)
         for run in chosen.runs:  # the journal last, so that a removal that is cut off is repeated

@@ -115,7 +115,7 @@ def _replay_needs(project: Project, opened: OpenPipeline, seen: Preview) -> GcRo
     stale = set(seen.skipped)
     for name, decided in seen.decided_stages.items():
         call = first_call(project, seen, decided)
-        found = call.replayed.found if call is not None else ()
+        found = call.found if call is not None else ()
         responses |= {one.fingerprint for one in found}
         # Requests of later attempts depend on failures, which only a run shows.
         record = decided.decision.record if isinstance(decided.decision, Fresh) else None
@@ -160,6 +160,7 @@ def _text(selected: GcSelection, limits: GcLimits, *, dry_run: bool) -> str:
         "stored file": len(selected.blobs),
         "recorded response": len(selected.exchanges),
         "copied folder": len(selected.folders),
+        "approval": len(selected.decisions),
         "run": len(selected.runs),
     }
     freed_bytes = selected.freed_bytes + sum(run.size_bytes for run in selected.runs)

@@ -1,5 +1,6 @@
 """`approve: true`: a user approves the changes of a stage, or rejects them with words, before they are promoted."""
 
+import os
 import shutil
 from pathlib import Path
 
@@ -62,6 +63,7 @@ def test_another_result_needs_another_approval_and_a_restored_one_none(project: 
     assert project.read("page.txt") == "first one\n"
     project.edit("spec.txt", "one\n")
     green(project.build())
+    assert "[E647]" in project.run("approve", "page").err, "nothing waits any more"
     project.edit("spec.txt", "two\n")
     held(project)
     green(project.run("approve", "page"))
@@ -70,6 +72,24 @@ def test_another_result_needs_another_approval_and_a_restored_one_none(project: 
     green(project.build())
     assert project.read("page.txt") == "first one\n"
     assert calls(project) == ["page 1", "page 1"]
+
+
+def test_gc_by_age_removes_approvals_and_what_waits(project: Project) -> None:
+    held(story(project))
+    green(project.run("approve", "page"))
+    folder = project.root / ".orch23/approvals"
+    files = [one for one in folder.rglob("*.json")]
+    assert len(files) == 2
+    green(project.run("gc", "--keep", "1d"))
+    assert all(one.exists() for one in files)
+    for one in files:
+        os.utime(one, (0, 0))
+    assert "2 approvals" in project.run("gc", "--keep", "1d", "--dry-run").out
+    assert all(one.exists() for one in files)
+    green(project.run("gc", "--keep", "1d"))
+    assert not any(one.exists() for one in files)
+    held(project)
+    assert calls(project) == ["page 1"]
 
 
 def test_three_rounds_of_words_are_replayed_without_a_key(project: Project, tmp_path: Path) -> None:

@@ -43,6 +43,7 @@ LANGUAGES = {
         "interface I { a: number }\ntype T = string\nabstract class C<T> {\n private x(): void {}\n}\nenum E { A }\n",
         ["interface I 1-1", "type T 2-2", "class C 3-5", "method C.x 4-4", "enum E 6-6"],
     ),
+    "b.ts": ("let a = 1\n", []),
     "a.tsx": ("const Page = () => <p>{1}</p>\n", ["function Page 1-1"]),
     "a.go": (
         "package a\ntype T struct { a int }\nfunc (t *T) M() int {\n return 1\n}\nfunc F() {}\n",

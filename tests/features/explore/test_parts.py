@@ -3,7 +3,7 @@
 import pytest
 
 from orch23.features.explore.outlines import outline_of
-from orch23.features.explore.parts import FORM, find_part, moved_lines, read_answer, search, split_place
+from orch23.features.explore.parts import FORM, find_part, read_answer, search, split_place
 from orch23.features.explore.repo_map import RepoMap, map_of
 from orch23.resolve.text_slices import SliceError
 
@@ -85,12 +85,12 @@ def test_a_part_is_cut_after_a_line() -> None:
     ],
 )
 def test_a_search_finds_the_definitions_around_its_matches(query: str, places: list[str]) -> None:
-    assert sorted(one.place for one in search(TEXTS, query, MAP)) == sorted(places)
+    assert sorted(f"{one.path}#{one.selector}" for one in search(TEXTS, query, MAP)) == sorted(places)
 
 
 def test_an_empty_file_and_the_end_of_a_text_have_no_line_that_a_search_finds() -> None:
     texts = {"empty.txt": "", "one.txt": "a\n"}
-    assert [one.place for one in search(texts, "/^/", map_for(texts))] == ["one.txt#L1-1"]
+    assert [f"{one.path}#{one.selector}" for one in search(texts, "/^/", map_for(texts))] == ["one.txt#L1-1"]
 
 
 def test_a_search_is_bounded() -> None:
@@ -98,19 +98,3 @@ def test_a_search_is_bounded() -> None:
     assert len(search(many, "x", map_for(many))) == 12
     long = {"a.txt": "a" * 100_000}
     assert len(search(long, "/(a*)*$/", map_for(long))) == 1  # in linear time
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "lines"),
-    [
-        ("", "", (1, 4)),
-        ("a\n", "new\na\n", (2, 5)),
-        ("c\n", "c1\nc2\nc3\n", (1, 6)),
-        ("d\n", "d\nnew\n", (1, 5)),
-        ("b\nc\nd\n", "", (1, 1)),
-        ("e\n", "e1\ne2\n", (1, 6)),
-    ],
-)
-def test_a_part_is_found_again_in_an_edited_file(old: str, new: str, lines: tuple[int, int]) -> None:
-    before = "a\nb\nc\nd\ne\n"
-    assert moved_lines(before, before.replace(old, new, 1), 1, 4) == lines

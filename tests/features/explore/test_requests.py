@@ -198,7 +198,7 @@ def test_wrong_answers_cost_turns_and_never_more(tmp_path: Path) -> None:
     assert "is not strict JSON" in after[1][0]
     assert '{"show": [' in after[1][0]
     assert after[2][0] == "`src/shopp.py#def total`: cannot be shown: did you mean `src/shop.py`?"
-    assert after[2][1].startswith("`/(/`: is not a regular expression: missing )")
+    assert after[2][1].startswith("`/(/`: `(?m)(` is not supported by RE2 (missing )")
     assert after[3][0].startswith("`#`: cannot be shown")
     assert "def total" in after[3][1]
     assert after[0] == after[4] == []
@@ -308,6 +308,21 @@ def test_requests_and_parts_are_within_the_tokens(tmp_path: Path) -> None:
     assert 3000 < first <= 3 * 3000
     assert 3 * 2500 < last <= 3 * 3000 + 300
     assert shown(project)[0][0].startswith("src/m0.py#L1-")
+
+
+def test_a_later_request_is_within_the_tokens_too(tmp_path: Path) -> None:
+    text = "".join(f"def f_{i}(a):\n    return a + {i}\n\n\n" for i in range(60))
+    many = {f"src/m{n}.py": text for n in range(40)}
+    project = make(tmp_path / "p", {"files": ["src/**"], "turns": 3, "tokens": 3000}, {"src/shop.py": SHOP, **many})
+    places = ["src/shop.py#def total", *sorted(many)[:3]]
+    with Model(asks(*places), asks("src/nowhere.py"), asks(), EDIT).answering() as model:
+        green(project.build())
+    *asking, last = model.prompts
+    assert [ASKS in one for one in (*asking, last)] == [True, True, True, False]
+    assert all(3 * 2500 < len(one) <= 3 * 3000 for one in asking)
+    assert "Fix this." in asking[1]
+    assert "return sum(items)" in asking[1]
+    assert "Error in your last response: `src/nowhere.py`" in asking[2]
 
 
 def test_a_large_file_is_cut_and_leaves_tokens_for_others(tmp_path: Path) -> None:

@@ -297,11 +297,11 @@ def test_find_recorded_predicts_what_the_build_does(bench: Bench) -> None:
     asked = question(max_tokens=100)
 
     def ahead(mode: RecordingMode = "cached") -> tuple[list[str], int | None]:
-        seen = find_recorded(
+        found, missing = find_recorded(
             RecordingProvider(inner=nobody(), store=bench.exchanges, stage="code", mode=mode), step, asked
         )
-        room = seen.missing.params["max_tokens"] if seen.missing else None
-        return [one.response for one in seen.found], room if isinstance(room, int) else None
+        room = missing.params["max_tokens"] if missing else None
+        return [one.response for one in found], room if isinstance(room, int) else None
 
     assert ahead() == ([], 100)
     bench.ask(bench.attempt(FakeProvider([CUT]), more=OnTruncated(0)), asked)

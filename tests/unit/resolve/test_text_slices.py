@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orch23.resolve.slices import compose_slices, take_slice
-from orch23.resolve.text_slices import SliceError, text_part
+from orch23.resolve.text_slices import SliceError, moved_lines, text_part
 
 CODE = """\
 import os
@@ -199,3 +199,19 @@ def test_a_warning_about_the_code_is_no_error() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert part("def f", 'x = "\\d"\ndef f(): pass\n') == "def f(): pass\n"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "lines"),
+    [
+        ("", "", (1, 4)),
+        ("a\n", "new\na\n", (2, 5)),
+        ("c\n", "c1\nc2\nc3\n", (1, 6)),
+        ("d\n", "d\nnew\n", (1, 5)),
+        ("b\nc\nd\n", "", (1, 1)),
+        ("e\n", "e1\ne2\n", (1, 6)),
+    ],
+)
+def test_a_part_is_found_again_in_an_edited_file(old: str, new: str, lines: tuple[int, int]) -> None:
+    before = "a\nb\nc\nd\ne\n"
+    assert moved_lines(before, before.replace(old, new, 1), 1, 4) == lines
