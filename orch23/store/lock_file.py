@@ -286,9 +286,9 @@ def _text_of(name: str, record: Record | None, *, failed: bool) -> str:
     for aspect in {**usual, **manifest}:
         value, default = manifest.get(aspect), usual.get(aspect)
         # Most are digests: equal texts are identical.
-        if value != default if isinstance(value, str) else not is_identical(value, default):
-            is_digest = isinstance(value, str) and _SHA256.match(value) is not None
-            lines[is_digest or aspect.startswith(_CONTENTS)][aspect] = value
+        is_text = isinstance(value, str)
+        if value != default if is_text else not is_identical(value, default):
+            lines[aspect.startswith(_CONTENTS) or (is_text and _SHA256.match(value) is not None)][aspect] = value
     parts = ",\n    ".join(_members(line) for line in lines if line)
     rest = {field: value for field, value in body.items() if not is_identical(value, given.get(field))}
     return f'\n  {_quoted(name)}: {{\n   "manifest":{{{parts}}},{_members(rest)}\n  }}'

@@ -176,11 +176,14 @@ class Workspace:
             statuses: list[os.stat_result | None] = [*map(os.lstat, map(self._base.__add__, new))]
         except (FileNotFoundError, NotADirectoryError):  # rare
             statuses = [*map(lstat_or_none, map(self._base.__add__, new))]
-        files = [(path, FILE_STAMP(one)) for path, one in zip(new, statuses, strict=True) if one is not None]
-        known = self._unchanged
-        self._recall([one for one in files if known.get(one[0], one)[0] != one[1]])
-        looks.unchanged |= {path: known[path] for path, _ in files if path in known}
-        found = {path: looks.unchanged[path][1] for path in wanted if path in looks.unchanged}
+            new = [path for path, one in zip(new, statuses, strict=True) if one is not None]
+        stamps, known = [*map(FILE_STAMP, filter(None, statuses))], self._unchanged
+        then = [one and one[0] for one in map(known.get, new)]
+        if then != stamps:
+            self._recall([(new[at], stamps[at]) for at, one in enumerate(then) if one != stamps[at]])
+        looks.unchanged |= {path: one for path, one in zip(new, map(known.get, new), strict=True) if one is not None}
+        there = zip(wanted, map(looks.unchanged.get, wanted), strict=True)
+        found = {path: one[1] for path, one in there if one is not None}
         if self._reads is not None:
             self._reads.update(found)
         return found
