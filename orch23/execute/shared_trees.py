@@ -34,7 +34,7 @@ from orch23.snapshot.signatures import is_racy
 from orch23.store.index import file_system_type
 from orch23.store.json_text import TRUSTED, StoreKey, checked_line
 from orch23.store.safe_files import (
-    FILE_STAMP,
+    SHORT_STAMP,
     make_folder,
     make_subfolder,
     read_regular,
@@ -302,7 +302,7 @@ def _last_use(root: Path) -> int:
 
 def _stamps(files: Path, contents: _Contents) -> str:
     """Return the digest of the stamps of files and their folders: a folder gets another one with each entry."""
-    found = [*map(FILE_STAMP, map(os.lstat, map(f"{files}/".__add__, sorted([*contents, *parent_folders(contents)]))))]
+    found = [*map(SHORT_STAMP, map(os.lstat, map(f"{files}/".__add__, sorted([*contents, *parent_folders(contents)]))))]
     top = os.lstat(files)
     # Its own change time is new whenever it is moved.
     own = (top.st_ino, top.st_mtime_ns, top.st_mode)

@@ -35,7 +35,6 @@ from orch23.store.listing import (
 from orch23.store.observations import Observations
 from orch23.store.safe_files import (
     SHORT_STAMP,
-    SHORT_STAMP_OF,
     TEMP_PREFIX,
     FileStamp,
     closing,
@@ -196,7 +195,7 @@ class Workspace:
         found = self.earlier.unchanged({path: one for path, one in stamps.items() if self._seen.get(path) is None})
         for path in stamps if len(found) < len(stamps) else ():
             seen = None if path in found else self._known(path)
-            if seen and SHORT_STAMP_OF(seen.stamp) == stamps[path] and not _is_racy(seen, self._now_ns()):
+            if seen and (*seen.stamp[1:3], seen.stamp.ctime_ns) == stamps[path] and not _is_racy(seen, self._now_ns()):
                 found[path] = seen.entry
             elif path not in found:
                 self._unchanged.pop(path, None)
