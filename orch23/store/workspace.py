@@ -526,11 +526,12 @@ class Workspace:
             return ()
         if is_young:
             self._observed.note_entries(folder, entries_signature(entries))
-        kinds = [(one.name, FILE_KIND if one.is_file(follow_symlinks=False) else _kind(one)) for one in entries]
         return [
             (name, kind)
-            for name, kind in kinds
-            if kind and (name.isascii() or _is_utf8(name)) and not (name.startswith(TEMP_PREFIX) and is_temp(name))
+            for one in entries
+            if (kind := FILE_KIND if one.is_file(follow_symlinks=False) else _kind(one))
+            and ((name := one.name).isascii() or _is_utf8(name))
+            and not (name.startswith(TEMP_PREFIX) and is_temp(name))
         ]
 
     def ignore_file(self, folder: str) -> bytes | None:
