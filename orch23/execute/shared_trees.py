@@ -108,7 +108,11 @@ class SharedTrees:
         inputs: Mapping[str, FileEntry],
         kind: MountKind,
     ) -> FolderMount | InputsChanged:
-        """Return the mount that has exactly these inputs: see `FolderMounts`."""
+        """Return the mount that has exactly these inputs, until `give_back`, or the inputs that changed.
+
+        Raises:
+            OSError: the disk is full or not writable.
+        """
         files = self._take(folder, paths, inputs, is_moved=kind == "moved")
         if isinstance(files, InputsChanged) or kind == "read-only":
             return files if isinstance(files, InputsChanged) else FolderMount(folder, files)
@@ -153,7 +157,9 @@ class SharedTrees:
     ) -> Path | InputsChanged:
         found, start = [(path, inputs[path]) for path in paths], len(folder) + 1
         wanted = {
-            path[start:]: _content(path, inputs) if one.link else f"{one.digest.sha256} {one.executable:d}"
+            path[start:]: f"-> {text}"
+            if one.link and (text := link_text(path, inputs))
+            else f"{one.digest.sha256} {one.executable:d}"
             for path, one in found
         }
         with self._lock:
@@ -285,12 +291,6 @@ def _large(paths: Sequence[str], prefix: str, closed: Sequence[str]) -> Iterator
             yield from _large(paths[start:at], f"{folder}/", closed)
         else:
             yield folder, paths[start:at]
-
-
-def _content(path: str, inputs: Mapping[str, FileEntry]) -> str:
-    entry = inputs[path]
-    text = link_text(path, inputs)
-    return f"{entry.digest.sha256} {entry.executable:d}" if text is None else f"-> {text}"
 
 
 def _last_use(root: Path) -> int:

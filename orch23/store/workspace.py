@@ -61,10 +61,7 @@ def left_out_error(message: str, commands: Iterable[str], place: Location | None
 
 
 class _Looks(Struct):
-    """What a view for one moment found: files as by `_lstat`, paths that are not links, and files that it hashed.
-
-    `unchanged` are files that are as they were hashed.
-    """
+    """What a view for one moment found: files as by `_lstat`, no links, what it hashed, files as they were hashed."""
 
     files: dict[str, tuple[FileStamp | None, str]] = field(default_factory=dict)
     unlinked: set[str] = field(default_factory=set)
@@ -100,7 +97,7 @@ class Workspace:
         self._now_ns = now_ns
         self._meter = meter
         self._seen: dict[str, HashedFile | None] = {}
-        # Files that were as they were hashed, and their `SHORT_STAMP` then.
+        # Files as they were hashed, and their `SHORT_STAMP` then.
         self._unchanged: dict[str, FileEntry] = {}
         self._stamps: dict[str, tuple[int, ...]] = {}
         self._lock = threading.Lock()
