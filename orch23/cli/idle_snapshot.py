@@ -284,7 +284,7 @@ class IdleSnapshotWriter(Struct, kw_only=True):
         elif self.console.was_parsed and self.console.stale_snapshot is not None:
             # The modules that parsed the command line in an earlier build are not loaded.
             earlier = self.console.stale_snapshot.snapshot
-            installed += [path for path in map(Path, earlier.outside) if path.is_relative_to(_PACKAGE)]
+            installed += [Path(path) for path in earlier.outside if f"{path}/".startswith(_BELOW_PACKAGE)]
             edited += [path for path in earlier.paths if path.startswith(_BELOW_PACKAGE)]
         files += [Path(sys.executable), *installed, *self._project_markers(snapshot)]
         return all(map(snapshot.add_path, map(str, files))) and all(map(snapshot.add_unhashed_file, edited))

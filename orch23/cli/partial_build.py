@@ -125,5 +125,5 @@ def _edited(index: DependencyIndex, text: str, read_stages: StageReader) -> Mapp
 def _digest(snapshot: StatSnapshot, path: str) -> Digest | None:
     if path not in snapshot.paths:
         return None
-    sha256, size_bytes, _ = snapshot.content(snapshot.paths.index(path))
+    sha256, size_bytes, _ = snapshot.contents((snapshot.paths.index(path),))[0]
     return Digest(sha256, size_bytes) if sha256.strip("0") else None

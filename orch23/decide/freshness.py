@@ -200,7 +200,7 @@ def mismatched_paths(
 
 def change_reasons(then: Manifest, now: Manifest) -> tuple[Reason, ...]:
     """Return why two manifests differ: one reason for each aspect, inputs first, then the provider and the model."""
-    aspects = sorted(aspect for aspect in {*then, *now} if then.get(aspect) != now.get(aspect))
+    aspects = sorted([one for one in then if now.get(one) != then[one]] + [one for one in now if one not in then])
     reasons = [_reason(aspect, then.get(aspect), now.get(aspect)) for aspect in aspects]
     return tuple(sorted(reasons, key=_rank))
 

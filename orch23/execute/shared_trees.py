@@ -34,7 +34,7 @@ from orch23.snapshot.signatures import is_racy
 from orch23.store.index import file_system_type
 from orch23.store.json_text import TRUSTED, StoreKey, checked_line
 from orch23.store.safe_files import (
-    FILE_STAMP,
+    SHORT_STAMP,
     make_folder,
     make_subfolder,
     read_regular,
@@ -108,7 +108,11 @@ class SharedTrees:
         inputs: Mapping[str, FileEntry],
         kind: MountKind,
     ) -> FolderMount | InputsChanged:
-        """Return the mount that has exactly these inputs: see `FolderMounts`."""
+        """Return the mount that has exactly these inputs, until `give_back`, or the inputs that changed.
+
+        Raises:
+            OSError: the disk is full or not writable.
+        """
         files = self._take(folder, paths, inputs, is_moved=kind == "moved")
         if isinstance(files, InputsChanged) or kind == "read-only":
             return files if isinstance(files, InputsChanged) else FolderMount(folder, files)
@@ -153,7 +157,9 @@ class SharedTrees:
     ) -> Path | InputsChanged:
         found, start = [(path, inputs[path]) for path in paths], len(folder) + 1
         wanted = {
-            path[start:]: _content(path, inputs) if one.link else f"{one.digest.sha256} {one.executable:d}"
+            path[start:]: f"-> {text}"
+            if one.link and (text := link_text(path, inputs))
+            else f"{one.digest.sha256} {one.executable:d}"
             for path, one in found
         }
         with self._lock:
@@ -287,12 +293,6 @@ def _large(paths: Sequence[str], prefix: str, closed: Sequence[str]) -> Iterator
             yield folder, paths[start:at]
 
 
-def _content(path: str, inputs: Mapping[str, FileEntry]) -> str:
-    entry = inputs[path]
-    text = link_text(path, inputs)
-    return f"{entry.digest.sha256} {entry.executable:d}" if text is None else f"-> {text}"
-
-
 def _last_use(root: Path) -> int:
     try:
         return os.stat(root / _MANIFEST).st_mtime_ns
@@ -302,7 +302,7 @@ def _last_use(root: Path) -> int:
 
 def _stamps(files: Path, contents: _Contents) -> str:
     """Return the digest of the stamps of files and their folders: a folder gets another one with each entry."""
-    found = [*map(FILE_STAMP, map(os.lstat, map(f"{files}/".__add__, sorted([*contents, *parent_folders(contents)]))))]
+    found = [*map(SHORT_STAMP, map(os.lstat, map(f"{files}/".__add__, sorted([*contents, *parent_folders(contents)]))))]
     top = os.lstat(files)
     # Its own change time is new whenever it is moved.
     own = (top.st_ino, top.st_mtime_ns, top.st_mode)

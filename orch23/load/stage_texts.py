@@ -65,7 +65,7 @@ def _stages_of(block: list[str]) -> dict[str, tuple[str, ...]]:
         for number, line in enumerate(block)
         if line.startswith(" " * indent) and line[indent : indent + 1] not in (" ", "", "#")
     ]
-    keys = filter(None, (_KEY.fullmatch(block[number]) for number in at_indent))
+    keys = filter(None, [_KEY.fullmatch(block[number]) for number in at_indent])
     names = [key[2] or key[3] or key[4] for key in keys if len(key[1]) == indent]
     if len(set(names)) != len(at_indent):
         return {}

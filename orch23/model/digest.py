@@ -71,12 +71,15 @@ def canonical_json(value: Json) -> bytes:
         ValueError: the value contains NaN, an infinity or a lone surrogate.
         TypeError: the value contains something that is not JSON, such as bytes.
     """
-    parts = (value, *value.values()) if isinstance(value, dict) else ()
-    if isinstance(value, dict) and [one for one in parts if isinstance(one, dict) and len(one) >= _MANY]:
+    if isinstance(value, dict) and (
+        len(value) >= _MANY or [one for one in value.values() if isinstance(one, dict) and len(one) >= _MANY]
+    ):
         # msgspec writes texts, not numbers, as `json` does, in a fifth of the time. Its own sorting is quadratic if
         # nearly all names are sorted.
+        names = sorted(value)
+        ordered = value if [*value] == names else {name: value[name] for name in names}
         raw = {name: msgspec.Raw(canonical_json(one)) for name, one in value.items() if type(one) is not str}
-        return msgspec.json.encode({name: raw.get(name, value[name]) for name in sorted(value)})
+        return msgspec.json.encode({**ordered, **raw})
     return _CANONICAL.encode(value).encode("utf-8")
 
 

@@ -111,8 +111,9 @@ def core_of(manifest: Manifest, key: str | None = None) -> str:
 
     Without a verification it is the key, which is not computed again if it is given.
     """
-    # The prefix saves time for thousands of inputs.
-    verify = {a for a in manifest if a.startswith(("ensures", "verify")) and is_verify_aspect(a)}
+    # The search in one text saves time for thousands of inputs.
+    text = "\n".join(("", *manifest))
+    verify = {*filter(is_verify_aspect, manifest)} if "\nensures" in text or "\nverify" in text else ()
     if key is not None and not verify:
         return key
     return digest_json({a: v for a, v in manifest.items() if a not in verify})

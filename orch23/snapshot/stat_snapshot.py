@@ -106,7 +106,7 @@ class StatSnapshot:
         """Hash the files with new change times, and add those with other bytes to `changed`."""
         touched: dict[int, int] = {}
         for number in numbers:
-            ctime = _unchanged_ctime(self.paths[number], *self.content(number))
+            ctime = _unchanged_ctime(self.paths[number], *self.contents((number,))[0])
             if ctime is not None:
                 touched[number] = ctime
             elif len(changed) < _MAX_CHANGED:
@@ -265,7 +265,7 @@ class StatSnapshot:
         times = found.st_dev, found.st_mtime_ns, found.st_ctime_ns
         if not stat.S_ISREG(found.st_mode) or is_racy(*times, self.since_ns):
             return self.add_path(path)
-        self.add_file(path, found.st_ctime_ns, ("00" * _DIGEST_BYTES, 0, False))
+        self.add_files([path], [found.st_ctime_ns], [("00" * _DIGEST_BYTES, 0, False)])
         return True
 
     def _are_folders(self) -> bool:
@@ -278,12 +278,8 @@ class StatSnapshot:
             inodes.append(found.st_ino)
         return inodes == self.inodes
 
-    def content(self, number: int) -> tuple[str, int, bool]:
-        """Return SHA-256 in hex, size in bytes, and whether it is executable, of the file at an index of `paths`."""
-        return self.contents((number,))[0]
-
     def contents(self, numbers: "Sequence[int]") -> list[tuple[str, int, bool]]:
-        """Return what `content` does, for many indices."""
+        """Return SHA-256 in hex, size in bytes, and whether it is executable, of the files at indices of `paths`."""
         for block in {number * _STATE_BYTES // _BLOCK_BYTES for number in numbers}:
             self._state(block * _BLOCK_BYTES // _STATE_BYTES)  # verifies it
         data, end = self.details, _STATE_BYTES - 1
@@ -296,18 +292,11 @@ class StatSnapshot:
             for at in [number * _STATE_BYTES for number in numbers]
         ]
 
-    def add_file(self, path: str, ctime_ns: int, content: tuple[str, int, bool]) -> None:
-        """Add a file with its content as of `content`; the change time is 0 if it is too young to trust."""
-        self.add_files([path], [ctime_ns], [content])
-
     def add_files(self, paths: list[str], ctimes: list[int], contents: list[tuple[str, int, bool]]) -> None:
-        """Add many files, as `add_file` does."""
+        """Add files with their contents as of `contents`; a change time is 0 if it is too young to trust."""
         self.paths += paths
         self.ctimes += ctimes
-        states = [
-            bytes.fromhex(digest) + size.to_bytes(8, "big") + b"\0\1"[more : more + 1]
-            for digest, size, more in contents
-        ]
+        states = [bytes.fromhex(one) + size.to_bytes(8, "big") + bytes((more,)) for one, size, more in contents]
         self.details += b"".join(states)
 
     def to_bytes(self, key: bytes) -> bytes:

@@ -23,7 +23,7 @@ from orch23.store.safe_files import (
     write_all,
 )
 
-_SIZE, _MANY = attrgetter("st_size"), 500
+_SIZE, _MANY = attrgetter("st_size"), 100
 
 
 # SHA-256 and not a faster hash: hashing costs less than reading the file (ADR 1).

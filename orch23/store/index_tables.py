@@ -3,14 +3,14 @@
 import stat
 import struct
 from _blake2 import blake2b
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from functools import cached_property
 from pathlib import Path
 
 from msgspec import Struct
 
 from orch23.model.digest import Digest, FileEntry
-from orch23.snapshot.signatures import RACY_NS, sha256
+from orch23.snapshot.signatures import sha256
 from orch23.snapshot.stat_snapshot import StatSnapshot
 from orch23.store.index import IndexFaultError, StoreIndex
 from orch23.store.safe_files import FileStamp, walk_tree
@@ -64,20 +64,19 @@ class EarlierHashes:
         """Use what a snapshot has now, not what is merged into it later."""
         self._snapshot, self._numbers = snapshot.copy_of_files(), dict[str, int]()
 
-    def unchanged(self, files: Sequence[tuple[str, tuple[int, ...]]], now_ns: int) -> dict[str, FileEntry]:
-        """Return those of some files, each with its `FILE_STAMP`, that the snapshot has as they are."""
+    def unchanged(self, stamps: Mapping[str, tuple[int, ...]]) -> dict[str, FileEntry]:
+        """Return those of some files, each with its `SHORT_STAMP`, that the snapshot has as they are."""
         if not self._numbers:
             self._numbers.update(zip(self._snapshot.paths, range(len(self._snapshot.paths)), strict=True))
-        numbers, ctimes, end_ns = self._numbers, self._snapshot.ctimes, now_ns - RACY_NS
-        known = [(*one, numbers[one[0]]) for one in files if one[0] in numbers]
+        numbers, ctimes = self._numbers, self._snapshot.ctimes
+        named = [(path, one[1], one[2]) for path, one in stamps.items() if path in numbers]
+        known = [(path, size) for path, size, ctime_ns in named if ctimes[numbers[path]] == ctime_ns]
+        contents = self._snapshot.contents([numbers[path] for path, _ in known])
         # Git may convert files of another size otherwise by now. A digest of zeros: it was not hashed.
         return {
             path: FileEntry(Digest(digest, size), executable)
-            for (path, stamp, number), (digest, size, executable) in zip(
-                known, self._snapshot.contents([number for *_, number in known]), strict=True
-            )
-            if ctimes[number] == stamp[4] <= end_ns
-            if stamp[3] <= stamp[4] and stamp[2] == size and stat.S_ISREG(stamp[5]) and digest != _NOT_HASHED
+            for (path, size), (digest, content_size, executable) in zip(known, contents, strict=True)
+            if size == content_size and digest != _NOT_HASHED
         }
 
     def get(self, path: str) -> HashedFile | None:

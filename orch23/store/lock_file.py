@@ -281,11 +281,12 @@ def _text_of(name: str, record: Record | None, *, failed: bool) -> str:
         raise ValueError(message)
     body, given = with_sum(record_to_json(replace(record, pipeline=""))), {**_DEFAULTS, "stage": name}
     manifest, usual = body.pop("manifest"), given.pop("manifest")
-    lines: tuple[JsonObject, JsonObject] = ({}, {})
-    for aspect in {**usual, **manifest}:
+    # Most are digests of inputs.
+    digests = {a: v for a, v in manifest.items() if type(v) is str and _SHA256.match(v) and a not in usual}
+    lines: tuple[JsonObject, JsonObject] = ({}, digests)
+    for aspect in {**usual, **manifest}.keys() - digests.keys():
         value, default = manifest.get(aspect), usual.get(aspect)
-        # Most are digests: equal texts are identical.
-        if value != default if isinstance(value, str) else not is_identical(value, default):
+        if not is_identical(value, default):
             is_digest = isinstance(value, str) and _SHA256.match(value) is not None
             lines[is_digest or aspect.startswith(_CONTENTS)][aspect] = value
     parts = ",\n    ".join(_members(line) for line in lines if line)

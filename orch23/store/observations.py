@@ -46,13 +46,8 @@ class Observations(Struct):
 
     def note_unchanged(self, files: Mapping[str, FileEntry]) -> None:
         """Note the entries of files that are as they were hashed."""
-        if self.present.keys().isdisjoint(files) and self.entries.keys().isdisjoint(files):
-            self.present.update(dict.fromkeys(files, True))
-            self.entries.update(files)
-            return
-        for path, entry in files.items():
-            self.note_presence(path, is_there=True)
-            self.note_entry(path, entry)
+        self.unsettled |= {path for path in files if not self.present.setdefault(path, True)}
+        self.unsettled |= {path for path, entry in files.items() if self.entries.setdefault(path, entry) != entry}
 
     def note_opened(self, path: str, stamp: FileStamp | None) -> None:
         """Note the stamp of a file that was opened; None if there is no file."""

@@ -467,8 +467,8 @@ class FileStamp(NamedTuple):
     mode: int
 
 
-FILE_STAMP = attrgetter("st_dev", "st_ino", "st_size", "st_mtime_ns", "st_ctime_ns", "st_mode")
-"""Returns the fields of a stamp, with the type in the mode, for many files."""
+SHORT_STAMP = attrgetter("st_ino", "st_size", "st_ctime_ns")
+"""Returns the fields of a status that show each change of a file on one file system, for many files."""
 
 
 def stamp_of(status: os.stat_result) -> FileStamp:

@@ -34,7 +34,7 @@ from orch23.store.listing import (
 )
 from orch23.store.observations import Observations
 from orch23.store.safe_files import (
-    FILE_STAMP,
+    SHORT_STAMP,
     TEMP_PREFIX,
     FileStamp,
     closing,
@@ -61,15 +61,12 @@ def left_out_error(message: str, commands: Iterable[str], place: Location | None
 
 
 class _Looks(Struct):
-    """What a view for one moment found: files as by `_lstat`, paths that are not links, and files that it hashed.
-
-    `unchanged` are files that are as they were hashed, each with its `FILE_STAMP`.
-    """
+    """What a view for one moment found: files as by `_lstat`, no links, what it hashed, files as they were hashed."""
 
     files: dict[str, tuple[FileStamp | None, str]] = field(default_factory=dict)
     unlinked: set[str] = field(default_factory=set)
     hashed: set[str] = field(default_factory=set)
-    unchanged: dict[str, tuple[tuple[int, ...], FileEntry]] = field(default_factory=dict)
+    unchanged: dict[str, FileEntry] = field(default_factory=dict)
 
     def forget(self, path: str) -> None:
         """Forget a path and the folders above it."""
@@ -100,7 +97,9 @@ class Workspace:
         self._now_ns = now_ns
         self._meter = meter
         self._seen: dict[str, HashedFile | None] = {}
-        self._unchanged: dict[str, tuple[tuple[int, ...], FileEntry]] = {}
+        # Files as they were hashed, and their `SHORT_STAMP` then.
+        self._unchanged: dict[str, FileEntry] = {}
+        self._stamps: dict[str, tuple[int, ...]] = {}
         self._lock = threading.Lock()
         self._changed: set[str] = set()
         self._observed = Observations(self._base)
@@ -173,30 +172,34 @@ class Workspace:
             except (OSError, SafetyError):
                 new = [one for one in new if one.rpartition("/")[0] != folder]
         try:  # without a line of Python for each file
-            statuses: list[os.stat_result | None] = [*map(os.lstat, map(self._base.__add__, new))]
+            stamps = [*map(SHORT_STAMP, map(os.lstat, map(self._base.__add__, new)))]
         except (FileNotFoundError, NotADirectoryError):  # rare
             statuses = [*map(lstat_or_none, map(self._base.__add__, new))]
-        files = [(path, FILE_STAMP(one)) for path, one in zip(new, statuses, strict=True) if one is not None]
-        known = self._unchanged
-        self._recall([one for one in files if known.get(one[0], one)[0] != one[1]])
-        looks.unchanged |= {path: known[path] for path, _ in files if path in known}
-        found = {path: looks.unchanged[path][1] for path in wanted if path in looks.unchanged}
+            new = [path for path, one in zip(new, statuses, strict=True) if one is not None]
+            stamps = [*map(SHORT_STAMP, filter(None, statuses))]
+        then = [*map(self._stamps.get, new)]
+        if then != stamps:
+            self._recall({path: one for path, one, was in zip(new, stamps, then, strict=True) if one != was})
+        known = zip(new, map(self._unchanged.get, new), strict=True)
+        looks.unchanged |= {path: entry for path, entry in known if entry is not None}
+        found = {path: looks.unchanged[path] for path in wanted if path in looks.unchanged}
         if self._reads is not None:
             self._reads.update(found)
         return found
 
-    def _recall(self, files: list[tuple[str, tuple[int, ...]]]) -> None:
-        """Update `_unchanged` for files whose stamps are not those in it."""
-        now_ns = self._now_ns()
-        found = self.earlier.unchanged([one for one in files if self._seen.get(one[0]) is None], now_ns)
-        for path, stamp in files if len(found) < len(files) else ():
+    def _recall(self, stamps: Mapping[str, tuple[int, ...]]) -> None:
+        """Update `_unchanged` for files with other stamps than then."""
+        found = self.earlier.unchanged({path: one for path, one in stamps.items() if self._seen.get(path) is None})
+        for path in stamps if len(found) < len(stamps) else ():
             seen = None if path in found else self._known(path)
-            if seen and seen.stamp == (*stamp[:-1], stamp[-1] ^ stat.S_IFREG) and not _is_racy(seen, now_ns):
+            if seen and (*seen.stamp[1:3], seen.stamp.ctime_ns) == stamps[path] and not _is_racy(seen, self._now_ns()):
                 found[path] = seen.entry
             elif path not in found:
                 self._unchanged.pop(path, None)
+                self._stamps.pop(path, None)
         self._observed.note_unchanged(found)
-        self._unchanged |= {path: (stamp, found[path]) for path, stamp in files if path in found}
+        self._unchanged |= found
+        self._stamps |= {path: stamps[path] for path in found}
 
     def has(self, path: str, entry: FileEntry) -> bool:
         """Return whether the file at a path is this one; False if a link replaced one of its folders."""
@@ -323,6 +326,7 @@ class Workspace:
         """Forget what is known of these paths: they are looked at and hashed again when they are next needed."""
         for path in paths:
             self._unchanged.pop(path, None)
+            self._stamps.pop(path, None)
             for looks in (self._looks, self._last_looks):
                 if looks is not None:
                     looks.forget(path)
@@ -406,9 +410,8 @@ class Workspace:
 
     def _add_files(self, snapshot: StatSnapshot) -> bool:
         paths = sorted(self._observed.present)
-        found, looks = self.unchanged(paths), self._looks or _Looks()
-        same = [(path, *looks.unchanged[path]) for path in found if path not in self._observed.opened]
-        files = {path: (stamp[-2], entry) for path, stamp, entry in same}
+        found = self.unchanged(paths).items()
+        files = {path: (self._stamps[path][-1], one) for path, one in found if path not in self._observed.opened}
         for path in [path for path in paths if path not in files]:
             stamp = self._stamp(path)
             if stamp is None:
@@ -453,9 +456,6 @@ class Workspace:
             stamp, missing_folder = self._lstat(path, set())
         elif path in looks.files:
             stamp, missing_folder = looks.files[path]
-        elif path in looks.unchanged:
-            found = FileStamp(*looks.unchanged[path][0])
-            stamp, missing_folder = found._replace(mode=stat.S_IMODE(found.mode)), ""
         else:
             stamp, missing_folder = looks.files[path] = self._lstat(path, looks.unlinked)
         if missing_folder:
@@ -523,11 +523,12 @@ class Workspace:
             return ()
         if is_young:
             self._observed.note_entries(folder, entries_signature(entries))
-        kinds = [(one.name, FILE_KIND if one.is_file(follow_symlinks=False) else _kind(one)) for one in entries]
         return [
             (name, kind)
-            for name, kind in kinds
-            if kind and (name.isascii() or _is_utf8(name)) and not (name.startswith(TEMP_PREFIX) and is_temp(name))
+            for one in entries
+            if (kind := FILE_KIND if one.is_file(follow_symlinks=False) else _kind(one))
+            and ((name := one.name).isascii() or _is_utf8(name))
+            and not (name.startswith(TEMP_PREFIX) and is_temp(name))
         ]
 
     def ignore_file(self, folder: str) -> bytes | None:

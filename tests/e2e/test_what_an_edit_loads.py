@@ -5,8 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.e2e.pipelines import shell
 from tests.e2e.test_nothing_to_do import AHEAD, orch23
 from tests.project import Project
+from tests.sandbox.users import need
 
 pytestmark = pytest.mark.slow
 
@@ -25,11 +27,12 @@ PROGRAM = f"""
 {AHEAD}
 import gc, json, os, sys, threading
 import orch23
-folder, calls, opened, root = os.path.dirname(orch23.__file__), 0, 0, os.getcwd()
+from collections import Counter
+folder, calls, opened, root = os.path.dirname(orch23.__file__), Counter(), 0, os.getcwd()
 def note(frame, event, argument):
     # A call of a function, not the body of a module or of a class.
-    global calls
-    calls += event == "call" and frame.f_code.co_filename.startswith(folder) and frame.f_code.co_flags & 1
+    if event == "call" and frame.f_code.co_filename.startswith(folder) and frame.f_code.co_flags & 1:
+        calls[frame.f_code.co_qualname] += 1
 def look(event, arguments):
     global opened
     if event in ("open", "os.listdir", "os.scandir") and isinstance(arguments[0], (str, os.PathLike)):
@@ -72,6 +75,21 @@ def test_an_edit_loads_calls_and_opens_at_most_so_much(root: Path) -> None:
     assert {name.split(".")[1] for name in ours if "." in name}.isdisjoint({"providers", "checks", "language", "load"})
     assert len(ours) <= MAX_MODULES, ours
     assert classes <= MAX_CLASSES
-    assert calls <= MAX_CALLS
+    assert sum(calls.values()) <= MAX_CALLS
     assert opened <= MAX_OPENED
     assert len(modules) - len(ours) <= MAX_LIBRARIES
+
+
+def test_an_edit_beside_a_folder_calls_no_function_for_each_of_its_files(project: Project) -> None:
+    need("namespaces")
+    files = {f"parts/p{n // 50}/f{n}.js": f"{n}\n" for n in range(1_200)}
+    stages = "  app: {inputs: [main.js, parts/], outputs: [out.txt], shell: 'cat main.js > out.txt'}\n"
+    project.write(shell(stages, {"main.js": "end\n", **files}))
+    for _ in range(2):
+        assert orch23(project.root, "build").returncode == 0
+    project.write({"main.js": "last\n"})
+    done = orch23(project.root, "build", program=PROGRAM)
+    assert (done.returncode, "1 built" in done.stderr) == (0, True), done.stderr
+    _, _, calls, _ = json.loads((project.root / "loaded.json").read_text())
+    assert calls["Workspace.unchanged"] >= 2, "for the decision and at the end of the step"
+    assert {name: number for name, number in calls.items() if number >= len(files) / 2} == {}

@@ -44,7 +44,7 @@ def snapshot_of(root: Path) -> StatSnapshot:
     for path in sorted(p for p in root.rglob("*") if p.is_file()):
         found = path.stat()
         content = (hashlib.sha256(path.read_bytes()).hexdigest(), found.st_size, bool(found.st_mode & 0o100))
-        snapshot.add_file(path.relative_to(root).as_posix(), found.st_ctime_ns, content)
+        snapshot.add_files([path.relative_to(root).as_posix()], [found.st_ctime_ns], [content])
     snapshot.absent.append("not/there")
     for folder in ("src", "src/deep"):
         found = (root / folder).stat()
@@ -409,7 +409,7 @@ def test_the_devices_of_local_file_systems_are_those_that_the_kernel_lists(monke
 
 def states_of(snapshot: StatSnapshot) -> dict[str, tuple[str, int, bool]]:
     """Return the state of each file that was hashed, by its path. Whatever else the snapshot has is checked by this."""
-    states = ((path, snapshot.content(number)) for number, path in enumerate(snapshot.paths))
+    states = ((path, snapshot.contents((number,))[0]) for number, path in enumerate(snapshot.paths))
     return {path: state for path, state in states if state[0].strip("0")}
 
 
@@ -439,7 +439,8 @@ def many(names: Iterable[str]) -> StatSnapshot:
     """Return a snapshot of files with these names, and states that follow from them."""
     snapshot = StatSnapshot(1)
     for name in names:
-        snapshot.add_file(name, len(name), (hashlib.sha256(name.encode()).hexdigest(), len(name), False))
+        content = (hashlib.sha256(name.encode()).hexdigest(), len(name), False)
+        snapshot.add_files([name], [len(name)], [content])
     return snapshot
 
 
@@ -484,11 +485,11 @@ def test_no_thread_sees_a_damaged_block_that_another_one_verifies(monkeypatch: p
 
     def slow_sum_of(block: bytes) -> bytes:
         monkeypatch.setattr(stat_snapshot, "_sum_of", sum_of)
-        found.append(read.content(1)[0])  # as another thread would
+        found.append(read.contents((1,))[0][0])  # as another thread would
         return sum_of(block)
 
     monkeypatch.setattr(stat_snapshot, "_sum_of", slow_sum_of)
-    assert [read.content(0)[0], *found] == ["00" * 32] * 2
+    assert [read.contents((0,))[0][0], *found] == ["00" * 32] * 2
 
 
 def test_a_snapshot_that_was_made_with_another_key_is_none(root: Path) -> None:
@@ -522,14 +523,14 @@ def at(*paths: str, ctime: int, absent: tuple[str, ...] = (), outside: dict[str,
     """Return a snapshot of these files, all of which changed at one time."""
     snapshot = StatSnapshot(0)
     for path in paths:
-        snapshot.add_file(path, ctime, (bytes([ctime] * 32).hex(), ctime, False))
+        snapshot.add_files([path], [ctime], [(bytes([ctime] * 32).hex(), ctime, False)])
     snapshot.absent = [*absent]
     snapshot.outside = outside or {}
     return snapshot
 
 
 def known(snapshot: StatSnapshot) -> dict[str, tuple[int, int]]:
-    details = [snapshot.content(number)[1] for number in range(len(snapshot.paths))]
+    details = [snapshot.contents((number,))[0][1] for number in range(len(snapshot.paths))]
     return dict(zip(snapshot.paths, zip(snapshot.ctimes, details, strict=True), strict=True))
 
 

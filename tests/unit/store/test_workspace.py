@@ -502,7 +502,7 @@ def test_a_file_that_this_build_wrote_with_a_known_digest_is_not_hashed_again(
     looks = StatSnapshot(tmp_path.stat().st_ctime_ns + 10 * RACY_NS)
     assert workspace.add_to_snapshot(looks)
     assert (looks.paths, looks.ctimes) == (["d/a"], [0]), "its times are too young to show another edit"
-    assert looks.content(0)[0] == digest_bytes(b"one").sha256
+    assert looks.contents((0,))[0][0] == digest_bytes(b"one").sha256
 
 
 @pytest.mark.parametrize("text", ["two", "longer"])
