@@ -5,7 +5,7 @@ An edge leads from the stage that may write a path to the stage that reads it; `
 dropped if edges of higher ranks already put its reader before its producer. The reader then sees the files as they were
 before the chain (version 0).
 
-This module is imported only if no stored plan can be used. Most plans do not need networkx (ADR 94).
+This module is imported only if no stored plan can be used. Most plans do not need networkx (ADR 18).
 """
 
 import functools
