@@ -5,17 +5,15 @@ An edge leads from the stage that may write a path to the stage that reads it; `
 dropped if edges of higher ranks already put its reader before its producer. The reader then sees the files as they were
 before the chain (version 0).
 
-This module is imported only if no stored plan can be used. Most plans do not need networkx (ADR 18).
+This module is imported only if no stored plan can be used. Only errors and chains of edits need networkx (ADR 18).
 """
 
-import functools
 import itertools
-import operator
 from collections import Counter, deque
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from enum import IntEnum
 from heapq import heappop, heappush
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from orch23.model.diagnostic import Diagnostic, Suggestions, quoted_names
 from orch23.model.paths import is_glob, may_overlap
@@ -39,9 +37,6 @@ from orch23.plan.nodes import (
     reads_of,
     writes_of,
 )
-
-if TYPE_CHECKING:
-    import networkx as nx
 
 StageGraph: TypeAlias = dict[str, dict[str, str]]
 """For each name the names after it, each with the reason of the edge: the first one that was found."""
@@ -74,34 +69,24 @@ def with_descendants(graph: StageGraph, names: Iterable[str]) -> set[str]:
     return found
 
 
-def _for_networkx(graph: StageGraph) -> "nx.DiGraph[str]":
-    import networkx as nx  # noqa: PLC0415 - only for cycles, and for edges that may yield
-
-    return nx.DiGraph({name: [*after] for name, after in graph.items()})
-
-
 def reachable_goals(graph: StageGraph, bits: Mapping[str, int]) -> Mapping[str, int]:
     """Return for each name which of the goals it leads to: the sum of their `bits`."""
-    # One search for each goal would take the product of goals and edges. One walk over the components, with the goals
-    # as bits of an int, finds all of them.
-    import networkx as nx  # noqa: PLC0415 - as above
-
-    components = nx.condensation(_for_networkx(graph))
-    members: dict[int, set[str]] = {one: components.nodes[one]["members"] for one in components}
-    own = {one: functools.reduce(operator.or_, (bits.get(name, 0) for name in names)) for one, names in members.items()}
-    below: dict[int, int] = {}
-    for one in reversed(list(nx.topological_sort(components))):
-        below[one] = own[one] if len(members[one]) > 1 else 0  # in a cycle, a stage leads to itself
-        for after in components.successors(one):
-            below[one] |= below[after] | own[after]
-    return {name: below[one] for one, names in members.items() for name in names}
+    # One search for each goal would take the product of goals and edges, so the goals are bits of an int. In the order
+    # of the stages, one walk finds all of them; with a cycle, which is an error, it takes some more.
+    order, below, before = topological_order(graph) or tuple(graph), dict.fromkeys(graph, 0), dict[str, int]()
+    while below != before:
+        before = dict(below)
+        for name in reversed(order):
+            for after in graph[name]:
+                below[name] |= below[after] | bits.get(after, 0)
+    return below
 
 
 def find_cycles(graph: StageGraph) -> Iterator[tuple[Edge, ...]]:
     """Yield one cycle of each strongly connected component, as its edges."""
-    import networkx as nx  # noqa: PLC0415 - as above
+    import networkx as nx  # noqa: PLC0415 - only for errors
 
-    whole = _for_networkx(graph)
+    whole: nx.DiGraph[str] = nx.DiGraph({name: [*after] for name, after in graph.items()})
     for component in nx.strongly_connected_components(whole):
         if len(component) == 1:
             continue
