@@ -270,7 +270,7 @@ class LocalExecutor(Struct, kw_only=True, eq=False):
         wanted = Launch(
             argv=argv,
             env=env,
-            cwd=sandbox_dir.work / action.working_directory,
+            cwd=sandbox_dir.work if action.working_directory == "." else sandbox_dir.work / action.working_directory,
             marker=sandbox_dir.marker,
             sandbox_dir=sandbox_dir,
             interpreter=interpreter,
