@@ -277,7 +277,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
         STDERR_LOST,
         M(
             LOCAL,
-            "            cwd=sandbox_dir.work / action.working_directory,\n",
+            '            cwd=sandbox_dir.work if action.working_directory == "." else sandbox_dir.work / action.working_directory,\n',
             "            cwd=sandbox_dir.work,\n",
         ),
         M("orch23/resolve/commands.py", "    return ShellStep(tuple(argv))\n", "    return ShellStep(command)\n"),

@@ -61,7 +61,7 @@ class Console(Struct, frozen=True, kw_only=True, dict=True):
 
         return ProgressLine(write=_write_err, clock=monotonic, area=self.area, redact=self.redact)
 
-    @property
+    @cached_property
     def _can_overwrite(self) -> bool:
         return sys.stderr.isatty() and self.environ.get("TERM", "dumb") != "dumb"
 

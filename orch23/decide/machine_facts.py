@@ -74,10 +74,11 @@ class FactFinder(Struct):
             ConfigurationError: it is missing, or of another version.
         """
         known = (one for one in self._interpreters if Interpreter.of(one).declared == wanted.declared)
-        path, version, pytest = self._interpreter(next(known, wanted.declared))
+        place, version, pytest = self._interpreter(next(known, wanted.declared))
+        path = Path(place)
         # The interpreter may have been replaced since the decision: its result would not match its key.
-        check_interpreter(wanted, Path(path), InterpreterFacts(version, pytest or None))
-        return Path(path)
+        check_interpreter(wanted, path, InterpreterFacts(version, pytest or None))
+        return path
 
     def _interpreter(self, declared: str | None) -> tuple[str, str, str]:
         if declared not in self._interpreters:

@@ -216,7 +216,7 @@ class OtherPipelines(Struct, dict=True, eq=False):
     root: Path
     own_lock: Path
     declares: Callable[[str, str, str], bool] = lambda _pipeline, _stage, _path: True
-    records: ResultIndex | None = None
+    records: "ResultIndex | None" = None
 
     def owner(self, path: str) -> PathOwner | None:
         """Return the owner of a path in another pipeline that still declares it as an output, or None."""

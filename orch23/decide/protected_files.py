@@ -58,9 +58,10 @@ class DeclaredByPlan(Struct, dict=True):
         Raises:
             SafetyError: the path leads through a link.
         """
-        return self.opened.store.promoter.refusal(path, self._by_names)
+        return self.opened.store.promoter.refusal(path, self.by_names)
 
-    def _by_names(self, path: str) -> str | None:
+    def by_names(self, path: str) -> str | None:
+        """Return why no stage of today's plan may write or remove a path, or None, but for lock files."""
         # Most paths have no protected name: they need no index of the plan.
         if self._none.write_error(path) is None:
             return None

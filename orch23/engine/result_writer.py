@@ -371,7 +371,7 @@ class ResultWriter(Struct, dict=True):
                 store.contents.put(state.read(path, wanted))
         # Before the first write, so that no change of this build is taken for an edit by the user.
         store.workspace.announce_writes(change.new)
-        promoted = store.promoter.promote(change.new, change.old, self._declared.refusal)
+        promoted = store.promoter.promote(change.new, change.old, self._declared.by_names)
         store.workspace.note_written(change.new)
         return replace(promoted, edited=(*change.foreign, *promoted.edited))
 

@@ -188,17 +188,13 @@ class LocalExecutor(Struct, kw_only=True, eq=False):
             return outcome
         finally:
             self.sandbox_dirs.release(sandbox_dir)
-            is_clean = outcome is not None and self._is_recyclable(action, outcome)
+            # With one worker, each process that is left was started by this step. A step that needs a sandbox is not
+            # trusted: it may have manipulated the folders.
+            is_trusted = self.workers == 1 and not action.sandbox
+            is_clean = is_trusted and isinstance(outcome, Completed) and not outcome.result.violations
             # Here and not in the background: two threads that make system calls by turns wait for each other.
             if not is_clean or not self.sandbox_dirs.recycle(sandbox_dir):
                 self._cleaner.submit(partial(self.sandbox_dirs.discard, sandbox_dir))
-
-    def _is_recyclable(self, action: Action, outcome: ActionOutcome) -> bool:
-        """Return whether no process can know the folders of the sandbox directory any more."""
-        # With one worker, each process that is left was started by this step. A step that needs a sandbox is not
-        # trusted: it may have manipulated the folders.
-        ended = isinstance(outcome, Completed) and not outcome.result.violations
-        return ended and self.workers == 1 and not action.sandbox
 
     def _launcher_of(self, action: Action) -> Launcher:
         return self.launcher if action.sandbox else self.unconfined
@@ -274,7 +270,7 @@ class LocalExecutor(Struct, kw_only=True, eq=False):
         wanted = Launch(
             argv=argv,
             env=env,
-            cwd=sandbox_dir.work / action.working_directory,
+            cwd=sandbox_dir.work if action.working_directory == "." else sandbox_dir.work / action.working_directory,
             marker=sandbox_dir.marker,
             sandbox_dir=sandbox_dir,
             interpreter=interpreter,

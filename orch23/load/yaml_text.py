@@ -328,7 +328,7 @@ class _Building:
         return True
 
     def _add(self, value: Json, event: _Event) -> str:
-        scalar = not isinstance(value, dict | list)
+        scalar = not isinstance(value, (dict, list))
         span = self._span(event.start_mark, event.end_mark if scalar else None)
         if not self._frames:
             self.tree = value

@@ -50,11 +50,6 @@ class StageStatus(StrEnum):
     AWAITING = "awaiting"
 
     @property
-    def is_reported(self) -> bool:
-        """Return whether a stage can end like this, so that `stage_finished` reports it."""
-        return self not in _NEVER_REPORTED
-
-    @property
     def has_result(self) -> bool:
         """Return whether the stage has a result of its current key, or is done."""
         return self in _WITH_RESULT
@@ -92,7 +87,6 @@ _WITH_RESULT: Final = frozenset({_S.DEFERRED, _S.BUILT, _S.RESTORED, _S.VERIFIED
 _GREEN: Final = _WITH_RESULT | {_S.SKIPPED}
 NEW_RESULTS: Final = frozenset({_S.BUILT, _S.VERIFIED, _S.RESTORED})
 _AWAITED: Final = frozenset({_S.WAITING, _S.READY, _S.RUNNING, _S.DEFERRED, _S.WITHHELD, *_STOPPED})
-_NEVER_REPORTED: Final = frozenset({_S.WAITING, _S.READY, _S.RUNNING, _S.DEFERRED, _S.NOT_SELECTED, _S.NOT_BUILT})
 
 TRANSITIONS: Final[Mapping[StageStatus, frozenset[StageStatus]]] = {
     _S.WAITING: frozenset(

@@ -145,9 +145,9 @@ class TextScreen(Struct, Sink, kw_only=True):
 
     def notice(self, event: Event) -> None:
         """Show one event."""
-        if isinstance(event.data, AttemptStarted | AttemptFinished | CallSettled):
+        if isinstance(event.data, (AttemptStarted, AttemptFinished, CallSettled)):
             self._attempts.setdefault(event.role, []).append((self.view.clock(), event))
-        if isinstance(event.data, FilesPromoted | StageRestored):
+        if isinstance(event.data, (FilesPromoted, StageRestored)):
             by = ", since no stage makes it any more" if event.role == ORCH23_ROLE else f" by {visible(event.role)}"
             self._note(f"removed{by}", event.data.removed)
             self._sums.removed += len(event.data.removed)

@@ -4,7 +4,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -137,12 +137,12 @@ def fold_events(lines: Sequence[JournalLine]) -> RunState:
     return replace(state, created_at=lines[0].ts, updated_at=lines[-1].ts) if lines else state
 
 
-def with_state(stage: StageState, move: SeedState, name: str) -> StageState:
-    """Return the stage in its next state. Every transition is checked here."""
+def with_state(stage: StageState, move: SeedState, name: str, **changes: Any) -> StageState:
+    """Return the stage in its next state, with further changes. Every transition is checked here."""
     if move not in LEGAL_TRANSITIONS[stage.state]:
         message = f"BUG: stage {name} cannot go from {stage.state} to {move}"
         raise ValueError(message)
-    return replace(stage, state=move)
+    return replace(stage, state=move, **changes)
 
 
 class RunStateFold:
@@ -260,13 +260,13 @@ def _next(stage: StageState, event: Event) -> StageState:  # noqa: PLR0911 - one
     name = event.role
     match event.data:
         case StageDecided(decision=decision):
-            return replace(with_state(stage, "INIT", name), status=decision)
+            return with_state(stage, "INIT", name, status=decision)
         case StageStarted(key=key):
-            return replace(with_state(stage, "INIT", name), status="running", key=key)
+            return with_state(stage, "INIT", name, status="running", key=key)
         case AttemptStarted():
             return _attempt(stage, event.data, name)
         case FilesProposed(files=files):
-            return replace(with_state(stage, "TESTING", name), phase="generated", files=files)
+            return with_state(stage, "TESTING", name, phase="generated", files=files)
         case CheckResult():
             return _checked(with_state(stage, "TESTING", name), event.data, event.message)
         case AttemptFinished():
@@ -281,9 +281,8 @@ def _next(stage: StageState, event: Event) -> StageState:  # noqa: PLR0911 - one
 
 def _attempt(stage: StageState, began: AttemptStarted, name: str) -> StageState:
     again = began.attempt > 1 or stage.state == "GENERATING"
-    after = with_state(stage, "PATCHING" if again else "GENERATING", name)
-    key = began.key or stage.key
-    return replace(after, status="running", attempt=began.attempt, max_attempts=max(1, began.max_attempts), key=key)
+    changes = {"attempt": began.attempt, "max_attempts": max(1, began.max_attempts), "key": began.key or stage.key}
+    return with_state(stage, "PATCHING" if again else "GENERATING", name, status="running", **changes)
 
 
 def _checked(stage: StageState, result: CheckResult, message: str) -> StageState:
@@ -307,8 +306,8 @@ def _tested(stage: StageState, ended: AttemptFinished, message: str, name: str) 
 def _finish(stage: StageState, ended: StageFinished, message: str, name: str) -> StageState:
     known = replace(stage, status=ended.status.value, key=ended.key or stage.key)
     if ended.status.has_result:
-        return replace(with_state(known, "SUCCESS", name), phase="complete", error=None, test_passed=True, exit_code=0)
+        return with_state(known, "SUCCESS", name, phase="complete", error=None, test_passed=True, exit_code=0)
     if ended.status is StageStatus.FAILED:
-        return replace(with_state(known, "FAILED", name), phase="failed", error=known.error or message)
+        return with_state(known, "FAILED", name, phase="failed", error=known.error or message)
     # Blocked, edited, cancelled or withheld: its state does not change.
     return known

@@ -88,10 +88,11 @@ class closing(Struct, frozen=True):  # noqa: N801 - as contextlib.closing; no ge
 def open_temp(folder: Path | str, mode: int, parent: int | None = None) -> tuple[int, str]:
     """Create a temporary file in a folder (of the directory `parent`), and return its descriptor and its path."""
     while True:
-        path = os.path.join(folder, temp_name())
-        # The file may exist: a process that was killed can have had the same process id.
-        with contextlib.suppress(FileExistsError):
+        path = f"{folder}/{temp_name()}" if folder else temp_name()
+        try:
             return os.open(path, NEW_FILE_FLAGS, mode, dir_fd=parent), path
+        except FileExistsError:  # of a process that was killed and had the same process id
+            continue
 
 
 def temp_name() -> str:
