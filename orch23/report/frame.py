@@ -6,8 +6,7 @@ from msgspec import Struct
 from rich.cells import cell_len
 from rich.text import Text
 
-from orch23.model.text import format_duration, format_money
-from orch23.report.diagnostics import visible_line
+from orch23.model.text import format_duration, format_money, visible_line
 from orch23.report.marks import ASCII, Style, Tone
 from orch23.report.running import RunningStage, RunningStages
 from orch23.report.terminal import TerminalLine, fit_lines

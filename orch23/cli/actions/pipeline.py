@@ -15,8 +15,9 @@ from orch23.model.diagnostic import Diagnostic, quoted_names
 from orch23.model.errors import ExitCode, InvalidInputError, Orch23Error
 from orch23.model.pipeline import ForeachStage, Stage
 from orch23.model.plan import InvalidPipelineError, Plan
+from orch23.model.text import visible
 from orch23.plan.planner import list_producers
-from orch23.report.diagnostics import DiagnosticStyle, render_diagnostics, visible
+from orch23.report.diagnostics import DiagnosticStyle, render_diagnostics
 from orch23.report.values import pluralize
 from orch23.snapshot.store_registry import is_unproven
 from orch23.store.access import StoreOrigin, store_origin, trust_store

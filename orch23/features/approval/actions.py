@@ -18,8 +18,8 @@ from orch23.features.approval.decisions import Change, Decision, is_rejected, ke
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
 from orch23.model.errors import InvalidInputError, NotFoundError, UsageError
+from orch23.model.text import visible
 from orch23.plan.planner import Selection
-from orch23.report.diagnostics import visible
 from orch23.report.values import pluralize
 from orch23.snapshot.fast_path import remove_snapshots
 from orch23.store.run_logs import format_timestamp

@@ -13,7 +13,7 @@ from orch23.model.errors import MissingBytesError
 from orch23.model.pipeline import Stage
 from orch23.model.plan import Restore
 from orch23.model.record import LockFile, Record, same_result
-from orch23.report.diagnostics import visible
+from orch23.model.text import visible
 from orch23.report.values import format_size
 from orch23.snapshot.signatures import sha256_hex
 

@@ -6,7 +6,7 @@ from orch23.features.cache.key_files import create_key_file, key_file
 from orch23.features.cache.signing.keys import KEY_NAME, LIBRARY, KeyPair
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ConfigurationError, UsageError
-from orch23.report.diagnostics import visible
+from orch23.model.text import visible
 
 
 def create_signing_key(console: Console, *, name: str) -> None:

@@ -17,7 +17,8 @@ from orch23.model.event import (
     Warned,
 )
 from orch23.model.run_facts import EndedRun
-from orch23.report.diagnostics import visible, workflow_command
+from orch23.model.text import visible
+from orch23.report.diagnostics import workflow_command
 from orch23.report.formats import Format, View
 from orch23.report.live import PLAIN
 from orch23.report.stage_text import command_line

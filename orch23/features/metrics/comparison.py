@@ -9,7 +9,8 @@ from msgspec.structs import asdict
 from orch23.features.metrics.values import MetricChange, MetricName, MetricValue, finite_number
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
-from orch23.report.diagnostics import markdown_text, visible
+from orch23.model.text import visible
+from orch23.report.diagnostics import markdown_text
 from orch23.report.marks import Style
 from orch23.report.values import json_document, pluralize, truncate
 

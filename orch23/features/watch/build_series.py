@@ -16,7 +16,7 @@ from orch23.features.watch.stop_signals import StopSignals
 from orch23.model.event import RunFinished, StageFinished
 from orch23.model.event_data import StageStatus
 from orch23.model.paths import LOGS_FOLDER
-from orch23.report.diagnostics import visible
+from orch23.model.text import visible
 from orch23.report.values import money_text, pluralize
 from orch23.snapshot.fast_path import StaleSnapshot
 from orch23.store.history import run_totals
