@@ -13,7 +13,7 @@ from msgspec import Struct, field
 
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import NotFoundError, Orch23Error, custom_exit_code
-from orch23.report.marks import LINE_WIDTH, Style, marks_for
+from orch23.report.values import LINE_WIDTH, Style, marks_for
 from orch23.snapshot.fast_path import StaleSnapshot, color_by_environment
 from orch23.text.secrets import Secrets, secrets_from
 

@@ -39,7 +39,7 @@ from orch23.model.event_data import StageStatus
 from orch23.model.pipeline import DEFAULT_PIPELINE
 from orch23.model.plan import Decision
 from orch23.model.plugins import plugin_modules
-from orch23.report.marks import Style, marks_for
+from orch23.report.values import Style, marks_for
 from orch23.snapshot.fast_path import (
     SHOWN,
     command_identity,

@@ -11,8 +11,7 @@ from orch23.model.diagnostic import Diagnostic, Fix, Location, Severity
 from orch23.model.digest import Json
 from orch23.model.patterns import lazy_pattern
 from orch23.model.text import visible
-from orch23.report.marks import Style, Tone
-from orch23.report.values import pluralize, truncate
+from orch23.report.values import Style, Tone, pluralize, truncate
 
 DiagnosticStyle: TypeAlias = Literal["full", "concise", "json", "github", "sarif"]
 _Paint: TypeAlias = Callable[[str, Tone], str]

@@ -14,8 +14,7 @@ from orch23.model.patterns import lazy_pattern
 from orch23.model.pipeline import Pipeline, Stage
 from orch23.model.text import format_duration, join_first, parse_amount, shorten_command, visible, visible_line
 from orch23.report.formats import ReadSource
-from orch23.report.marks import Marks, Style, Tone
-from orch23.report.values import list_within, money_text, pluralize, truncate
+from orch23.report.values import Marks, Style, Tone, list_within, money_text, pluralize, truncate
 from orch23.resolve.commands import typed_command
 
 _KIND_WIDTH = 8

@@ -30,11 +30,10 @@ from orch23.features.pages.html.timeline import draw_timeline
 from orch23.model.event import FROM_SHARED_CACHE
 from orch23.model.run_facts import RunFacts, StageFacts
 from orch23.model.text import format_duration, format_money, join_first, parse_amount
-from orch23.report.marks import LINE_WIDTH
 from orch23.report.plan_view import event_reason_text
 from orch23.report.shared_cache import shared_cache_clauses
 from orch23.report.stage_text import not_run_lines
-from orch23.report.values import format_counts, pluralize, truncate
+from orch23.report.values import LINE_WIDTH, format_counts, pluralize, truncate
 
 # Up to so many stages with nothing to do have a row of their own.
 _MAX_IDLE = 32
