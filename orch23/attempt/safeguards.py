@@ -17,14 +17,14 @@ _BELONGS = "keep it in the environment: the definition of a stage is stored and 
 
 
 class NetworkAccess(Struct, kw_only=True, eq=False):
-    """What the steps of a build may reach; without consent, which `trust_command` gives, nothing is reached.
+    """What the steps of a build may reach; without consent, nothing is. `trust_command` returns the command to consent.
 
     `partial_dir` holds partial downloads. `is_closed`: the build was interrupted. Safe for calls from several threads.
     """
 
     partial_dir: Path
     environ: Mapping[str, str]
-    trust_command: str
+    trust_command: Callable[[], str]
     offline: bool = False
     is_granted: Callable[[Grant], bool] = lambda _grant: False
     is_closed: bool = False

@@ -142,7 +142,7 @@ class BuildParts(Struct, frozen=True, kw_only=True):
             environ=self.project.settings.environ,
             offline=request.offline,
             is_granted=self.consent.is_granted,
-            trust_command=trust_command_line(self.project.settings),
+            trust_command=partial(trust_command_line, self.project.settings),
         )
         safeguards = Safeguards(
             secrets=self.secrets,

@@ -17,7 +17,7 @@ from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ConfigurationError, ProviderError
 from orch23.model.pipeline import CACHE_VARIABLE, DeclaredCache, Stage
 from orch23.model.step import Grant
-from orch23.report.diagnostics import visible
+from orch23.model.text import visible
 from orch23.snapshot.store_registry import TRUST_VARIABLE
 from orch23.store.workspace import Workspace
 

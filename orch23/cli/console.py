@@ -13,8 +13,7 @@ from msgspec import Struct, field
 
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import NotFoundError, Orch23Error, custom_exit_code
-from orch23.report.diagnostics import render_diagnostics
-from orch23.report.marks import LINE_WIDTH, Style, marks_for
+from orch23.report.values import LINE_WIDTH, Style, marks_for
 from orch23.snapshot.fast_path import StaleSnapshot, color_by_environment
 from orch23.text.secrets import Secrets, secrets_from
 
@@ -105,9 +104,10 @@ class Console(Struct, frozen=True, kw_only=True, dict=True):
 
     def write_diagnostics(self, diagnostics: Sequence[Diagnostic], sources: Mapping[str, str] | None = None) -> None:
         """Write diagnostics to stderr, with excerpts of `sources`: path -> text."""
-        text = render_diagnostics(diagnostics, sources or {}, color=self.err_style.color)
-        if text:
-            self.write_err(text)
+        if diagnostics:
+            from orch23.report.diagnostics import render_diagnostics  # noqa: PLC0415 - few builds have any
+
+            self.write_err(render_diagnostics(diagnostics, sources or {}, color=self.err_style.color))
 
     def _cleared(self) -> "contextlib.AbstractContextManager[None]":
         # `cached_property` keeps its value here: a command that paints nothing must not load it to clear it.

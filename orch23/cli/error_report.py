@@ -22,8 +22,8 @@ from orch23.model.diagnostic import Diagnostic, Location, Related, Severity, loc
 from orch23.model.errors import OS_ERROR_HINTS, BusyError, ExitCode, Orch23Error, SafetyError
 from orch23.model.paths import LOGS_FOLDER
 from orch23.model.plugins import plugin_error_of, used_plugins
-from orch23.model.text import join_first
-from orch23.report.diagnostics import render_diagnostics, visible
+from orch23.model.text import join_first, visible
+from orch23.report.diagnostics import render_diagnostics
 from orch23.store.access import ForeignStoreError, move_store_aside
 from orch23.store.project_store import STORE_NAME
 from orch23.store.safe_files import PRIVATE_FILE_MODE, read_file, replace_file

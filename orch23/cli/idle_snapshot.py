@@ -39,8 +39,7 @@ from orch23.model.event_data import StageStatus
 from orch23.model.pipeline import DEFAULT_PIPELINE
 from orch23.model.plan import Decision
 from orch23.model.plugins import plugin_modules
-from orch23.report.diagnostics import render_diagnostics
-from orch23.report.marks import Style, marks_for
+from orch23.report.values import Style, marks_for
 from orch23.snapshot.fast_path import (
     SHOWN,
     command_identity,
@@ -265,9 +264,12 @@ class IdleSnapshotWriter(Struct, kw_only=True):
         }
 
     def _warnings(self) -> str:
-        return "".join(self.console.notes) + render_diagnostics(
-            self.project.loaded.warnings, self.project.loaded.sources
-        )
+        notes, loaded = "".join(self.console.notes), self.project.loaded
+        if not loaded.warnings:
+            return notes
+        from orch23.report.diagnostics import render_diagnostics  # noqa: PLC0415 - few pipelines have warnings
+
+        return notes + render_diagnostics(loaded.warnings, loaded.sources)
 
     def _add_program(self, snapshot: StatSnapshot) -> bool:
         """Add the program, and the files that decide which project this is; False if one is too new to be sure."""

@@ -19,8 +19,8 @@ from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import NotFoundError, Orch23Error, UsageError
 from orch23.model.pipeline import CACHE_VARIABLE, NO_CACHE
 from orch23.model.plan import InvalidPipelineError
+from orch23.model.text import visible
 from orch23.plan.planner import ALL_STAGES, Selection
-from orch23.report.diagnostics import render_diagnostics, visible
 from orch23.snapshot.fast_path import StaleSnapshot, last_snapshot
 from orch23.store.access import foreign_store_warning
 from orch23.store.run_logs import journal_pipeline
@@ -69,7 +69,11 @@ def _report_root(console: Console, found: FoundProject) -> None:
     """Write the project root once, if it is not the working directory, and which files of others were ignored."""
     if console.notes:
         return
-    note = render_diagnostics(found.warnings, {}, color=console.err_style.color)
+    note = ""
+    if found.warnings:
+        from orch23.report.diagnostics import render_diagnostics  # noqa: PLC0415 - few projects have warnings
+
+        note = render_diagnostics(found.warnings, {}, color=console.err_style.color)
     if found.root != found.start and not console.progress.is_quiet:
         note += f"project: {visible(str(found.root))} (paths are relative to it)\n"
     console.notes.append(note)

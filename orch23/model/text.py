@@ -30,6 +30,23 @@ def replace_hidden(text: str, escape: Callable[[re.Match[str]], str]) -> str:
     return text if is_plain else re.sub(HIDDEN_CHARACTERS, escape, text)
 
 
+def visible(text: str) -> str:
+    """Return a text with escapes for the characters that steer a terminal or cannot be seen."""
+    return replace_hidden(text, _shown)
+
+
+def visible_line(text: str) -> str:
+    """Return a text as `visible` does, in one line: line breaks and tabs are escaped too."""
+    return visible(text).replace("\n", "\\n").replace("\t", "\\t")
+
+
+def _shown(found: re.Match[str]) -> str:
+    number = ord(found.group())
+    if number <= 0xFF:  # noqa: PLR2004 - one byte
+        return f"\\x{number:02x}"
+    return f"\\u{number:04x}" if number <= 0xFFFF else f"\\U{number:08x}"  # noqa: PLR2004 - the basic plane
+
+
 def join_first(names: Sequence[str], most: int, separator: str = ", ") -> str:
     """Return the first names as one text, with the number of the others: `a, b and 3 more`."""
     more = f" and {len(names) - most} more" if len(names) > most else ""

@@ -1,7 +1,6 @@
 """Write diagnostics for people (source excerpt, one line) and programs (JSON, GitHub, SARIF); quote texts for these."""
 
 import json
-import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Literal, TypeAlias
@@ -11,9 +10,8 @@ from msgspec.structs import asdict
 from orch23.model.diagnostic import Diagnostic, Fix, Location, Severity
 from orch23.model.digest import Json
 from orch23.model.patterns import lazy_pattern
-from orch23.model.text import replace_hidden
-from orch23.report.marks import Style, Tone
-from orch23.report.values import pluralize, truncate
+from orch23.model.text import visible
+from orch23.report.values import Style, Tone, pluralize, truncate
 
 DiagnosticStyle: TypeAlias = Literal["full", "concise", "json", "github", "sarif"]
 _Paint: TypeAlias = Callable[[str, Tone], str]
@@ -51,23 +49,6 @@ def render_diagnostics(
         return "\n".join([*(_full(one, lines, paint) for one in shown), *omitted])
     writers = {"concise": _concise, "json": _json, "github": _github, "sarif": _sarif}
     return writers[style](diagnostics)
-
-
-def visible(text: str) -> str:
-    """Return a text with escapes for the characters that steer a terminal or cannot be seen."""
-    return replace_hidden(text, _escape)
-
-
-def visible_line(text: str) -> str:
-    """Return a text as `visible` does, in one line: line breaks and tabs are escaped too."""
-    return visible(text).replace("\n", "\\n").replace("\t", "\\t")
-
-
-def _escape(found: re.Match[str]) -> str:
-    number = ord(found.group())
-    if number <= 0xFF:  # noqa: PLR2004 - one byte
-        return f"\\x{number:02x}"
-    return f"\\u{number:04x}" if number <= 0xFFFF else f"\\U{number:08x}"  # noqa: PLR2004 - the basic plane
 
 
 # ---- for people -------------------------------------------------------------------------------

@@ -13,10 +13,8 @@ from orch23.model.parsing import json_at
 from orch23.model.patterns import lazy_pattern
 from orch23.model.pipeline import Pipeline, Stage, family_of
 from orch23.model.step import ProcessStep
-from orch23.model.text import format_duration, parse_amount
-from orch23.report.diagnostics import visible
-from orch23.report.marks import Style
-from orch23.report.values import money_text, pluralize, truncate
+from orch23.model.text import format_duration, parse_amount, visible
+from orch23.report.values import Style, money_text, pluralize, truncate
 from orch23.resolve.commands import MAX_COMMAND_LENGTH, typed_command
 from orch23.steps.registry import is_llm
 

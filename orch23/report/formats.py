@@ -12,7 +12,7 @@ from msgspec.structs import astuple, replace
 
 from orch23.model.event import Event, Observer, RunFinished, Sink
 from orch23.model.pipeline import Pipeline
-from orch23.report.marks import LINE_WIDTH, Style
+from orch23.report.values import LINE_WIDTH, Style
 from orch23.text.secrets import secrets_from
 
 if TYPE_CHECKING:

@@ -6,12 +6,10 @@ from msgspec import Struct
 from rich.cells import cell_len
 from rich.text import Text
 
-from orch23.model.text import format_duration, format_money
-from orch23.report.diagnostics import visible_line
-from orch23.report.marks import ASCII, Style, Tone
+from orch23.model.text import format_duration, format_money, visible_line
 from orch23.report.running import RunningStage, RunningStages
 from orch23.report.terminal import TerminalLine, fit_lines
-from orch23.report.values import pluralize
+from orch23.report.values import ASCII, Style, Tone, pluralize
 from orch23.resolve.commands import typed_command
 
 # A taller frame would leave too little of the lines above it.

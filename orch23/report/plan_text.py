@@ -5,11 +5,9 @@ from decimal import Decimal
 
 from orch23.model.event import waiting_text
 from orch23.model.plan import CallRange, Decision, Edited, Estimate, Expand, Maybe, Restore, Run, Skipped, VerifyOnly
-from orch23.model.text import format_duration, format_money, one_line
-from orch23.report.diagnostics import visible
-from orch23.report.marks import MAX_IDLE_LINES, Marks, Style, Tone
+from orch23.model.text import format_duration, format_money, one_line, visible
 from orch23.report.plan_view import PlanLine, PlanView, edit_hint, end_texts, first_names, first_reason, reason_texts
-from orch23.report.values import format_counts, pluralize
+from orch23.report.values import MAX_IDLE_LINES, Marks, Style, Tone, format_counts, pluralize
 
 _CENT = Decimal("0.01")
 _MIN_ACTION_WIDTH = 8

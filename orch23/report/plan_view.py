@@ -36,8 +36,7 @@ from orch23.model.plan import (
     VerifyOnly,
 )
 from orch23.model.record import Reason, ReasonCode
-from orch23.model.text import join_first
-from orch23.report.diagnostics import visible
+from orch23.model.text import join_first, visible
 from orch23.report.values import truncate
 from orch23.steps.registry import is_llm
 

@@ -26,8 +26,7 @@ from orch23.model.event import (
     StageWithheld,
 )
 from orch23.model.event_data import EventData, StageStatus
-from orch23.model.text import format_duration, parse_amount
-from orch23.report.diagnostics import visible_line
+from orch23.model.text import format_duration, parse_amount, visible_line
 from orch23.report.values import format_counts, pluralize, truncate
 from orch23.resolve.commands import typed_command
 

@@ -12,11 +12,9 @@ from orch23.model.event import FROM_SHARED_CACHE, FinishedStage, StageFinished
 from orch23.model.event_data import EventProblem, StageStatus
 from orch23.model.patterns import lazy_pattern
 from orch23.model.pipeline import Pipeline, Stage
-from orch23.model.text import format_duration, join_first, parse_amount, shorten_command
-from orch23.report.diagnostics import render_diagnostics, visible, visible_line
+from orch23.model.text import format_duration, join_first, parse_amount, shorten_command, visible, visible_line
 from orch23.report.formats import ReadSource
-from orch23.report.marks import Marks, Style, Tone
-from orch23.report.values import list_within, money_text, pluralize, truncate
+from orch23.report.values import Marks, Style, Tone, list_within, money_text, pluralize, truncate
 from orch23.resolve.commands import typed_command
 
 _KIND_WIDTH = 8
@@ -237,6 +235,8 @@ def _located(ended: StageFinished) -> list[EventProblem]:
 
 
 def _problems(pipeline: Pipeline, end: FinishedStage, source: ReadSource) -> list[str]:
+    from orch23.report.diagnostics import render_diagnostics  # noqa: PLC0415 - only for failures
+
     found = [
         Diagnostic(
             one.code,

@@ -9,7 +9,7 @@ from typing import Final
 from msgspec import Struct, field
 
 from orch23.model.patterns import lazy_pattern
-from orch23.report.diagnostics import visible_line
+from orch23.model.text import visible_line
 from orch23.report.values import format_size, pluralize
 from orch23.store.file_copy import AdvanceProgress, FileActivity, no_progress
 

@@ -43,12 +43,10 @@ from orch23.model.event import (
 from orch23.model.event_data import StageStatus
 from orch23.model.pipeline import ForeachStage, Stage, family_of
 from orch23.model.plan import Restore, Skipped
-from orch23.model.text import format_duration, format_money, parse_amount
-from orch23.report.diagnostics import visible
+from orch23.model.text import format_duration, format_money, parse_amount, visible
 from orch23.report.formats import Format, View
-from orch23.report.marks import MAX_IDLE_LINES, MAX_ITEM_LINES, Tone
 from orch23.report.stage_text import failure_text, first_cause, has_unknown_price, never_ran, not_run_lines, stage_line
-from orch23.report.values import format_counts, money_text, pluralize
+from orch23.report.values import MAX_IDLE_LINES, MAX_ITEM_LINES, Tone, format_counts, money_text, pluralize
 
 # The labels of these decisions equal the statuses.
 _IDLE_DECISIONS = (StageStatus.FRESH, StageStatus.DONE, StageStatus.SKIPPED)

@@ -5,9 +5,9 @@ import errno
 import fcntl
 import os
 from collections.abc import Iterator
-from enum import Enum
 from itertools import count
 from pathlib import Path
+from typing import Literal, TypeAlias
 
 from msgspec.structs import replace
 
@@ -53,12 +53,11 @@ LOCK_FILE = "lock"
 _NOT_WRITABLE = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.ENOENT, errno.ELOOP})
 
 
-class StoreOrigin(Enum):
-    """Who created the folder of a store."""
+StoreOrigin: TypeAlias = Literal["new", "own", "foreign"]
+"""Who created the folder of a store: no one yet (it may hold its lock), this user on this machine, or someone else.
 
-    NEW = "it does not exist, or holds nothing but its lock"
-    OWN = "this user created it on this machine"
-    FOREIGN = "it came with a clone, belongs to another user, or was created before stores were registered"
+A folder that came with a clone, or was created before stores were registered, is `foreign`.
+"""
 
 
 class ForeignStoreError(Orch23Error):
@@ -74,16 +73,16 @@ def store_origin(folder: Path) -> StoreOrigin:
     """Return who created the folder of a store. Only its id is read, since a clone can forge every file (ADR 21)."""
     # The id is not bound to the inode of the folder, which bind mounts and overlays change in each container (ADR 21).
     if is_registered(str(folder)):
-        return StoreOrigin.OWN
+        return "own"
     try:
         names = os.listdir(folder)
     except OSError:
         # It does not exist, or is not a folder, which `require_folder` reports.
-        return StoreOrigin.NEW
+        return "new"
     mine = os.stat(folder).st_uid == os.geteuid()
     if mine and all(name == LOCK_FILE or is_temp(name) for name in names):
-        return StoreOrigin.NEW
-    return StoreOrigin.OWN if is_trusted(str(folder)) else StoreOrigin.FOREIGN
+        return "new"
+    return "own" if is_trusted(str(folder)) else "foreign"
 
 
 def register_store(folder: Path, key: bytes, *, renew: bool = False) -> None:
@@ -248,13 +247,13 @@ def _open_lock(path: Path) -> int:
 def _claim(store: Path, descriptor: int) -> None:
     """Register a new store, and refuse a foreign one: only the holder of the lock can tell them apart safely."""
     origin = store_origin(store)
-    if origin is StoreOrigin.FOREIGN:
+    if origin == "foreign":
         raise ForeignStoreError(store)
     with contextlib.suppress(OSError):
         # Only a message shows the process id: a full disk must not stop a build.
         write_all(descriptor, pid_line(os.getpid()))
     known = registration(str(store))
-    if origin is StoreOrigin.NEW:
+    if origin == "new":
         register_store(store, os.urandom(_KEY_BYTES))
     elif known is not None and not known[0]:
         authenticate_store(store)

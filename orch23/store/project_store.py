@@ -22,7 +22,6 @@ from orch23.store.access import (
     GROUPED,
     LOCK_FILE,
     SHOWN_TIER_FILE,
-    StoreOrigin,
     hold_build_lock,
     key_of_store,
     remove_wrong_types,
@@ -261,7 +260,7 @@ def open_store(root: Path, meter: FileProgress = no_progress) -> ProjectStore:
     folder = root / STORE_NAME
     require_store(folder)
     require_folder(root / LOGS_FOLDER)
-    is_foreign = store_origin(folder) is StoreOrigin.FOREIGN
+    is_foreign = store_origin(folder) == "foreign"
     # Nothing of a foreign store may be read: its parts get the path of a folder that does not exist.
     place = root / f"{STORE_NAME}-{os.urandom(8).hex()}" if is_foreign else folder
     _check_version(place / "VERSION")

@@ -15,11 +15,12 @@ from orch23.model.diagnostic import Diagnostic, quoted_names
 from orch23.model.errors import ExitCode, InvalidInputError, Orch23Error
 from orch23.model.pipeline import ForeachStage, Stage
 from orch23.model.plan import InvalidPipelineError, Plan
+from orch23.model.text import visible
 from orch23.plan.planner import list_producers
-from orch23.report.diagnostics import DiagnosticStyle, render_diagnostics, visible
+from orch23.report.diagnostics import DiagnosticStyle, render_diagnostics
 from orch23.report.values import pluralize
 from orch23.snapshot.store_registry import is_unproven
-from orch23.store.access import StoreOrigin, store_origin, trust_store
+from orch23.store.access import store_origin, trust_store
 from orch23.store.project_store import STORE_NAME
 
 _MACHINE_READABLE = frozenset({"json", "github", "sarif"})
@@ -113,7 +114,7 @@ def trust_pipeline(console: Console, *, args: PipelineArguments, revoke: bool) -
         consent.grants.revoke()
         console.write_out(f"revoked all grants of {visible(str(consent.root))}\n")
         return
-    if store_origin(root / STORE_NAME) is StoreOrigin.FOREIGN or is_unproven(str(root / STORE_NAME)):
+    if store_origin(root / STORE_NAME) == "foreign" or is_unproven(str(root / STORE_NAME)):
         trust_store(root / STORE_NAME)
         console.write_out(f"{visible(str(root / STORE_NAME))} is trusted from now on\n")
     project, _ = open_for_command(console, args, most_stages=0)

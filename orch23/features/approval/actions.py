@@ -18,8 +18,8 @@ from orch23.model.digest import Json
 from orch23.model.errors import InvalidInputError, NotFoundError, UsageError
 from orch23.model.llm import Exchange
 from orch23.model.parsing import from_struct
+from orch23.model.text import visible
 from orch23.plan.planner import Selection
-from orch23.report.diagnostics import visible
 from orch23.report.values import pluralize
 from orch23.snapshot.fast_path import remove_snapshots
 from orch23.store.exchanges import approval_fingerprint

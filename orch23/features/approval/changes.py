@@ -11,7 +11,7 @@ from orch23.features.approval.decisions import Change, is_rejected, waiting_chan
 from orch23.model.digest import FileEntry
 from orch23.model.errors import MissingBytesError
 from orch23.model.plan import Restore
-from orch23.report.diagnostics import visible
+from orch23.model.text import visible
 from orch23.report.values import format_size
 
 MOST_LINES = 2_000

@@ -15,7 +15,7 @@ from orch23.load.pipeline import plugins_of
 from orch23.model.digest import Json
 from orch23.model.pipeline import ForeachStage
 from orch23.model.plan import Edge, Plan
-from orch23.report.diagnostics import visible
+from orch23.model.text import visible
 from orch23.report.plan_json import place_document
 from orch23.report.plan_view import declared_files
 from orch23.report.values import json_document

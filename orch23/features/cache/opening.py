@@ -36,8 +36,8 @@ from orch23.model.pipeline import CACHE_VARIABLE, LOCAL_EXECUTOR, Pipeline, Stag
 from orch23.model.server_url import shown_url
 from orch23.model.shared_cache import HELPER_VARIABLE, CacheSettings, Tier
 from orch23.model.step import Grant
+from orch23.model.text import visible
 from orch23.providers.installation import install_command
-from orch23.report.diagnostics import visible
 from orch23.snapshot.store_registry import TRUST_VARIABLE
 from orch23.text.secrets import Secrets, secrets_from
 

@@ -30,6 +30,7 @@ from orch23.model.errors import InvalidInputError, NotFoundError, Orch23Error, P
 from orch23.model.features import CHECKS, SHARING, is_installed, load_feature
 from orch23.model.paths import LOGS_FOLDER
 from orch23.model.pipeline import ForeachStage, Pipeline, Stage
+from orch23.model.text import visible
 from orch23.providers.faults import TransportError, invalid_reply_diagnostic, redacted_messages
 from orch23.providers.registry import (
     adapter_for,
@@ -39,7 +40,6 @@ from orch23.providers.registry import (
     readiness_errors,
     step_errors,
 )
-from orch23.report.diagnostics import visible
 from orch23.report.values import format_size, json_document, pluralize
 from orch23.steps.llm.spec import LLMStep
 from orch23.store.project_store import STORE_NAME

@@ -8,7 +8,7 @@ from orch23.features.exports.document_sink import document
 from orch23.model.event import FinishedStage
 from orch23.model.event_data import LikelyCause
 from orch23.model.run_facts import EndedRun
-from orch23.report.diagnostics import visible
+from orch23.model.text import visible
 from orch23.report.failures import cause_name, yaml_line
 from orch23.report.formats import Fanout, Format, sink_observer
 from orch23.report.live import PLAIN

@@ -8,11 +8,10 @@ from typing import Final
 from orch23.features.exports.document_sink import document
 from orch23.model.event import FinishedStage
 from orch23.model.run_facts import EndedRun
-from orch23.model.text import format_duration, parse_amount
-from orch23.report.diagnostics import markdown_text, visible
-from orch23.report.marks import LINE_WIDTH
+from orch23.model.text import format_duration, parse_amount, visible
+from orch23.report.diagnostics import markdown_text
 from orch23.report.stage_text import command_line, never_ran, not_run_lines
-from orch23.report.values import format_counts, money_text, pluralize, truncate
+from orch23.report.values import LINE_WIDTH, format_counts, money_text, pluralize, truncate
 
 _MOST_ROWS: Final = 200
 _MOST_FAILURES: Final = 20

@@ -79,7 +79,7 @@ def _check_allowed(attempts: AttemptLoop, step: FetchStep) -> None:
         raise FetchError(step.barred)
     lacking = [grant for grant in step.grants if not outside.is_granted(grant)]
     if lacking:
-        raise ConsentError(*(not_granted_error(grant, outside.trust_command) for grant in lacking))
+        raise ConsentError(*(not_granted_error(grant, outside.trust_command()) for grant in lacking))
 
 
 FETCH_RUNNER = _FetchRunner()

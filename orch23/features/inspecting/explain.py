@@ -24,14 +24,13 @@ from orch23.model.parsing import from_struct
 from orch23.model.paths import match_any
 from orch23.model.plan import Blocked, Done, Edited, Expand, Fresh, Maybe, Restore, Run, VerifyOnly
 from orch23.model.record import Manifest, Reason, Record
+from orch23.model.text import visible
 from orch23.plan.nodes import writes_of
 from orch23.plan.planner import Selection
-from orch23.report.diagnostics import visible
-from orch23.report.marks import Style, Tone
 from orch23.report.plan_json import stage_document
 from orch23.report.plan_text import decision_sign
 from orch23.report.plan_view import PlanLine, edit_hint, end_texts, reason_text, reason_texts, short_value
-from orch23.report.values import json_document
+from orch23.report.values import Style, Tone, json_document
 from orch23.resolve.commands import programs_outside
 from orch23.steps.registry import is_llm
 from orch23.store.run_logs import run_of_result

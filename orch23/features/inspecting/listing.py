@@ -11,8 +11,7 @@ from msgspec.structs import replace
 
 from orch23.model.errors import CorruptStateError
 from orch23.model.event import CallReserved, RunFinished, StageFinished
-from orch23.model.text import format_duration, parse_amount
-from orch23.report.diagnostics import visible
+from orch23.model.text import format_duration, parse_amount, visible
 from orch23.report.values import aligned, format_counts, money_text, pluralize, started_text
 from orch23.store.history import run_totals, uncollected_amounts
 from orch23.store.run_logs import INTERRUPTED, JournalLine, journal_ends, journal_paths, parse_journal, run_pipeline

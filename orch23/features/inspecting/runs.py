@@ -25,8 +25,7 @@ from orch23.model.event import (
 from orch23.model.features import SPANS, load_feature
 from orch23.model.parsing import from_struct
 from orch23.model.paths import LOGS_FOLDER
-from orch23.model.text import format_duration
-from orch23.report.diagnostics import visible
+from orch23.model.text import format_duration, visible
 from orch23.report.formats import event_redactor
 from orch23.report.values import aligned, json_document, truncate
 from orch23.store.run_logs import read_journal, run_ids

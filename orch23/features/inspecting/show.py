@@ -28,9 +28,8 @@ from orch23.model.llm import Exchange, joined_messages
 from orch23.model.pipeline import ForeachStage, Stage
 from orch23.model.plan import Skipped
 from orch23.model.record import Record
-from orch23.model.text import format_duration
+from orch23.model.text import format_duration, visible
 from orch23.plan.planner import Selection
-from orch23.report.diagnostics import visible
 from orch23.report.values import json_document
 from orch23.steps.registry import is_llm
 from orch23.store.run_logs import AttemptFiles, pipeline_journals, run_ids, run_of_result, stage_ends, stage_events

@@ -12,9 +12,8 @@ from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry, Json
 from orch23.model.errors import MissingBytesError, NotFoundError, UsageError
 from orch23.model.event_data import StageStatus
-from orch23.model.text import join_first
+from orch23.model.text import join_first, visible
 from orch23.plan.planner import Selection
-from orch23.report.diagnostics import visible
 from orch23.report.values import aligned, format_size
 from orch23.store.run_logs import AttemptFiles, stage_ends
 from orch23.store.safe_files import list_folder, make_folder, replace_file, split_path

@@ -37,7 +37,7 @@ from orch23.model.errors import (
 )
 from orch23.model.plan import Done, Fresh, Restore
 from orch23.model.record import LockFile
-from orch23.report.diagnostics import visible
+from orch23.model.text import visible
 from orch23.report.plan_json import reason_document
 from orch23.report.plan_view import first_reason, reason_text
 from orch23.report.values import json_document

@@ -9,9 +9,9 @@ from msgspec.structs import asdict
 from orch23.features.metrics.values import MetricChange, MetricName, MetricValue, finite_number
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
-from orch23.report.diagnostics import markdown_text, visible
-from orch23.report.marks import Style
-from orch23.report.values import json_document, pluralize, truncate
+from orch23.model.text import visible
+from orch23.report.diagnostics import markdown_text
+from orch23.report.values import Style, json_document, pluralize, truncate
 
 _HEAD = ("file", "metric", "before", "now", "change", "%")
 # The columns of numbers, which are aligned to the right.

@@ -29,7 +29,7 @@ from orch23.model.event import Event
 from orch23.model.paths import LOGS_FOLDER
 from orch23.model.patterns import lazy_pattern
 from orch23.model.run_facts import RunFacts
-from orch23.report.diagnostics import visible
+from orch23.model.text import visible
 from orch23.report.formats import event_redactor
 from orch23.store.access import foreign_store_warning
 from orch23.store.project_store import ProjectStore, open_store

@@ -28,8 +28,7 @@ from orch23.model.action import PYTHON, ActionOutcome, Completed, EngineUnavaila
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ConfigurationError, ExitCode, NotFoundError, UsageError
 from orch23.model.pipeline import LOCAL_EXECUTOR
-from orch23.model.text import join_first
-from orch23.report.diagnostics import visible
+from orch23.model.text import join_first, visible
 from orch23.resolve.commands import REPORTER_MODULE
 from orch23.store.safe_files import PRIVATE_FOLDER_MODE, make_folder
 

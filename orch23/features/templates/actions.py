@@ -35,7 +35,7 @@ from orch23.model.digest import Json
 from orch23.model.errors import ExitCode, Orch23Error
 from orch23.model.features import READY_MODELS, is_installed, load_feature
 from orch23.model.step import Grant
-from orch23.report.diagnostics import visible
+from orch23.model.text import visible
 from orch23.report.values import json_document
 from orch23.store.project_store import open_store
 from orch23.store.safe_files import replace_file

@@ -25,8 +25,8 @@ from orch23.model.errors import CorruptStateError, ExitCode, MissingBytesError, 
 from orch23.model.paths import LOGS_FOLDER
 from orch23.model.pipeline import family_of
 from orch23.model.record import LockFile, Record, retained_key
+from orch23.model.text import visible
 from orch23.plan.planner import Selection
-from orch23.report.diagnostics import visible
 from orch23.report.values import pluralize
 from orch23.snapshot.fast_path import remove_snapshots
 from orch23.store.access import hold_build_lock

@@ -9,8 +9,7 @@ from msgspec.structs import asdict, replace
 
 from orch23.model.digest import Json
 from orch23.model.event import RunStarted, SharedCacheUsed
-from orch23.model.text import parse_amount
-from orch23.report.diagnostics import visible
+from orch23.model.text import parse_amount, visible
 from orch23.report.shared_cache import shared_cache_clauses
 from orch23.report.values import aligned, started_text
 from orch23.store.run_logs import past_events, run_pipeline

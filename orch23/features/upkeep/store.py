@@ -39,7 +39,7 @@ from orch23.model.parsing import from_struct
 from orch23.model.paths import LOGS_FOLDER
 from orch23.model.pipeline import family_of
 from orch23.model.plan import Fresh
-from orch23.report.diagnostics import visible
+from orch23.model.text import visible
 from orch23.report.values import format_size, json_document, pluralize
 from orch23.store.project_store import ProjectStore, open_store
 from orch23.store.run_logs import journal_paths, run_ids

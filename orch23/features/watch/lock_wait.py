@@ -12,8 +12,7 @@ from msgspec.structs import replace
 
 from orch23.cli.console import Console
 from orch23.model.errors import BusyError
-from orch23.model.text import format_duration, one_line
-from orch23.report.diagnostics import visible
+from orch23.model.text import format_duration, one_line, visible
 from orch23.store.access import PID_BYTES
 from orch23.store.safe_files import closing, open_own, read_regular
 

@@ -7,8 +7,8 @@ import pytest
 from orch23.model.pipeline import Pipeline
 from orch23.report.formats import View
 from orch23.report.live import LiveScreen
-from orch23.report.marks import Style
 from orch23.report.registry import own_format
+from orch23.report.values import Style
 
 
 @pytest.mark.parametrize("name", ["auto", "plain", "github", "junit"])

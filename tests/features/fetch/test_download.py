@@ -24,7 +24,7 @@ MANY = 200_000
 
 
 def outside(tmp_path, *, offline=False):
-    return NetworkAccess(partial_dir=tmp_path / "partial", environ={}, trust_command="", offline=offline)
+    return NetworkAccess(partial_dir=tmp_path / "partial", environ={}, trust_command=str, offline=offline)
 
 
 def silent(connection):
@@ -130,7 +130,7 @@ def test_offline_a_proxy_is_one_of_this_machine(proxy, offline, used):
 
 
 def test_the_error_of_an_invalid_proxy_does_not_show_its_password(tmp_path):
-    it = NetworkAccess(partial_dir=tmp_path, environ={"http_proxy": "http://me:secret@host:port"}, trust_command="")
+    it = NetworkAccess(partial_dir=tmp_path, environ={"http_proxy": "http://me:secret@host:port"}, trust_command=str)
     with pytest.raises(FetchError, match="the proxy in http_proxy is not a valid URL") as caught:
         download(FetchStep(sha256=SHA, url="http://files.invalid/x"), it, timeout_s=5)
     assert "secret" not in str(caught.value)

@@ -16,8 +16,8 @@ from orch23.features.inspecting.explain import (
 from orch23.model.diagnostic import Location
 from orch23.model.plan import Edited, Fresh, Run
 from orch23.model.record import Reason, Record
-from orch23.report.marks import Style
 from orch23.report.plan_view import PlanLine
+from orch23.report.values import Style
 
 PLAIN = Style()
 

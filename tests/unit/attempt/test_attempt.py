@@ -104,7 +104,7 @@ class Bench:
             secrets=self.secrets,
             protected=(),
             begin_attempt=self.pace,
-            network=NetworkAccess(partial_dir=ROOT, environ={}, trust_command=""),
+            network=NetworkAccess(partial_dir=ROOT, environ={}, trust_command=str),
         )
         questions = RequestBuilder(self.secrets, cast("Any", self), Pipeline(name="p", file="p.yaml", stages=()))
         return AttemptLoop(

@@ -255,7 +255,7 @@ def test_an_error_of_an_error_report_is_one_line(
     def fail(*_args: object, **_options: object) -> None:
         raise fault
 
-    monkeypatch.setattr("orch23.cli.console.render_diagnostics", fail)
+    monkeypatch.setattr("orch23.report.diagnostics.render_diagnostics", fail)
     assert main.main(["help", "E999"]) == code
     said = capsys.readouterr().err
     assert "Traceback" not in said

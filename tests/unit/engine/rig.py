@@ -294,6 +294,9 @@ class MemoryStore:
     def sync(self) -> None:
         self.log.append("synced")
 
+    def write_exchanges(self) -> None:
+        self.exchanges.write_later()
+
     # as the sources
     def read(self, path: str, wanted: FileEntry) -> bytes:
         if self.contents.has(wanted.digest):
@@ -449,7 +452,7 @@ class Project:
                 secrets=self.secrets,
                 protected=own_file_patterns(self.pipeline),
                 begin_attempt=self.pace,
-                network=NetworkAccess(partial_dir=ROOT, environ={}, trust_command="orch23 trust"),
+                network=NetworkAccess(partial_dir=ROOT, environ={}, trust_command=lambda: "orch23 trust"),
             ),
             reporter=Reporter(observer=self, artifacts=cast("Any", self), redact=self.secrets.redact),
         )

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from orch23.model.diagnostic import Diagnostic, Location, Related, Severity
-from orch23.report.diagnostics import render_diagnostics, visible
+from orch23.model.text import visible
+from orch23.report.diagnostics import render_diagnostics
 
 SOURCE = "stages:\n  test:\n    need: [generate]\n"
 ONE = Diagnostic("E802", "unknown key `need` in stage `test`", Location("p.yaml", 3, 5, 4), "did you mean `needs`?")

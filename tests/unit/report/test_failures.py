@@ -13,8 +13,8 @@ from orch23.model.event_data import LikelyCause
 from orch23.model.parsing import to_struct
 from orch23.model.pipeline import FailureKind, Pipeline, Stage
 from orch23.report.failures import hidden_reasons, model_places, next_step, trace_hint, yaml_line
-from orch23.report.marks import Style
 from orch23.report.stage_text import failure_text, first_cause, stage_line
+from orch23.report.values import Style
 from orch23.steps.llm.spec import LLMStep
 from orch23.steps.shell.spec import ShellStep
 

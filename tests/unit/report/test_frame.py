@@ -8,8 +8,8 @@ from rich.cells import cell_len
 
 from orch23.model.event_data import StageStatus
 from orch23.report.frame import Frame
-from orch23.report.marks import ASCII, Style
 from orch23.report.running import RunningStage, RunningStages
+from orch23.report.values import ASCII, Style
 
 
 def running(count: int = 1, *, lines: tuple[str, ...] = (), doing: str = "make all") -> RunningStages:

@@ -5,8 +5,7 @@ from decimal import ROUND_UP, Decimal
 import pytest
 
 from orch23.model.text import format_duration, format_money
-from orch23.report.marks import ASCII, UNICODE, Style, marks_for
-from orch23.report.values import format_counts, format_size, pluralize
+from orch23.report.values import ASCII, UNICODE, Style, format_counts, format_size, marks_for, pluralize
 
 
 @pytest.mark.parametrize(

@@ -28,10 +28,10 @@ from orch23.model.plan import (
     Run,
 )
 from orch23.model.record import Reason, Record
-from orch23.report.marks import ASCII, Style
 from orch23.report.plan_json import plan_json
 from orch23.report.plan_text import plan_text, status_text
 from orch23.report.plan_view import PlanLine, PlanView, models_of, plan_view
+from orch23.report.values import ASCII, Style
 from orch23.steps.llm.spec import LLMStep
 from orch23.steps.pytest.spec import PytestStep
 from orch23.steps.render.spec import RenderStep

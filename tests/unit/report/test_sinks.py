@@ -19,7 +19,7 @@ ROOT = Path(orch23.__file__).parent
 # These pass on, write or count each event, of whatever type.
 PASS_ALL = {
     "model.event.Observer": "the port",
-    "model.ports.Sink": "the port",
+    "model.event.Sink": "the port",
     "report.formats.Fanout": "to several observers",
     "report.formats._WithFacts": "to a sink",
     "report.formats.RedactingObserver": "without secrets",

@@ -12,8 +12,8 @@ from orch23.model.diagnostic import Location
 from orch23.model.event import Event, parse_event
 from orch23.model.pipeline import Foreach, ForeachStage, Pipeline, Stage
 from orch23.report.formats import View
-from orch23.report.marks import ASCII, MAX_ITEM_LINES, Style
 from orch23.report.text import TextScreen
+from orch23.report.values import ASCII, MAX_ITEM_LINES, Style
 from orch23.steps.llm.spec import LLMStep
 from orch23.steps.shell.spec import ShellStep
 

@@ -9,7 +9,7 @@ from itertools import groupby
 import jinja2
 
 from orch23.features.pages.html.page import RunPage, StageGroup
-from orch23.report.diagnostics import visible
+from orch23.model.text import visible
 
 _TEMPLATE = "page.html.j2"
 _STYLES = "page.css"

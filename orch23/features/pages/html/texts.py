@@ -10,7 +10,7 @@ from typing import TypeAlias
 from msgspec import Struct
 
 from orch23.model.patterns import lazy_pattern
-from orch23.report.diagnostics import visible
+from orch23.model.text import visible
 
 MAX_TEXT = 24_000
 """The most bytes of one text on a page, as HTML."""
