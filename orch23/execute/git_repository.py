@@ -38,7 +38,8 @@ class GitRepository:
         """Start nothing before the first call. `home` has the user's configuration, `lock` returns the lock file."""
         self.root, self._home, self._lock_file = root, home, lock
         self._converted: dict[Path, frozenset[bytes]] = {}
-        self.was_used, self.looked_at = False, dict[Path, str]()
+        self.was_used = False
+        self.looked_at: Mapping[Path, str] = {}
         self._process: subprocess.Popen[bytes] | None = None
         self._end: Callable[[], object] | None = None
         self._lock = threading.Lock()
@@ -55,7 +56,7 @@ class GitRepository:
             log = os.fsdecode(run_git(git, "rev-parse", "--git-path", "logs/HEAD") or b"").rstrip("\n")
             self.was_used |= not os.path.isfile(self.root / log)  # the repository keeps no log
             marks = [self.root / log]
-        self.looked_at |= {one: signature(str(one)) for one in marks}
+        self.looked_at = {**self.looked_at, **{one: signature(str(one)) for one in marks}}
         return None if git is None else run_git(git, "cat-file", "blob", f"HEAD:./{path}") or b""
 
     def committed(self, paths: Collection[str]) -> Mapping[str, str]:

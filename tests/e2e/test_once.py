@@ -124,7 +124,12 @@ def test_plan_status_and_explain_say_done(done: Repository) -> None:
 def test_git_is_asked_only_once_head_has_moved(done: Repository, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
     read = GitRepository.at_head
-    monkeypatch.setattr(GitRepository, "at_head", lambda self, path: (asked.append(path), read(self, path))[1])
+
+    def at_head(git: GitRepository, path: str) -> bytes | None:
+        asked.append(path)
+        return read(git, path)
+
+    monkeypatch.setattr(GitRepository, "at_head", at_head)
     monkeypatch.chdir(done.root)
 
     def ran(command: str = "build") -> Outcome:
