@@ -368,9 +368,8 @@ class ProjectState(Struct, dict=True):
         return any(starts_from(self.former[one], path, version) for one in later if one in self.former)
 
     def version_without(self, name: str, path: str) -> FileEntry | None:
-        """Return the version of a path that is left once a stage does not write it any more."""
-        before = self.start_version(name, path) if self.link(name) else None
-        return before if before is not None else self.known_originals.get(path)
+        """Return the version of a path that is left once a stage does not write it any more; None if one deleted it."""
+        return self.start_version(name, path) if self.link(name) else self.known_originals.get(path)
 
     def read(self, path: str, entry: FileEntry) -> bytes:
         """Return the bytes of an entry; those of an unsettled stage's last result read as empty if they are lost.

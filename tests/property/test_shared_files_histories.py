@@ -103,6 +103,11 @@ def test_a_stage_that_is_done_is_not_fresh_under_another_name():
 
 
 @pytest.mark.slow
+def test_a_file_that_a_model_deletes_stays_deleted_if_a_later_program_had_changed_it():
+    check(Setup(slots=("work", "polish")), [("build", "a"), ("spec", "work", "a p|b delete it"), ("build", "a")])
+
+
+@pytest.mark.slow
 def test_files_of_a_stage_that_is_done_stay_the_users_after_it_is_renamed():
     """Its record is only in the store then."""
     steps = [("build", "a"), ("commit", "all"), ("rename", "tidy"), ("build", "a"), ("edit", "tidy/b.py")]
