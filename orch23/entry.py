@@ -95,11 +95,8 @@ def main(argv: list[str]) -> int:
         return _INTERRUPTED
     if isinstance(answer, int):
         return answer
-    import _datetime  # noqa: PLC0415 - as above
     import gc  # noqa: PLC0415 - the fast path does not need it
 
-    # What `datetime` of Python 3.11 defines first in Python, and then replaces by this.
-    sys.modules.setdefault("datetime", _datetime)
     gc.set_threshold(_GC_THRESHOLD)
     _import_libraries("msgspec", "pathlib", *["subprocess"] * (argv[:1] == ["build"]))
     from orch23.cli.main import main as run_command  # noqa: PLC0415 - heavy

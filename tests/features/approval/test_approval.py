@@ -78,7 +78,7 @@ def test_gc_by_age_removes_approvals_and_what_waits(project: Project) -> None:
     held(story(project))
     green(project.run("approve", "page"))
     folder = project.root / ".orch23/approvals"
-    files = [one for one in folder.rglob("*.json")]
+    files = list(folder.rglob("*.json"))
     assert len(files) == 2
     green(project.run("gc", "--keep", "1d"))
     assert all(one.exists() for one in files)
@@ -123,7 +123,8 @@ def test_three_rounds_of_words_are_replayed_without_a_key(project: Project, tmp_
 
 
 def test_an_attempt_that_fails_after_a_rejection_does_not_end_the_wish(project: Project) -> None:
-    stages = STAGES.replace("approve: true", "approve: true, retry: 1, verify: [{shell: '! grep -q verify_failed page.txt'}]")
+    retried = "approve: true, retry: 1, verify: [{shell: '! grep -q verify_failed page.txt'}]"
+    stages = STAGES.replace("approve: true", retried)
     fails = PAGE.replace("{{ brief.excerpt }}", "{{ 'verify_failed' if attempt == 2 }} {{ brief.excerpt }}")
     held(story(project, stages, **{"page.j2": fails.replace("{{ brief.kind }}", "")}))
     green(project.run("reject", "page", "-m", "make it short"))
