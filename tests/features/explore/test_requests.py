@@ -235,6 +235,14 @@ def test_what_was_not_shown_cannot_be_changed(tmp_path: Path, form: str) -> None
     assert project.read("src/shop.py") == SHOP
 
 
+def test_a_file_that_was_not_shown_is_asked_for_in_the_next_attempt(tmp_path: Path) -> None:
+    project = make(tmp_path / "p", {"files": ["src/**"], "turns": 3}, retry=1)
+    with Model(asks("src/other.py"), asks(), EDIT, asks("src/shop.py"), EDIT).answering() as model:
+        green(project.build())
+    assert "exists, but was not shown" in model.prompts[3]
+    assert "round(" in project.read("src/shop.py")
+
+
 def test_a_whole_file_that_was_shown_can_be_replaced(tmp_path: Path) -> None:
     project = make(tmp_path / "p", llm={"returns": "files"})
     writes = [{"path": "src/other.py", "content": OTHER.replace("unrelated", "changed")}]
