@@ -360,6 +360,12 @@ def _hints(pipeline: Pipeline, end: FinishedStage, excerpt: str, source: ReadSou
 
 
 def _edited(pipeline: Pipeline, end: FinishedStage) -> str:
+    node = next((one for one in pipeline.stages if one.name == end.name.partition("@")[0]), None)
+    edits = node.edits if isinstance(node, Stage) else node and node.body.get("edits")
+    if end.message.startswith("not replaced") and (edits or end.data.calls or end.data.recorded):
+        # Such a stage has a base. `accept` refuses a file that was in no former result.
+        build = _command(pipeline, "build")
+        return f"  {visible(end.message)}\n  next: `{build}` starts from what is there, or asks you to accept it\n"
     accept = _command(pipeline, "accept", end.name)
     overwrite = _command(pipeline, "build", "--overwrite-edited")
     return f"  {visible(end.message)}\n  next: `{accept}` verifies the edit and keeps it; `{overwrite}` discards it\n"

@@ -243,6 +243,10 @@ def test_a_file_that_is_saved_while_the_stage_runs_keeps_all_files_unwritten(pro
     assert outcome.code == 6, outcome.err
     assert saved in outcome.err
     assert project.files("src") == {**before, saved: b"mine\n"}
+    assert "next: `orch23 build` starts from what is there" in outcome.err
+    assert project.run("accept", "mod").code == 64
+    project.replace("pipeline.yaml", f"echo mine > {project.root}/{saved}", "true")
+    assert project.build().code == 0, "the model was shown the saved file"
 
 
 def test_a_program_responds_with_edits(project: Project) -> None:
