@@ -102,7 +102,7 @@ class AttemptHistory(Struct):
     `last` is the result of the last one, `proposals` are the responses whose files failed. `seen` are the files that
     prompts have shown as a whole, `explored` is what the model asked to see. Another loop can go on from here, if a
     check of several stages together or a user refuses the result. A user who rejects it grants further attempts,
-    besides those of `retry`.
+    besides those of `retry`; `wishes` are the texts of all rejections.
     """
 
     used: set[str] = field(default_factory=set)
@@ -117,6 +117,7 @@ class AttemptHistory(Struct):
     same: list[dict[str, Json]] = field(default_factory=list)
     counts: list[str] = field(default_factory=list)
     granted: int = 0
+    wishes: list[str] = field(default_factory=list)
 
     def stops(self, retry: Retry, failure: Failure) -> str:
         """Add the failure of the last attempt; return why there is no further one, or an empty string."""
@@ -276,7 +277,11 @@ class AttemptLoop(Struct, frozen=True, kw_only=True):
 
     def _ended(self, attempt: int, failure: Failure | None) -> Failure | None:
         """Report how an attempt ended; return its failure as feedback for the next one."""
-        fitted = fit_feedback(failure, self.resolved.stage, self.history.counts) if failure else None
+        # Without these, an attempt that fails in another way would end what the user asked for.
+        note = "\n".join(f"The user rejected an earlier result: {one}" for one in self.history.wishes)
+        fitted = fit_feedback(failure, self.resolved.stage, self.history.counts, note) if failure else None
+        if failure is not None and failure.kind == "rejected":
+            self.history.wishes.append(failure.feedback.excerpt)
         self._end(attempt, fitted)
         if fitted is not None and attempt:
             self.history.counts.append(f"attempt {attempt}: {fitted.headline or fitted.kind}")

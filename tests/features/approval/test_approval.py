@@ -90,14 +90,28 @@ def test_three_rounds_of_words_are_replayed_without_a_key(project: Project, tmp_
     assert clone.run("show", "page", "--changes").out == project.run("show", "page", "--changes").out
     green(project.run("approve", "page"))
     green(project.build())
-    assert project.read("site.txt") == "rejected: make it blue\n"
+    last = project.read("site.txt")
+    earlier = "".join(f"The user rejected an earlier result: make it {one}\n" for one in ("short", "red"))
+    assert last == f"rejected: {earlier}\nmake it blue\n"
     # The lock file says what was promoted: it is approved.
     for name in ("page.txt", "site.txt"):
         project.delete(name)
     shutil.rmtree(project.root / ".orch23")
     green(project.build("--replay"))
-    assert project.read("site.txt") == "rejected: make it blue\n"
+    assert project.read("site.txt") == last
     assert len(calls(project)) == 4
+
+
+def test_an_attempt_that_fails_after_a_rejection_does_not_end_the_wish(project: Project) -> None:
+    stages = STAGES.replace(
+        "approve: true", "approve: true, retry: 1, verify: [{shell: '! grep -q verify_failed page.txt'}]"
+    )
+    fails = PAGE.replace("{{ brief.excerpt }}", "{{ 'verify_failed' if attempt == 2 }} {{ brief.excerpt }}")
+    held(story(project, stages, **{"page.j2": fails.replace("{{ brief.kind }}", "")}))
+    green(project.run("reject", "page", "-m", "make it short"))
+    held(project)
+    assert calls(project) == ["page 1", "page 2", "page 3"]
+    assert "The user rejected an earlier result: make it short" in project.run("show", "page", "--changes").out
 
 
 @pytest.mark.parametrize("retry", [0, 1])
