@@ -55,7 +55,6 @@ if TYPE_CHECKING:
 _SHOWN = 50
 
 _SCOPE = frozenset({codes.OUTSIDE_WRITE_SCOPE, codes.UNSAFE_PATH, codes.PROTECTED, codes.FORBIDDEN_DELETE})
-_STALE = frozenset({codes.STALE_BASE, codes.NOT_SHOWN})
 
 JsonValidator: TypeAlias = Callable[[Json], tuple[Diagnostic, ...]]
 
@@ -260,7 +259,8 @@ def _conclude(proposal: Proposal, found: Iterable[Diagnostic]) -> Judgement:
         return proposal
     if blocking & _SCOPE:
         return RefusedResponse("write_scope_violation", "invalid", diagnostics)
-    return RefusedResponse("stale_context" if blocking <= _STALE else "llm_output_invalid", "invalid", diagnostics)
+    is_stale = blocking == {codes.STALE_BASE}
+    return RefusedResponse("stale_context" if is_stale else "llm_output_invalid", "invalid", diagnostics)
 
 
 def _bounded(found: tuple[Diagnostic, ...]) -> tuple[Diagnostic, ...]:

@@ -199,7 +199,7 @@ def base_errors(entry: ProposedFile, scope: ProposalScope) -> list[Diagnostic]:
     if full in scope.not_shown:
         hint = "do not replace a file that was not shown"
         if match_any(scope.edits, full):
-            hint += "; only a file of `inputs` that the prompt shows can be changed"
+            hint += "; only what was shown, by the prompt or on request, can be changed"
         return [_error(codes.NOT_SHOWN, "exists, but was not shown", full, hint)]
     # The file was shown, so a response without its digest, or with null, was made for what was shown.
     if not entry.base:

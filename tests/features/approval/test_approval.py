@@ -123,8 +123,9 @@ def test_three_rounds_of_words_are_replayed_without_a_key(project: Project, tmp_
 
 
 def test_an_attempt_that_fails_after_a_rejection_does_not_end_the_wish(project: Project) -> None:
-    retried = "approve: true, retry: 1, verify: [{shell: '! grep -q verify_failed page.txt'}]"
-    stages = STAGES.replace("approve: true", retried)
+    stages = STAGES.replace(
+        "approve: true", "approve: true, retry: 1, verify: [{shell: '! grep -q verify_failed page.txt'}]"
+    )
     fails = PAGE.replace("{{ brief.excerpt }}", "{{ 'verify_failed' if attempt == 2 }} {{ brief.excerpt }}")
     held(story(project, stages, **{"page.j2": fails.replace("{{ brief.kind }}", "")}))
     green(project.run("reject", "page", "-m", "make it short"))
