@@ -2,6 +2,7 @@
 
 import gc
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -90,8 +91,11 @@ def _is_there(feature: str) -> bool:
 
 
 def pytest_configure() -> None:
-    """Collect no garbage while modules and tests are made: all of them stay."""
+    """Collect no garbage while modules and tests are made: all of them stay. Let programs not ignore a hangup."""
     gc.disable()
+    # Under `nohup`, the programs of the tests would ignore it too. What is handled is not inherited.
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, lambda *_: None)
 
 
 def pytest_collection_finish() -> None:
