@@ -2,6 +2,7 @@
 
 import gc
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 
+from orch23.entry import _GC_THRESHOLD
 from orch23.model.features import USES
 from tests.doubles import priced_programs
 from tests.gold import Golden, golden_from_environment
@@ -88,14 +90,26 @@ def _is_there(feature: str) -> bool:
     return all((_FEATURES / one / "__init__.py").is_file() for one in (feature, *USES.get(feature, ())))
 
 
+def pytest_configure() -> None:
+    """Collect no garbage while modules and tests are made: all of them stay. Let programs not ignore a hangup."""
+    gc.disable()
+    # Under `nohup`, the programs of the tests would ignore it too. What is handled is not inherited.
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, lambda *_: None)
+
+
 def pytest_collection_finish() -> None:
     """Keep the garbage collector from walking the modules and tests, some 1.5 million objects, again and again.
+
+    It collects as seldom as in the program: syntax trees of all modules take three times as long otherwise.
 
     Each build in this process would undo that, and freeze its own garbage. After some thousand builds, a gigabyte was
     never freed, and each fork took several times as long.
     """
     gc.collect()
     gc.freeze()
+    gc.set_threshold(_GC_THRESHOLD)
+    gc.enable()
     patch = pytest.MonkeyPatch()
     patch.setattr(gc, "freeze", lambda: None)
     patch.setattr(gc, "unfreeze", lambda: None)

@@ -71,21 +71,22 @@ def product_modules() -> Iterator[ModuleType]:
 
 def used_patterns(modules: list[ModuleType]) -> tuple[list[UsedPattern], list[str]]:
     """Return each pattern with each of its uses, and the places of patterns whose text is not known."""
-    trees = {module: ast.parse(inspect.getsource(module)) for module in modules}
-    uses = {module: _uses(tree) for module, tree in trees.items()}
+    # Each tree is walked once: that takes longer than all the rest.
+    trees = {module: tuple(ast.walk(ast.parse(inspect.getsource(module)))) for module in modules}
+    uses = {module: _uses(nodes) for module, nodes in trees.items()}
     public: defaultdict[str, set[str]] = defaultdict(set)
     for of_module in uses.values():
         for name, methods in of_module.items():
             public[name] |= methods
     found: dict[tuple[str | bytes, int, str], str] = {}
     unknown: list[str] = []
-    for module, tree in trees.items():
+    for module, nodes in trees.items():
         for name, value in _named_values(module):
             for text, flags in _compiled(value):
                 short = name.rpartition(".")[2]
                 for method in (uses[module] if short.startswith("_") else public).get(short) or _ANY_USE:
                     found.setdefault((text, flags, method), f"{module.__name__}.{name}")
-        for place, literal, flags, method in _literals(module, tree):
+        for place, literal, flags, method in _literals(module, nodes):
             if literal is None:
                 unknown.append(place)
             else:
@@ -94,10 +95,10 @@ def used_patterns(modules: list[ModuleType]) -> tuple[list[UsedPattern], list[st
     return [UsedPattern(place, *key) for key, place in found.items()], unknown
 
 
-def _uses(tree: ast.Module) -> Mapping[str, set[str]]:
+def _uses(nodes: Iterable[ast.AST]) -> Mapping[str, set[str]]:
     """Return the methods that are called on each name: `_NAME.search(text)`, `self._name.sub(...)`."""
     uses: defaultdict[str, set[str]] = defaultdict(set)
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Attribute) and node.attr in _METHODS:
             owner = node.value.value if isinstance(node.value, ast.Subscript) else node.value
             name = owner.id if isinstance(owner, ast.Name) else owner.attr if isinstance(owner, ast.Attribute) else ""
@@ -129,10 +130,10 @@ def _compiled(value: Any) -> Iterator[tuple[str | bytes, int]]:
             yield from _compiled(getattr(value, name))
 
 
-def _literals(module: ModuleType, tree: ast.Module) -> Iterator[tuple[str, str | bytes | None, int, str]]:
+def _literals(module: ModuleType, nodes: Collection[ast.AST]) -> Iterator[tuple[str, str | bytes | None, int, str]]:
     """Yield place, text, flags and method of each call of `re`, and of each `pattern=` of msgspec."""
     # Values of modules and classes are found as such, with their uses.
-    bodies = [tree.body, *(one.body for one in ast.walk(tree) if isinstance(one, ast.ClassDef))]
+    bodies = [one.body for one in nodes if isinstance(one, ast.Module | ast.ClassDef)]
     named = {
         id(part)
         for body in bodies
@@ -140,7 +141,7 @@ def _literals(module: ModuleType, tree: ast.Module) -> Iterator[tuple[str, str |
         if isinstance(one, ast.Assign | ast.AnnAssign) and one.value is not None
         for part in ast.walk(one.value)
     }
-    for node in ast.walk(tree):
+    for node in nodes:
         if not isinstance(node, ast.Call) or id(node) in named:
             continue
         name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
@@ -150,7 +151,7 @@ def _literals(module: ModuleType, tree: ast.Module) -> Iterator[tuple[str, str |
             and node.func.value.id in ("re", "re2")
         )
         is_call = node.args and ((of_re and name in _METHODS | _COMPILERS) or name == "lazy_pattern")
-        place = f"{module.__name__}.{_function_of(tree, node)}" if is_call or name == "Meta" else ""
+        place = f"{module.__name__}.{_function_of(nodes, node)}" if is_call or name == "Meta" else ""
         if name == "Meta":
             for keyword in node.keywords:
                 if keyword.arg == "pattern":
@@ -168,11 +169,9 @@ def _literals(module: ModuleType, tree: ast.Module) -> Iterator[tuple[str, str |
             yield place, text, flags, name if name in _METHODS else ""
 
 
-def _function_of(tree: ast.Module, node: ast.expr) -> str:
+def _function_of(nodes: Iterable[ast.AST], node: ast.expr) -> str:
     kinds = (ast.FunctionDef, ast.ClassDef)
-    around = [
-        one for one in ast.walk(tree) if isinstance(one, kinds) and one.lineno <= node.lineno <= (one.end_lineno or 0)
-    ]
+    around = [one for one in nodes if isinstance(one, kinds) and one.lineno <= node.lineno <= (one.end_lineno or 0)]
     return ".".join(one.name for one in sorted(around, key=lambda one: one.lineno)) or str(node.lineno)
 
 

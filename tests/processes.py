@@ -5,7 +5,7 @@ import subprocess
 import sys
 import traceback
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -32,9 +32,12 @@ class ForkedProgram(subprocess.Popen[bytes]):
     For stories that are about the end of a build, not about its start. stdout is discarded, stderr is a pipe.
     """
 
-    def __init__(self, argv: Sequence[str], *, env: Mapping[str, str], library: str) -> None:
-        """Load a library, and start a command."""
+    def __init__(
+        self, argv: Sequence[str], *, env: Mapping[str, str], library: str, before: Callable[[], object] = object
+    ) -> None:
+        """Load a library, and start a command; `before` is called in the fork."""
         import_module(library)
+        self._before = before
         super().__init__(argv, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
 
     def _execute_child(self, argv: Sequence[str], *given: Any) -> None:
@@ -45,12 +48,14 @@ class ForkedProgram(subprocess.Popen[bytes]):
             warnings.simplefilter("ignore", DeprecationWarning)  # a fork beside threads: the child uses none of them
             self.pid = os.fork()
         if self.pid == 0:
-            _become(argv, env, stdout=pipes[3], stderr=pipes[5])
+            _become(argv, env, self._before, stdout=pipes[3], stderr=pipes[5])
         self._child_created = True
         self._close_pipe_fds(*pipes)  # type: ignore[attr-defined]  # of this class of the standard library
 
 
-def _become(argv: Sequence[str], env: Mapping[str, str], *, stdout: int, stderr: int) -> None:
+def _become(
+    argv: Sequence[str], env: Mapping[str, str], before: Callable[[], object], *, stdout: int, stderr: int
+) -> None:
     try:
         from orch23.entry import run  # noqa: PLC0415  a test of one folder must not load the whole tool
         from orch23.execute import supervisor  # noqa: PLC0415  likewise
@@ -63,6 +68,7 @@ def _become(argv: Sequence[str], env: Mapping[str, str], *, stdout: int, stderr:
         os.environ.clear()
         os.environ.update(env)
         sys.argv = ["orch23", *argv]
+        before()
         run()
     except BaseException:  # noqa: BLE001  as Python does
         traceback.print_exc()

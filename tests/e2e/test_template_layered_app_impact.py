@@ -120,7 +120,6 @@ def evolved(intent: Any) -> Any:
     return {**intent, "history": [*intent["history"], entry]}
 
 
-@pytest.mark.stride(2)
 @pytest.mark.parametrize("what", INTENT)
 def test_a_change_of_the_intent_reaches_exactly_the_layers_that_know_it(app: Project, what: str) -> None:
     change, reached = INTENT[what]

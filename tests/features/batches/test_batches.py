@@ -5,6 +5,7 @@ import os
 import signal
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -64,9 +65,9 @@ def build(project: Project, *argv: str) -> Outcome:
     return project.build(*argv, env=KEY)
 
 
-def start(project: Project, *argv: str, library: str = "anthropic") -> ForkedProgram:
-    environ = {"PATH": os.environ["PATH"], "HOME": str(project.home), "ORCH23_TRUST": "1"}
-    return ForkedProgram(["-C", str(project.root), "build", *argv], env={**environ, **KEY}, library=library)
+def start(project: Project, *argv: str, library: str = "anthropic", **more: Any) -> ForkedProgram:
+    environ = {"PATH": os.environ["PATH"], "HOME": str(project.home), "ORCH23_TRUST": "1", **KEY}
+    return ForkedProgram(["-C", str(project.root), "build", *argv], env=environ, library=library, **more)
 
 
 def journal_of(project: Project) -> list[str]:
