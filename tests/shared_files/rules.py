@@ -111,6 +111,9 @@ class Rules(Building):
         """Take back what the stages made."""
         if self._is_refused():
             return Forecast(65, self.disk, self.lock)
+        if self.store.records and not self.lock.all():
+            message = "clean without the lock file, which a merge deleted"
+            raise UnsureError(message)
         target, modified = self._to_take(force=force)
         if modified and not force:
             return Forecast(6, self.disk, self.lock)
