@@ -459,12 +459,10 @@ class StageDecider(Struct):
         edited = (*edited, *(path for path in others if self._is_edited(path, stage.name)))
         if not current:
             return edited
-        # An edit of what a later item of the chain made is kept by that item. One from before that is not.
-        there = {
-            path: state.store.workspace.entry(path)
-            for path in edited
-            if not any(state.is_followed(stage.name, path, one.outputs.get(path)) for one in current)
-        }
+        # A later item of the chain keeps the edit; a program does so if it has started from this result before.
+        follows = state.is_followed if stage.edits else lambda name, path, _: state.has_later_version(name, path)
+        kept = {path for path in edited for one in current if follows(stage.name, path, one.outputs.get(path))}
+        there = {path: state.store.workspace.entry(path) for path in edited if path not in kept}
         # A file that a result of today's key started from is not edited: its promotion group may withhold the result.
         starts = {(path, base.start) for record in current for path, base in record.bases.items()}
         results = starts.union(*(record.outputs.items() for record in current))
