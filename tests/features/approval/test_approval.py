@@ -78,7 +78,7 @@ def test_gc_by_age_removes_approvals_and_what_waits(project: Project) -> None:
     held(story(project))
     green(project.run("approve", "page"))
     folder = project.root / ".orch23/approvals"
-    files = [one for one in folder.rglob("*.json")]
+    files = list(folder.rglob("*.json"))
     assert len(files) == 2
     green(project.run("gc", "--keep", "1d"))
     assert all(one.exists() for one in files)
