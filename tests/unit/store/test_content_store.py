@@ -82,6 +82,19 @@ def test_who_only_looks_leaves_damaged_bytes_where_they_are(contents: DiskConten
     assert path.read_bytes() == b"atad"
 
 
+def test_the_absent_of_many_blobs_are_found(contents: DiskContentStore) -> None:
+    digests = [contents.put(b"%d" % number) for number in range(250)]
+    assert contents.absent(digests) == []
+    contents.path_of(digests[7]).unlink()
+    contents.path_of(digests[120]).chmod(0o644)
+    contents.path_of(digests[120]).write_bytes(b"another size")
+    contents.path_of(digests[230]).chmod(0o644)
+    contents.path_of(digests[230]).write_bytes(b"xyz")
+    with pytest.raises(MissingBytesError):
+        contents.get(digests[230])
+    assert contents.absent(digests) == [digests[7], digests[120], digests[230]]
+
+
 def test_a_put_by_a_new_process_replaces_a_damaged_blob_of_the_right_size(
     contents: DiskContentStore, tmp_path: Path
 ) -> None:
