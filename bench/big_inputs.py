@@ -71,7 +71,7 @@ def _copied(root: Path, argv: list[str | Path], *, summed: bool = False) -> None
 
 def _placed(store: ProjectStore, root: Path, entry: FileEntry) -> None:
     target = root / "placed"
-    assert store.sources.copy_into("in.bin", entry, target)
+    assert store.sources.copy_into("in.bin", entry, str(target))
     target.unlink()
 
 

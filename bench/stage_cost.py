@@ -30,7 +30,7 @@ ROUNDS = 100
 class Nothing:
     """No inputs."""
 
-    def copy_into(self, path: str, entry: FileEntry, target: Path) -> bool:
+    def copy_into(self, path: str, entry: FileEntry, target: str) -> bool:
         """Have nothing."""
         del path, entry, target
         return False
