@@ -144,3 +144,13 @@ def test_folders_with_many_files_are_not_reused(sandbox_dirs: SandboxDirs) -> No
     for number in range(501):
         (first.work / "out" / f"{number}.txt").touch()
     assert not recycle(sandbox_dirs, first)
+
+
+def test_folders_are_reused_for_one_step_after_the_other(sandbox_dirs: SandboxDirs) -> None:
+    roots = set()
+    for name in ("a", "b", "c"):
+        sandbox_dir = stage(sandbox_dirs, FIRST)
+        (sandbox_dir.work / f"out/{name}").write_text("x")
+        assert recycle(sandbox_dirs, sandbox_dir)
+        roots.add(sandbox_dir.root)
+    assert len(roots) == 1
