@@ -112,7 +112,7 @@ ADDRESSES: Final[Mapping[str, str]] = {
     "reapi": "remote.reapi_address:reapi_address",
 }
 # What `doctor` checks, and what `init` finds: functions of the environment, those of `SHARING` of a `SharedSetup`.
-CHECKS: Final[Mapping[str, str]] = {"local": "local.findings:local_findings"}
+CHECKS: Final[Mapping[str, str]] = {"local": "local.installing:local_findings"}
 SHARING: Final[Mapping[str, str]] = {
     "cache": "cache.doctor:cache_findings",
     "executor": "remote.doctor:executor_findings",

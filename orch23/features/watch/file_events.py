@@ -1,13 +1,15 @@
-"""Wait for changes in folders: by inotify, or by a short interval if the system has no watches left."""
+"""Wait for changes in folders, by inotify or by a short interval without watches, and for signals that end `watch`."""
 
 import os
+import signal
 import time
 from collections.abc import Collection
+from types import FrameType
 from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 
-from orch23.features.watch.stop_signals import StopSignals
+from orch23.model.errors import ExitCode
 
 if TYPE_CHECKING:
     from watchfiles._rust_notify import RustNotify
@@ -17,6 +19,38 @@ _STEP_MS = 20
 _LONGEST_MS = 1000
 _POLL_S = 1.0
 _SLEEP_S = 0.05
+
+
+class StopSignals(Struct):
+    """The signals that end `watch`: between two builds the first one ends its wait, and no exception is raised.
+
+    A KeyboardInterrupt could be raised anywhere, also where Python ignores exceptions. It is raised by a second signal,
+    and while `is_building`: a build that is being prepared cannot end otherwise. A build that runs has handlers of its
+    own.
+    """
+
+    received: list[int] = field(default_factory=list)
+    is_building: bool = False
+
+    def is_set(self) -> bool:
+        """Return whether a signal was received: watchfiles calls it while it waits."""
+        return bool(self.received)
+
+    @property
+    def exit_code(self) -> int:
+        """128 and the number of the first signal, such as 130 for Ctrl-C."""
+        return 128 + self.received[0] if self.received else ExitCode.SIGINT
+
+    def handle_signals(self) -> None:
+        """Handle signals from now on."""
+        for one in _SIGNALS:
+            if signal.getsignal(one) != signal.SIG_IGN:  # nohup ignores SIGHUP, and it must stay ignored
+                signal.signal(one, self._handle)
+
+    def _handle(self, number: int, _frame: FrameType | None) -> None:
+        self.received.append(number)
+        if self.is_building or len(self.received) > 1:
+            raise KeyboardInterrupt
 
 
 class FolderEvents(Struct):
@@ -81,3 +115,6 @@ def _notify_of(folders: Collection[str]) -> "RustNotify":
     from watchfiles._rust_notify import RustNotify  # noqa: PLC0415 - only `watch` needs it
 
     return RustNotify(sorted(folders), False, False, 0, False, True)  # noqa: FBT003 - it has no keywords
+
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)

@@ -13,9 +13,8 @@ from orch23.cli.opening import parse_budget, settings_of
 from orch23.cli.parameters import PipelineArguments
 from orch23.cli.watched_build import SharedBudget, WatchedBuild
 from orch23.features.watch.build_series import BuildSeries
-from orch23.features.watch.file_events import FolderEvents
+from orch23.features.watch.file_events import FolderEvents, StopSignals
 from orch23.features.watch.lock_wait import is_locked
-from orch23.features.watch.stop_signals import StopSignals
 from orch23.features.watch.watched_files import Change, WatchedFiles, WatchedTree, path_in
 from orch23.model.text import visible
 from orch23.report.values import pluralize

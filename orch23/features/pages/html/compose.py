@@ -11,8 +11,7 @@ from orch23.features.pages.html.comparison import compare_runs, cost_text
 from orch23.features.pages.html.graph import draw_graph
 from orch23.features.pages.html.impact import describe_impact
 from orch23.features.pages.html.metrics import NO_METRICS, MetricsHistory, describe_metrics
-from orch23.features.pages.html.page import Fact, FailureView, Row, RunPage, StageGroup, StageView
-from orch23.features.pages.html.sent import sent_by_receiver
+from orch23.features.pages.html.page import Fact, FailureView, Row, RunPage, SentRow, SentView, StageGroup, StageView
 from orch23.features.pages.html.statuses import count_words, run_badge, stage_badge, worst_badge
 from orch23.features.pages.html.texts import (
     Anchors,
@@ -28,6 +27,7 @@ from orch23.features.pages.html.texts import (
 )
 from orch23.features.pages.html.timeline import draw_timeline
 from orch23.model.event import FROM_SHARED_CACHE
+from orch23.model.event_data import SentFile
 from orch23.model.run_facts import RunFacts, StageFacts
 from orch23.model.text import format_duration, format_money, join_first, parse_amount
 from orch23.report.plan_view import event_reason_text
@@ -368,3 +368,36 @@ def _versions(run: RunFacts, sources: PageSources) -> tuple[Row, ...]:
         *sources.generated,
     )
     return tuple(one for one in rows if one.text)
+
+
+_MAX_ROWS = 300
+_MAX_STAGES = 4
+
+
+def sent_by_receiver(run: RunFacts) -> tuple[SentView, ...]:
+    """Return the files of all requests that were sent, by provider and endpoint; recorded responses need none."""
+    found: dict[str, dict[tuple[str, str], list[tuple[str, SentFile]]]] = {}
+    for stage in run.stages.values():
+        for call in (one for attempt in stage.attempts.values() for one in attempt.calls):
+            request = call.request
+            for receiver in dict.fromkeys(call.receivers):
+                is_first = receiver == request.provider and request.endpoint not in ("", receiver)
+                files = found.setdefault(f"{receiver} at {request.endpoint}" if is_first else receiver, {})
+                for file in request.files:
+                    files.setdefault((file.path, file.slice), []).append((stage.name, file))
+    return tuple(_view(receiver, files) for receiver, files in found.items())
+
+
+def _view(receiver: str, files: dict[tuple[str, str], list[tuple[str, SentFile]]]) -> SentView:
+    rows = [
+        SentRow(
+            place=f"{path}#{part}" if part else path,
+            bytes=f"{max(file.bytes for _, file in uses):,}",
+            requests=len(uses),
+            stages=join_first([*dict.fromkeys(name for name, _ in uses)], _MAX_STAGES),
+        )
+        for (path, part), uses in sorted(files.items())
+    ]
+    more = len(rows) - _MAX_ROWS
+    note = f"{pluralize(more, 'more file')}: `orch23 log --json` lists all." if more > 0 else ""
+    return SentView(receiver, tuple(rows[:_MAX_ROWS]), note)
