@@ -95,10 +95,10 @@ def main(argv: list[str]) -> int:
         return _INTERRUPTED
     if isinstance(answer, int):
         return answer
-    import _datetime  # noqa: PLC0415 - as above
-    import gc  # noqa: PLC0415 - the fast path does not need it
+    import _datetime  # type: ignore[import-not-found]  # noqa: PLC0415 - the fast path does not need it
+    import gc  # noqa: PLC0415 - as above
 
-    # What `datetime` of Python 3.11 defines first in Python, and then replaces by this.
+    # `datetime` of Python 3.11 defines the same classes in Python before it takes these. msgspec needs these, too.
     sys.modules.setdefault("datetime", _datetime)
     gc.set_threshold(_GC_THRESHOLD)
     _import_libraries("msgspec", "pathlib", *["subprocess"] * (argv[:1] == ["build"]))
