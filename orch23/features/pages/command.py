@@ -16,7 +16,7 @@ def report_command() -> None:
     """
 
 
-@declare_command("view", "pages.view.followed_page:view_run")
+@declare_command("view", "pages.view.server:view_run")
 @click.argument("run", required=False)
 @option("--port", type=click.IntRange(0, 65_535), default=0, metavar="N", help="Listen on this port of 127.0.0.1.")
 def view_command() -> None:

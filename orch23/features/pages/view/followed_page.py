@@ -1,19 +1,16 @@
-"""Run `view`: serve the page of a run, made again when its journal has grown, or when the next run has begun."""
+"""The page of a run that goes on: made again when its journal has grown, or when the next run has begun."""
 
 import secrets
 import threading
 from collections.abc import Callable
 from pathlib import Path
 
-import click
-
 from orch23.cli.console import Console
-from orch23.cli.opening import project_root, select_run
+from orch23.cli.opening import select_run
 from orch23.features.pages.html.compose import compose_page
 from orch23.features.pages.html.page import RunPage
 from orch23.features.pages.html.rendering import page_policy, render_page
 from orch23.features.pages.html.run_facts import JournalFold
-from orch23.features.pages.view.server import serve_page
 from orch23.features.pages.writing import former_run, page_sources
 from orch23.model.event import Event
 from orch23.model.paths import LOGS_FOLDER
@@ -83,20 +80,3 @@ def facts_so_far(journal: Path, redact: Callable[[Event], Event]) -> RunFacts:
         for line in filter(None, map(whole_line, stream)):
             fold.add_line(line)
     return fold.facts
-
-
-def view_run(console: Console, *, run: str | None, port: int) -> None:
-    """Serve the page of a run until the process is interrupted."""
-    page = FollowedPage(console, project_root(console), run)
-
-    def ready(address: str) -> None:
-        console.write_out(f"{address}\n")
-        console.write_err("open this address in a browser of this machine; Ctrl-C ends it\n")
-
-    try:
-        serve_page(page, port, ready)
-    except KeyboardInterrupt:
-        return
-    except OSError as error:
-        message = f"cannot listen on port {port}: {error.strerror}"
-        raise click.UsageError(message) from error
