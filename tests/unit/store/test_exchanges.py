@@ -18,6 +18,7 @@ from orch23.model.event_data import StopReason
 from orch23.model.llm import Exchange, ExchangeOutcome, Message, Request, Usage
 from orch23.model.paths import is_own_file
 from orch23.store.exchanges import Exchanges, exchange_text, parse_exchange
+from orch23.store.project_store import ProjectStore, open_store
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
 EXCHANGES = st.builds(
@@ -461,3 +462,12 @@ def test_many_threads_may_put_one_exchange(exchanges: Exchanges) -> None:
         list(pool.map(lambda one: exchanges.put(one, "t"), many))
     assert exchanges.get(exchange().fingerprint, "t") in many
     assert exchanges.damaged == []
+
+
+@pytest.mark.parametrize("write", [ProjectStore.sync, ProjectStore.write_exchanges])
+def test_views_of_a_store_share_exchanges(write: Callable[[ProjectStore], None], tmp_path: Path) -> None:
+    store, one = open_store(tmp_path), exchange()
+    with store.build_lock():  # it makes the store that of this user
+        store.for_one_moment().exchanges.put_later(one, None)
+        write(store)
+    assert open_store(tmp_path).exchanges.get(one.fingerprint, None) == one
