@@ -108,10 +108,11 @@ def test_a_file_that_a_model_deletes_stays_deleted_if_a_later_program_had_change
 
 
 @pytest.mark.slow
-def test_files_of_a_stage_that_is_done_stay_the_users_after_it_is_renamed():
-    """Its record is only in the store then."""
-    steps = [("build", "a"), ("commit", "all"), ("rename", "tidy"), ("build", "a"), ("edit", "tidy/b.py")]
-    check(Setup(slots=("tidy",), keys=(("tidy", "once"),)), [*steps, ("build", "a")])
+def test_a_result_of_once_that_only_the_store_has_owns_no_file():
+    """Its stage was released and renamed, so no lock file has it: the new stage would have its original as the base."""
+    steps = [("build", "a"), ("spec", "tidy", "q"), ("build", "a"), ("build", "a", "--overwrite-edited")]
+    steps += [("release", "tidy"), ("rename", "tidy"), ("release", "work"), ("build", "a")]
+    check(Setup(slots=("work", "tidy"), keys=(("tidy", "once"),)), steps)
 
 
 @pytest.mark.slow
