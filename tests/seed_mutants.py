@@ -495,7 +495,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "S2-23": (
         M(
             "orch23/runners/llm.py",
-            "    return (*declared, *explored, *own)\n",
+            "    return (*given, *own)\n",
             "    return own\n",
         ),
     ),

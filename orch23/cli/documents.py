@@ -14,8 +14,9 @@ from orch23.cli.named_files import NamedFile, named_file
 from orch23.cli.project_loading import Project
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import InvalidInputError, UsageError
-from orch23.model.event import Observer, Sink
+from orch23.model.event import Observer
 from orch23.model.features import DOCUMENTS, SPANS, load_feature
+from orch23.model.sink import Sink
 from orch23.report.formats import Document, Fanout, Guarded, View, sink_observer
 from orch23.resolve.prompt_files import render_file
 from orch23.store.run_logs import AttemptFiles

@@ -205,7 +205,7 @@ class PathOwner(NamedTuple):
     record: Record
 
 
-class OtherPipelines(Struct, dict=True, eq=False):
+class OtherPipelines(Struct, frozen=True, dict=True, eq=False):
     """The files that other pipelines of the project own. Their lock files are searched on first use.
 
     `declares` returns whether a pipeline file declares a stage of that name with an output that covers a path. It loads

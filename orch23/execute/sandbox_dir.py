@@ -15,6 +15,7 @@ from orch23.execute.cleanup import kill_leftovers
 from orch23.execute.sandbox_tree import (
     DEFAULT_TREE_LIMITS,
     SANDBOX_EPOCH,
+    FolderMount,
     MountKind,
     OpenTree,
     SandboxDir,
@@ -27,9 +28,6 @@ from orch23.model.digest import FileEntry
 from orch23.store.file_copy import FileProgress, no_progress
 from orch23.store.safe_files import closing, make_folder
 from orch23.store.tree_removal import open_subdirectory, remove_tree, remove_trees
-
-if TYPE_CHECKING:
-    from orch23.execute.shared_trees import SharedTrees  # few steps have large input folders
 
 SEARCH_STOP_FILES: Final[Mapping[str, bytes]] = {
     "pytest.ini": b"",
@@ -63,6 +61,39 @@ class InputSource(Protocol):
         """Copy the bytes of an entry to `target`; return False if they are gone or changed."""
 
 
+if TYPE_CHECKING:
+
+    class FolderMounts(Protocol):
+        """Makes the mounts of large input folders: `SharedTrees`."""
+
+        def large_folders(self, inputs: Iterable[str], closed: Iterable[str]) -> Mapping[str, Sequence[str]]:
+            """Return the highest folders with many inputs, and their inputs; none that overlaps a closed folder."""
+
+        def mount(
+            self,
+            sandbox_dir: SandboxDir,
+            folder: str,
+            paths: Iterable[str],
+            inputs: Mapping[str, FileEntry],
+            kind: MountKind,
+        ) -> FolderMount | InputsChanged:
+            """Return the mount that has exactly these inputs, until `give_back`, or the inputs that changed.
+
+            Raises:
+                OSError: the disk is full or not writable.
+            """
+
+        @property
+        def can_move(self) -> bool:
+            """Whether times show each change of a file that was moved."""
+
+        def move_back(self, sandbox_dir: SandboxDir) -> SandboxDir:
+            """Move back the folders that the step left as they were. The others are part of the tree from now on."""
+
+        def give_back(self, *folders: Path) -> None:
+            """End the use of the files of mounts by one step."""
+
+
 class _FolderSkeleton(Struct, frozen=True):
     """The folders of a sandbox directory without files, as created: `folders` are those in `work`, parents first.
 
@@ -87,7 +118,7 @@ class SandboxDirs(Struct, eq=False):
     sources: InputSource
     limits: TreeLimits = DEFAULT_TREE_LIMITS
     meter: FileProgress = no_progress
-    shared: "Callable[[], SharedTrees] | None" = None
+    shared: "Callable[[], FolderMounts] | None" = None
     _skeletons: dict[str, _FolderSkeleton] = field(default_factory=dict)
     _reusable: list[_FolderSkeleton] = field(default_factory=list)
 

@@ -5,7 +5,7 @@ A field may be added to a type, with a default. Removing a field, or changing it
 """
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, ClassVar, Final, Protocol
+from typing import ClassVar, Final, Protocol
 
 from msgspec import UNSET, Struct, UnsetType, field
 
@@ -27,9 +27,6 @@ from orch23.model.event_data import (
     StopReason,
 )
 from orch23.model.parsing import JsonObject, NaturalNumber, from_struct, to_struct
-
-if TYPE_CHECKING:
-    from orch23.model.run_facts import EndedRun
 
 EVENT_VERSION = 1
 ORCH23_ROLE = "orch23"
@@ -579,21 +576,3 @@ class Observer(Protocol):
 
     def notice(self, event: Event) -> None:
         """Receive one event. May be called from any thread."""
-
-
-class Sink:
-    """A receiver of a run: its events, then its facts. Output formats, documents and spans are sinks.
-
-    Each method does nothing if a sink does not define it. Events come one at a time, maybe from several threads.
-    `leaves_out` has the types of events that a sink of orch23 does not handle, `notice` for all notices: a test names
-    each type that it forgot.
-    """
-
-    __slots__ = ()
-    leaves_out: ClassVar[str] = ""
-
-    def notice(self, event: Event) -> None:
-        """Receive the next event."""
-
-    def finish(self, run: "EndedRun") -> None:
-        """Receive the facts of the run, after its last event."""

@@ -10,8 +10,8 @@ from msgspec import Struct
 
 from orch23.model.action import Action, ActionOutcome
 from orch23.model.digest import Digest, FileEntry
-from orch23.model.event import Sink  # noqa: F401 - plugins import it from here
 from orch23.model.record import Record
+from orch23.model.sink import Sink  # noqa: F401 - plugins import it from here
 from orch23.model.text import LineListener
 
 

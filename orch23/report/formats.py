@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, get_origin, 
 from msgspec import Struct
 from msgspec.structs import astuple, replace
 
-from orch23.model.event import Event, Observer, RunFinished, Sink
+from orch23.model.event import Event, Observer, RunFinished
 from orch23.model.pipeline import Pipeline
+from orch23.model.sink import Sink
 from orch23.report.values import LINE_WIDTH, Style
 from orch23.text.secrets import secrets_from
 

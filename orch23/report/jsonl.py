@@ -5,7 +5,8 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from orch23.model.event import Event, RunStarted, Sink
+from orch23.model.event import Event, RunStarted
+from orch23.model.sink import Sink
 from orch23.report.formats import Format
 from orch23.store.safe_files import open_stream
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from orch23.model.event import Event, RunFinished, Sink, StageStarted
+from orch23.model.event import Event, RunFinished, StageStarted
+from orch23.model.sink import Sink
 from orch23.report.formats import Format, View
 from orch23.report.text import TextScreen
 

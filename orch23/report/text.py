@@ -30,7 +30,6 @@ from orch23.model.event import (
     RunFinished,
     RunStarted,
     SharedCacheUsed,
-    Sink,
     StageDecided,
     StageFinished,
     StageRestored,
@@ -43,6 +42,7 @@ from orch23.model.event import (
 from orch23.model.event_data import StageStatus
 from orch23.model.pipeline import ForeachStage, Stage, family_of
 from orch23.model.plan import Restore, Skipped
+from orch23.model.sink import Sink
 from orch23.model.text import format_duration, format_money, parse_amount, visible
 from orch23.report.formats import Format, View
 from orch23.report.stage_text import failure_text, first_cause, has_unknown_price, never_ran, not_run_lines, stage_line

@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
-from orch23.model.event import Sink
 from orch23.model.run_facts import EndedRun
+from orch23.model.sink import Sink
 from orch23.report.formats import Document
 
 

@@ -6,8 +6,9 @@ from typing import Final
 
 from msgspec import Struct, field
 
-from orch23.model.event import ORCH23_ROLE, Event, FinishedStage, RunFinished, RunStarted, Sink, StageStarted, Warned
+from orch23.model.event import ORCH23_ROLE, Event, FinishedStage, RunFinished, RunStarted, StageStarted, Warned
 from orch23.model.run_facts import EndedRun
+from orch23.model.sink import Sink
 from orch23.model.text import visible
 from orch23.report.diagnostics import workflow_command
 from orch23.report.formats import Format, View

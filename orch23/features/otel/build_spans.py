@@ -24,7 +24,6 @@ from orch23.model.event import (
     Planned,
     RunFinished,
     RunStarted,
-    Sink,
     StageAwaiting,
     StageDecided,
     StageFinished,
@@ -34,6 +33,7 @@ from orch23.model.event import (
 )
 from orch23.model.event_data import EventData, StageStatus
 from orch23.model.pipeline import family_of
+from orch23.model.sink import Sink
 from orch23.model.text import parse_amount
 
 Attributes: TypeAlias = Mapping[str, str | int | float | bool | list[str]]

@@ -12,8 +12,9 @@ from orch23 import __version__
 from orch23.cli.console import Console
 from orch23.model.diagnostic import Diagnostic, Severity
 from orch23.model.errors import ConfigurationError, ExitCode
-from orch23.model.event import Event, Sink
+from orch23.model.event import Event
 from orch23.model.server_url import without_login
+from orch23.model.sink import Sink
 from orch23.providers.installation import install_command
 from orch23.report.formats import Document, Guarded, View
 from orch23.report.values import pluralize

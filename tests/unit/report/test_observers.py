@@ -1,8 +1,9 @@
 """Observers: faults, order, and the redaction of all texts."""
 
 from orch23.model.digest import Json
-from orch23.model.event import AttemptFinished, Event, RunFinished, Sink, parse_event
+from orch23.model.event import AttemptFinished, Event, RunFinished, parse_event
 from orch23.model.run_facts import EndedRun
+from orch23.model.sink import Sink
 from orch23.report.formats import Fanout, RedactingObserver, sink_observer
 from orch23.text.secrets import Secrets
 

@@ -12,14 +12,15 @@ import pytest
 
 import orch23
 from orch23.model import event as events
-from orch23.model.event import EVENT_KINDS, Notice, Sink
+from orch23.model.event import EVENT_KINDS, Notice
 from orch23.model.event_data import EventData
+from orch23.model.sink import Sink
 
 ROOT = Path(orch23.__file__).parent
 # These pass on, write or count each event, of whatever type.
 PASS_ALL = {
     "model.event.Observer": "the port",
-    "model.event.Sink": "the port",
+    "model.sink.Sink": "the port",
     "report.formats.Fanout": "to several observers",
     "report.formats._WithFacts": "to a sink",
     "report.formats.RedactingObserver": "without secrets",
