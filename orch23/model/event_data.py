@@ -50,6 +50,11 @@ class StageStatus(StrEnum):
     AWAITING = "awaiting"
 
     @property
+    def is_reported(self) -> bool:
+        """Return whether a stage can end like this, so that `stage_finished` reports it: for docs/events.md."""
+        return self not in {_S.WAITING, _S.READY, _S.RUNNING, _S.DEFERRED, _S.NOT_SELECTED, _S.NOT_BUILT}
+
+    @property
     def has_result(self) -> bool:
         """Return whether the stage has a result of its current key, or is done."""
         return self in _WITH_RESULT
