@@ -91,11 +91,12 @@ def _is_there(feature: str) -> bool:
 
 
 def pytest_configure() -> None:
-    """Collect no garbage while modules and tests are made: all of them stay. Let programs not ignore a hangup."""
+    """Collect no garbage while modules and tests are made: all of them stay. Let programs ignore no signal."""
     gc.disable()
-    # Under `nohup`, the programs of the tests would ignore it too. What is handled is not inherited.
-    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
-        signal.signal(signal.SIGHUP, lambda *_: None)
+    # Under `nohup`, or in the background of a script, the programs of the tests would ignore these too.
+    for one in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
+        if signal.getsignal(one) is signal.SIG_IGN:
+            signal.signal(one, lambda *_: None)  # what is handled is not inherited
 
 
 def pytest_collection_finish() -> None:

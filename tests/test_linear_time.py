@@ -74,7 +74,7 @@ MADE = {
     "orch23.checks.schema_validator._search_short_text": "a text of at most 2,000 characters, and a bound of its ways",
     "orch23.proposal.omissions._either": "its patterns are values of the module",
     "orch23.text.secret_patterns.KeyFormat.find": "its patterns are in KEY_FORMATS, below",
-    "orch23.text.secrets._outside_marks": "the marks of orch23 itself",
+    "orch23.text.secrets.Secrets._outside_marks": "the marks of orch23 itself",
     "orch23.execute.sandbox_tree.scratch_matcher": "names of files",
     "orch23.model.paths._regex": "paths of at most 1,024 bytes",
     "orch23.model.paths._pieces_overlap": "one character",

@@ -87,7 +87,7 @@ ALLOWED = {
         "execute/sandbox_dir": "mkdir open symlink",
         "execute/sandbox_tree": "mkdir open touch",
         "execute/shared_trees": "rename",
-        "store/input_files": "mkdir open",
+        "store/input_files": "makedirs open",
         "features/templates/changes": "read_bytes",
         "features/templates/rendering": "mkdir write_bytes",
     },

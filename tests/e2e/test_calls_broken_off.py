@@ -13,7 +13,6 @@ import pytest
 from tests.e2e.pipelines import REACHING_OUTSIDE, ends, green
 from tests.loopback import Loopback, NoReply, Reply, Scripted, loopback, message_reply
 from tests.openai_server import chat
-from tests.processes import ForkedProgram
 from tests.project import Project
 
 pytestmark = [
@@ -75,9 +74,7 @@ def test_eight_calls_are_broken_off_and_only_what_had_not_arrived_is_asked_again
 ) -> None:
     with loopback(answer(ANSWER), *[held] * PLACES) as server:
         write(project, step.format(url=server.url))
-        argv, library = ["-C", str(project.root), "build", "-j1"], step.split()[1].rstrip(",")
-        environ = {**KEY, "PATH": os.environ["PATH"], "HOME": str(project.home), "ORCH23_TRUST": "1"}
-        process = ForkedProgram(argv, env=environ, library=library)
+        process = start(project)
         server.wait_for(lambda: len(server.asked) == STAGES)  # the last one began when the first had its answer
         process.send_signal(signal.SIGINT)
         server.wait_for(lambda: server.given_up == PLACES)

@@ -238,7 +238,7 @@ def test_an_orch23_that_was_installed_again_decides_again(root: Path, tmp_path: 
         assert orch23(root, "build", **environ).returncode == 0
     assert orch23(root, "build", **environ).returncode == 0
     assert was_quick(root)
-    module = libraries / "orch23" / "report" / "marks.py"
+    module = libraries / "orch23" / "report" / "values.py"
     module.with_name("new").write_bytes(module.read_bytes())
     module.with_name("new").replace(module)  # as installers do
     assert orch23(root, "build", **environ).returncode == 0

@@ -297,7 +297,9 @@ def waits_of(stage: str) -> Iterator[list[str]]:
         if event != "c_call" or threading.current_thread().name != f"orch23-stage-{stage}":
             return
         watched.append(arg.__name__)
-        if {arg.__name__, arg.__qualname__} & _WAITING and not frame.f_code.co_filename.startswith("<frozen"):
+        # `_is_owned` of a condition asks for its lock without waiting.
+        may_wait = frame.f_code.co_name != "_is_owned" and not frame.f_code.co_filename.startswith("<frozen")
+        if may_wait and {arg.__name__, arg.__qualname__} & _WAITING:
             waits.append(f"{arg.__qualname__} in {frame.f_code.co_filename}")
 
     threading.setprofile(note)

@@ -3,16 +3,16 @@
 import json
 import os
 import signal
+import subprocess
+import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from orch23.features.batches import calls as batch_calls
 from tests.batch_server import BatchServer, KeptBatch, errored, succeeded
 from tests.e2e.pipelines import green
-from tests.processes import ForkedProgram
 from tests.project import Outcome, Project
 
 pytestmark = pytest.mark.slow  # whole builds, many of them: `make test` runs them, `make check` does not
@@ -21,6 +21,7 @@ WAITING = 7
 KEY = {"ANTHROPIC_API_KEY": "a-key-for-tests"}
 SUBMIT = "POST /v1/messages/batches"
 LIST = "GET /v1/messages/batches"
+_PROGRAM = "from orch23.entry import run; run()"
 REPOSITORY = str(Path(__file__).parents[3])
 
 
@@ -65,9 +66,10 @@ def build(project: Project, *argv: str) -> Outcome:
     return project.build(*argv, env=KEY)
 
 
-def start(project: Project, *argv: str, library: str = "anthropic", **more: Any) -> ForkedProgram:
-    environ = {"PATH": os.environ["PATH"], "HOME": str(project.home), "ORCH23_TRUST": "1", **KEY}
-    return ForkedProgram(["-C", str(project.root), "build", *argv], env=environ, library=library, **more)
+def start(project: Project, *argv: str) -> "subprocess.Popen[bytes]":
+    environ = {"PATH": os.environ["PATH"], "HOME": str(project.home), "PYTHONPATH": REPOSITORY, "ORCH23_TRUST": "1"}
+    command = [sys.executable, "-c", _PROGRAM, "-C", str(project.root), "build", *argv]
+    return subprocess.Popen(command, env={**environ, **KEY}, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
 
 
 def journal_of(project: Project) -> list[str]:
@@ -375,11 +377,9 @@ def test_a_result_whose_inputs_were_edited_is_recorded_and_paid_and_not_used(pro
 # ---- crashes --------------------------------------------------------------------------------------
 
 
-def killed_while_submitting(
-    project: Project, vendor: BatchServer, *, arrives: bool = True, library: str = "anthropic"
-) -> None:
+def killed_while_submitting(project: Project, vendor: BatchServer, *, arrives: bool = True) -> None:
     """Kill a build between the request that submits its batch and the reply to it."""
-    process = start(project, library=library)
+    process = start(project)
 
     def kill(batch: KeptBatch) -> None:
         if not arrives:

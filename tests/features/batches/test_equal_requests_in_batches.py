@@ -2,15 +2,14 @@
 
 import os
 import signal
-from typing import Any
+import subprocess
+import sys
 
 import pytest
 
-from orch23.engine import deferred_stages
-from orch23.store.exchanges import Exchanges
 from tests.batch_server import errored, succeeded
 from tests.e2e.pipelines import green
-from tests.features.batches.test_batches import WAITING, build, server, start, story
+from tests.features.batches.test_batches import KEY, REPOSITORY, WAITING, build, server, story
 from tests.project import Project
 
 pytestmark = pytest.mark.slow  # whole builds, many of them: `make test` runs them, `make check` does not
@@ -80,25 +79,29 @@ def test_an_expired_request_is_sent_again_once(project: Project) -> None:
     assert (ended["calls"], ended["cost"], ended["before"]["possible_cost"]) == (1, "0.06", "0")
 
 
-def kill_when_recording(order: str, moment: str) -> None:
-    """Kill this process when it records the response.
+# The stages that wait for the result go on in the order of their names, or in the opposite one, and the build is killed
+# when it records the response.
+_KILLED = """\
+import os, signal, sys
+from orch23.engine import deferred_stages
+from orch23.entry import run
+from orch23.store.exchanges import Exchanges
 
-    The stages that wait for the result go on in the order of their names, or in the opposite one.
-    """
-    stages: Any = deferred_stages.DeferredStages
-    exchanges: Any = Exchanges
-    looked, put = stages.looked, exchanges.put
+order, moment, *sys.argv[1:] = sys.argv[1:]
+looked, put = deferred_stages.DeferredStages.looked, Exchanges.put
+deferred_stages._FIRST_DELAY_S = 0.0
 
-    def put_and_die(*args: Any) -> None:
-        if moment == "after":
-            put(*args)
-        os.kill(os.getpid(), signal.SIGKILL)
+def put_and_die(*args):
+    if moment == "after":
+        put(*args)
+    os.kill(os.getpid(), signal.SIGKILL)
 
-    deferred_stages._FIRST_DELAY_S = 0.0
-    exchanges.put = put_and_die
-    stages.looked = lambda self, ready: sorted(
-        looked(self, ready), key=lambda pair: pair[0].stage.name, reverse=order == "second"
-    )
+Exchanges.put = put_and_die
+deferred_stages.DeferredStages.looked = lambda self, ready: sorted(
+    looked(self, ready), key=lambda pair: pair[0].stage.name, reverse=order == "second"
+)
+run()
+"""
 
 
 @pytest.mark.stride(3)
@@ -108,9 +111,10 @@ def test_a_kill_while_one_of_them_takes_the_response(project: Project, order: st
     with server() as vendor:
         equal_story(project, vendor.url)
         vendor.on_poll = vendor.end
-        process = start(project, "--wait", "-j1", before=lambda: kill_when_recording(order, moment))
-        _, reported = process.communicate()
-        assert process.returncode == -signal.SIGKILL, reported
+        environ = {"PATH": os.environ["PATH"], "HOME": str(project.home), "PYTHONPATH": REPOSITORY, "ORCH23_TRUST": "1"}
+        command = [sys.executable, "-c", _KILLED, order, moment, "-C", str(project.root), "build", "--wait", "-j1"]
+        ended = subprocess.run(command, env={**environ, **KEY}, capture_output=True, check=False)
+        assert ended.returncode == -signal.SIGKILL, ended.stderr
         green(build(project))
         assert vendor.submitted == [1]
     assert project.read("all.txt") == "about a\nabout a\n"

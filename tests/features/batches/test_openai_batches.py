@@ -52,7 +52,7 @@ def test_a_build_submits_one_batch_waits_and_a_later_one_goes_on(project: Projec
 def test_a_batch_whose_reply_was_lost_is_found_by_its_label(project: Project) -> None:
     with server() as vendor:
         story(project, vendor)
-        killed_while_submitting(project, vendor, library="openai")
+        killed_while_submitting(project, vendor)
         vendor.batches.append(KeptBatch("batch_other", dict(vendor.batches[0].requests), ""))
         again = project.build()
         assert again.code == WAITING
@@ -69,7 +69,7 @@ def test_a_batch_that_never_arrived_is_submitted_again(project: Project, monkeyp
     monkeypatch.setattr(batch_calls, "_LISTED_AFTER_S", 0.0)
     with server() as vendor:
         story(project, vendor)
-        killed_while_submitting(project, vendor, library="openai", arrives=False)
+        killed_while_submitting(project, vendor, arrives=False)
         assert project.build().code == WAITING
         assert vendor.lines == [FILE, SUBMIT, LIST, FILE, SUBMIT]
         vendor.end()

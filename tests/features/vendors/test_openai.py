@@ -3,16 +3,20 @@
 import json
 import os
 import signal
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
 from tests.e2e.pipelines import green
 from tests.openai_server import Asked, OpenAIServer, Reply, chat, error, page, response, stream
-from tests.processes import ForkedProgram
 from tests.project import Project
 
 pytestmark = pytest.mark.slow  # whole builds, many of them: `make test` runs them, `make check` does not
 
+_PROGRAM = "from orch23.entry import run; run()"
+_REPOSITORY = str(Path(__file__).parents[3])
 SUBMIT, POLL, CANCEL = "POST /v1/responses", "GET /v1/responses/resp_1", "POST /v1/responses/resp_1/cancel"
 CHAT = "POST /v1/chat/completions"
 
@@ -34,9 +38,10 @@ stages:
     )
 
 
-def start(project: Project) -> ForkedProgram:
-    environ = {"PATH": os.environ["PATH"], "HOME": str(project.home), "ORCH23_TRUST": "1"}
-    return ForkedProgram(["-C", str(project.root), "build"], env=environ, library="openai")
+def start(project: Project) -> "subprocess.Popen[bytes]":
+    environ = {"PATH": os.environ["PATH"], "HOME": str(project.home), "PYTHONPATH": _REPOSITORY, "ORCH23_TRUST": "1"}
+    argv = [sys.executable, "-c", _PROGRAM, "-C", str(project.root), "build"]
+    return subprocess.Popen(argv, env=environ, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
 
 
 def answers_after_restart(restarted: list[bool]):
