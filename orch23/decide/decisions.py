@@ -279,7 +279,11 @@ class StageDecider(Struct):
 
     def _may_start_over(self, known: DecisionFacts, resolved: ResolvedStage) -> bool:
         """Return whether no record counts on the base in force, so that the stage may have another base."""
-        if known.pending_upstream or (not known.ignores_records and (known.current or known.same_core)):
+        core = known.same_core
+        if core and resolved.stage.chain and not core.record.accepted:
+            # Formatted again, the result of an item would replace an edit of a later one, unless it starts from that.
+            core = core if core.record.manifest.get("verify.format") == known.manifest.get("verify.format") else None
+        if known.pending_upstream or (not known.ignores_records and (known.current or core)):
             return False
         retained = self.state.lock.retained.get(resolved.stage.name)
         if known.edited or retained is None:

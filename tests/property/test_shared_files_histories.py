@@ -132,6 +132,13 @@ def test_the_edit_that_a_withheld_result_started_from_is_not_its_result():
 
 
 @pytest.mark.slow
+def test_an_accepted_edit_of_a_later_item_stays_when_the_format_changes():
+    """Without a call, the first item would be formatted again and the second run again, without the edit."""
+    steps = [("build", "a"), ("edit", "src/app.py"), ("accept", "chain"), ("key", "chain", "format"), ("build", "a")]
+    check(Setup(slots=("chain",)), steps)
+
+
+@pytest.mark.slow
 def test_two_branches_may_rename_a_stage_to_the_same_name():
     """Git keeps the blocks of both in the lock file, without a conflict."""
     theirs, mine = (("edit", "build/page.txt"), ("build", "a")), (("spec", "feature", "q"), ("build", "a"))
