@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import cast
 
 from orch23.attempt.safeguards import guard_edit
@@ -11,6 +12,7 @@ from orch23.cli.opening import open_for_command, open_stages
 from orch23.cli.parameters import PipelineArguments
 from orch23.cli.project_loading import Project, open_for_reading
 from orch23.decide.project_state import ProjectState
+from orch23.execute.git_revision import git_command, run_git
 from orch23.features.approval.changes import diff_text, file_changes
 from orch23.features.approval.decisions import Change, is_rejected, waiting_changes
 from orch23.model.diagnostic import Diagnostic
@@ -29,7 +31,6 @@ from orch23.text.secrets import secrets_from
 
 _MOST_ASKED = 200  # lines of a diff in a question
 _MOST_TEXT = 20_000
-_USERS = ("GIT_AUTHOR_NAME", "LOGNAME", "USER")
 
 
 def approve_changes(console: Console, *, args: PipelineArguments, by: str | None) -> None:
@@ -65,14 +66,14 @@ def _keep(console: Console, state: ProjectState, change: Change, name: str, by: 
     """
     if found := guard_edit(secrets_from(console.environ), {"-m": text}):
         raise InvalidInputError(*found)
-    store, users = state.store, (by, *map(console.environ.get, _USERS), f"user {os.getuid()}")
+    store, by = state.store, by or _user(console.environ, state.store.root)
     decision = Exchange(
         fingerprint=approval_fingerprint(name, change.digest),
         stage=name,
         request={},
         response=text,
         outcome="rejected" if text else "approved",
-        provenance=f"{next(filter(None, users))}, {format_timestamp(datetime.now(UTC))}",
+        provenance=f"{by}, {format_timestamp(datetime.now(UTC))}",
     )
     place = store.approvals / f"{change.digest}.json"
     with store.build_lock():
@@ -100,6 +101,15 @@ def _changes_of(state: ProjectState, names: tuple[str, ...]) -> dict[str, Change
 
 def _count(change: Change) -> str:
     return pluralize(len(change.new), "file")
+
+
+def _user(environ: Mapping[str, str], root: Path) -> str:
+    """Return who would commit here, from the environment or the files of git; without git the login."""
+    git, home = git_command(root), environ.get("HOME", "")
+    files = ((), ("--file", f"{home}/.gitconfig"), ("--file", f"{home}/.config/git/config")) if git else ()
+    found = (run_git(git, "config", *file, "--get", "user.name") for file in files if git)
+    names = (environ.get("GIT_AUTHOR_NAME"), *((one or b"").decode("utf-8", "replace").strip() for one in found))
+    return next(filter(None, (*names, environ.get("LOGNAME"), environ.get("USER"))), f"user {os.getuid()}")
 
 
 def show_changes(project: Project, name: str, *, lists_files: bool) -> tuple[str, Mapping[str, Json]]:

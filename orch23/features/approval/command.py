@@ -6,7 +6,7 @@ from orch23.cli.declaration import declare_command, option, stages_argument, var
 @declare_command("approve", "approval.actions:approve_changes")
 @stages_argument
 @variable_options
-@option("--by", metavar="NAME", help="Name who approves; the default is your login.")
+@option("--by", metavar="NAME", help="Name who approves; the default is git's user.")
 @wait_lock_option
 def approve_command() -> None:
     """Approve the changes of stages.
@@ -20,7 +20,7 @@ def approve_command() -> None:
 @stages_argument
 @variable_options
 @option("-m", "--message", metavar="TEXT", required=True, help="Say what the next attempt has to change.")
-@option("--by", metavar="NAME", help="Name who rejects; the default is your login.")
+@option("--by", metavar="NAME", help="Name who rejects; the default is git's user.")
 @wait_lock_option
 def reject_command() -> None:
     """Reject the changes of stages, with words.

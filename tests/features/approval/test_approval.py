@@ -54,6 +54,14 @@ def test_a_change_is_held_until_it_is_approved_and_no_model_is_called_again(proj
     green(project.build())
 
 
+def test_the_user_of_git_decides_unless_someone_is_named(project: Project) -> None:
+    held(story(project))
+    (project.home / ".gitconfig").write_text("[user]\nname = Bea\n")
+    green(project.run("approve", "page"))
+    green(project.build())
+    assert project.events_of("warning")[0]["message"].startswith("approved by Bea (")
+
+
 def test_another_result_needs_another_approval_and_a_restored_one_none(project: Project) -> None:
     held(story(project))
     green(project.run("approve", "page"))
