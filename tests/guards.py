@@ -44,7 +44,7 @@ def _audit(event: str, args: tuple[object, ...]) -> None:
         GUARD.check(event, args)
 
 
-sys.addaudithook(_audit)  # cannot be taken away again: hence `armed`
+sys.addaudithook(_audit)  # stays for the life of the process: hence `armed`
 
 
 def _target(event: str, args: tuple[object, ...]) -> object | None:

@@ -447,7 +447,7 @@ def _own_file(attempts: AttemptLoop, path: str, entry: FileEntry) -> PromptInput
 
 
 def _lines_of(attempts: AttemptLoop, one: PromptInput, start: Files) -> tuple[int, int] | None:
-    """Return the lines of a slice, from 0, as this attempt finds them; None if it is no slice of lines, or is gone."""
+    """Return the lines of a slice, from 0, as this attempt finds them; None if a slice has no lines, or is lost."""
     before, entry = attempts.resolved.base.get(one.path), start.get(one.path)
     if before is None or entry is None or one.slice[:1] in ("", "/"):
         return None

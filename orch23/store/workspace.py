@@ -561,7 +561,7 @@ def _is_racy(seen: HashedFile, now_ns: int) -> bool:
 
 
 def _kind(entry: os.DirEntry[str]) -> str:
-    """Return the kind of an entry that is no file; empty for another one, such as a socket."""
+    """Return the kind of a folder or a link; empty for anything else, such as a socket."""
     if entry.is_dir(follow_symlinks=False):
         return FOLDER_KIND
     return LINK_KIND if entry.is_symlink() else ""

@@ -106,10 +106,12 @@ def _count(change: Change) -> str:
 def _user(environ: Mapping[str, str], root: Path) -> str:
     """Return who would commit here, from the environment or the files of git; without git the login."""
     git, home = git_command(root), environ.get("HOME", "")
-    files = ((), ("--file", f"{home}/.gitconfig"), ("--file", f"{home}/.config/git/config")) if git else ()
-    found = (run_git(git, "config", *file, "--get", "user.name") for file in files if git)
-    names = (environ.get("GIT_AUTHOR_NAME"), *((one or b"").decode("utf-8", "replace").strip() for one in found))
-    return next(filter(None, (*names, environ.get("LOGNAME"), environ.get("USER"))), f"user {os.getuid()}")
+    if author := environ.get("GIT_AUTHOR_NAME"):
+        return author
+    for file in ((), ("--file", f"{home}/.gitconfig"), ("--file", f"{home}/.config/git/config")):
+        if git and (found := (run_git(git, "config", *file, "--get", "user.name") or b"").strip()):
+            return found.decode("utf-8", "replace")
+    return environ.get("LOGNAME") or environ.get("USER") or f"user {os.getuid()}"
 
 
 def show_changes(project: Project, name: str, *, lists_files: bool) -> tuple[str, Mapping[str, Json]]:

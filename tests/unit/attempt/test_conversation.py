@@ -300,8 +300,8 @@ def test_find_recorded_predicts_what_the_build_does(bench: Bench) -> None:
         found, missing = find_recorded(
             RecordingProvider(inner=nobody(), store=bench.exchanges, stage="code", mode=mode), step, asked
         )
-        room = missing.params["max_tokens"] if missing else None
-        return [one.response for one in found], room if isinstance(room, int) else None
+        limit = missing.params["max_tokens"] if missing else None
+        return [one.response for one in found], limit if isinstance(limit, int) else None
 
     assert ahead() == ([], 100)
     bench.ask(bench.attempt(FakeProvider([CUT]), more=OnTruncated(0)), asked)
