@@ -7,6 +7,7 @@ import importlib
 import inspect
 import pkgutil
 import re
+import statistics
 import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -391,6 +392,15 @@ def _seconds(function: Function, text: str, times: int) -> float:
     return best
 
 
+def _steady_growth(function: Function, small: str, large: str, rounds: int) -> tuple[float, float]:
+    """Return the median growth of the time from a text to a larger one, and the least time of the larger.
+
+    Each round times both, one after the other: a machine that is slow for a while is slow for both.
+    """
+    pairs = [(_seconds(function, small, 2), _seconds(function, large, 1)) for _ in range(rounds)]
+    return statistics.median(now / max(before, 1e-6) for before, now in pairs), min(now for _, now in pairs)
+
+
 def quick_growth(function: Function, shape: Callable[[int], str], largest: int = 16_000) -> float:
     """Return the growth of the time from a text to one of four times its size, if it is too large twice; else 0.
 
@@ -399,13 +409,12 @@ def quick_growth(function: Function, shape: Callable[[int], str], largest: int =
     before, size, was_large = 1.0, 64, False
     while size <= largest or was_large:
         now = _seconds(function, shape(size), 1)
-        is_large = now > _QUICK_LEAST_S and now / before > _QUICK_GROWTH
-        if is_large:
-            now = min(now, _seconds(function, shape(size), 4))
-            before = max(1e-6, min(before, _seconds(function, shape(size // 4), 5)))
-            is_large = now > _QUICK_LEAST_S and now / before > _QUICK_GROWTH
+        found = now / before
+        if now > _QUICK_LEAST_S and found > _QUICK_GROWTH and now <= 1:
+            found, now = _steady_growth(function, shape(size // 4), shape(size), 7)
+        is_large = now > _QUICK_LEAST_S and found > _QUICK_GROWTH
         if is_large and (was_large or now > 1):
-            return now / before
+            return found
         before, size, was_large = max(now, 1e-6), 4 * size, is_large
     return 0
 
@@ -414,13 +423,12 @@ def growth(function: Function, shape: Callable[[int], str]) -> float:
     """Return the growth of the time for a doubling of a long text, if it is too large and long enough; else 0."""
     if found := quick_growth(function, shape):
         return found / 2
-    times = dict.fromkeys(SIZES, 0.0)
+    before = float("inf")
     for size in SIZES:
-        times[size] = _seconds(function, shape(size), 1)
-        half = size // 2
-        if half in times and times[size] > _LEAST_S and times[size] > _MOST_GROWTH * times[half]:
-            for one in (half, size):
-                times[one] = min(times[one], _seconds(function, shape(one), 4))
-            if times[size] > _LEAST_S and times[size] > _MOST_GROWTH * times[half]:
-                return times[size] / times[half]
+        now = _seconds(function, shape(size), 1)
+        if now > _LEAST_S and now > _MOST_GROWTH * before:
+            found, now = _steady_growth(function, shape(size // 2), shape(size), 5)
+            if now > _LEAST_S and found > _MOST_GROWTH:
+                return found
+        before = now
     return 0
