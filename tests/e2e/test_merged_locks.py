@@ -103,6 +103,27 @@ def test_a_merge_is_kept_if_lock_files_are_not_trusted(tmp_path, model, lock, te
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("lock", LOCKS)
+def test_clean_gives_back_the_file_that_the_result_of_the_other_branch_started_from(tmp_path, lock):
+    command = "cd src; test -e made || echo made > made; for one in *; do grep -q {0} $one || echo {0} >> $one; done"
+    stages = {"tidy": {"edits": ["src/*"], "shell": command.format("one")}}
+    users = Users(tmp_path, stages, {"src/a": "a\n"})
+    mine = {path: users.anna.read(path) + "# anna\n" for path in ("src/a", "src/made")}
+    users.anna.write({**pipeline({"tidy": {**stages["tidy"], "shell": command.format("two")}}), **mine})
+    users.anna.commit()
+    green(users.anna.run("build", "a.yaml"))
+    users.anna.commit()
+    users.ben.edit("src/a", "b\n")
+    green(users.ben.run("build", "a.yaml"))
+    users.ben.commit()
+    users.merge(lock, {"src/a": users.anna.read("src/a")})
+    green(users.ben.run("clean", "a.yaml"))
+    # If no record has these bytes, they count as saved by the user.
+    more = "" if lock in ("theirs", "markers") else "two\n"
+    assert {path: users.ben.read(path) for path in mine} == {path: text + more for path, text in mine.items()}
+
+
+@pytest.mark.slow
 @pytest.mark.stride(3)
 @pytest.mark.parametrize("lock", LOCKS)
 def test_a_result_that_git_took_from_the_other_side_is_no_edit(tmp_path, model, lock):

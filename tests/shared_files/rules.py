@@ -111,9 +111,6 @@ class Rules(Building):
         """Take back what the stages made."""
         if self._is_refused():
             return Forecast(65, self.disk, self.lock)
-        if self.store.records and not self.lock.all():
-            message = "clean without the lock file, which a merge deleted"
-            raise UnsureError(message)
         target, modified = self._to_take(force=force)
         if modified and not force:
             return Forecast(6, self.disk, self.lock)
@@ -129,6 +126,9 @@ class Rules(Building):
             self.disk[path] = text
 
     def _to_take(self, *, force: bool) -> tuple[dict[str, str | None], dict[str, str | None]]:
+        if self.store.records and not self.lock.all():
+            message = "clean without the lock file, which a merge deleted"
+            raise UnsureError(message)
         names = {stage.name for stage in self.declared}
         kept = [m for m in [*self.store.records, *self.store.retained] if m.failed and m.stage in names]
         declared = {(stage.kind, stage.outputs) for stage in self.declared}
@@ -146,10 +146,11 @@ class Rules(Building):
         target: dict[str, str | None] = {}
         modified: dict[str, str | None] = {}
         for path in {path for made in records for path in made.outputs if path in self.disk}:
-            originals = [made.originals.get(path) for made in records]
+            first = sorted(records, key=lambda made: made.outputs.get(path) != self.disk[path])  # noqa: B023  used at once
+            originals = [made.originals.get(path) for made in first]
             original = next((text for text in originals if text is not None), None)
             # A stage with `edits` gives back what it started from.
-            begun = [dict(made.start).get(path) for made in records if made.edits and path in made.written]
+            begun = [dict(made.start).get(path) for made in first if made.edits and path in made.written]
             original = next((text for text in begun if text is not None), original)
             if begun and self.others(path):
                 message = "a file of `edits` that another pipeline has"

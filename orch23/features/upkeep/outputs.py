@@ -58,23 +58,25 @@ def plan_removal(opened: OpenPipeline, stages: Collection[str]) -> OutputRemoval
     Raises:
         NotFoundError: a name is not a stage, and no record has it.
     """
-    owning = {
-        name: record for name, record in opened.state.lock.owner_records().items() if opened.state.may_remove_by(record)
-    }
+    lock = opened.state.lock
+    every = (*lock.owner_records().items(), *((one.stage, one) for one in lock.others))
+    owning = [(name, record) for name, record in every if opened.state.may_remove_by(record)]
     names = {node.name for node in opened.pipeline.stages}
     kept = [one for one in kept_failures(opened.store, opened.pipeline.file) if family_of(one.stage) in names]
-    known = {name for one in (*owning, *(one.stage for one in kept)) for name in (one, family_of(one))}
+    owning += [(one.stage, one) for one in kept]
+    known = {name for one, _ in owning for name in (one, family_of(one))}
     unknown = [name for name in stages if name not in known]
     Selection(targets=tuple(unknown)).nodes(opened.state.plan)
-    records = [record for name, record in owning.items() if _is_selected(name, stages)]
-    records += [record for record in kept if _is_selected(record.stage, stages)]
+    records = [record for name, record in owning if _is_selected(name, stages)]
     removal = OutputRemoval(refusal=DeclaredByPlan(opened).refusal)
-    pairs = (pair for record in reversed(records) for pair in record.originals.items())
-    originals = {path: entry for path, entry in pairs if entry is not None}  # of the first record that has one
     # A released file that a chain started from is the user's, too, as is any file that a stage with `edits` did.
+    is_released, on_disk = opened.state.ownership.is_released, opened.store.workspace.entry
     starts = ((record, path, base.start) for record in reversed(records) for path, base in record.bases.items())
-    is_released = opened.state.ownership.is_released
-    originals |= {path: one for record, path, one in starts if "edits" in record.manifest or is_released(path, one)}
+    before = [(one, path, entry) for one in reversed(records) for path, entry in one.originals.items() if entry]
+    before += [one for one in starts if "edits" in one[0].manifest or is_released(*one[1:])]
+    originals = {path: entry for _, path, entry in before}  # of the first record that has one
+    # After a merge, the record of the other side may have the file on disk, and started from another one.
+    originals |= {path: entry for record, path, entry in before if record.outputs.get(path) == on_disk(path)}
     others, is_declared = opened.state.other_pipelines, opened.state.plan.is_declared
     # A stage that was moved to another pipeline, and built there, has its files there.
     moved = {p for one in records if others and not is_declared(one.stage) for p in one.outputs if others.owner(p)}
@@ -85,7 +87,7 @@ def plan_removal(opened: OpenPipeline, stages: Collection[str]) -> OutputRemoval
     for path in {path for record in programs for path in record.outputs}:
         removal.modified.pop(path, None)
     for path in sorted({path for record in records for path in record.deleted if path in originals}):
-        if removal.refusal(path) is None and opened.store.workspace.entry(path) is None:
+        if removal.refusal(path) is None and on_disk(path) is None:
             removal.target[path] = originals[path]
     return removal
 
