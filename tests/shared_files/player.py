@@ -473,7 +473,7 @@ class Player(Steps):
             return
         if text in self.locks and self.locks[text] != forecast.lock:
             self.counts["lock files that stand for two states"] += 1
-        self.locks[text] = forecast.lock
+        self.locks[text] = self.store.wrote[pipeline] = forecast.lock
 
     # ---- what a green build made ----
 

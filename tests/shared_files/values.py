@@ -163,6 +163,8 @@ class Store:
     released: set[tuple[str, str]] = field(default_factory=set)
     complete: bool = True
     """Whether it has all responses that today's results were made of: not in a clone without the store."""
+    wrote: dict[str, Lock] = field(default_factory=dict)
+    """What the lock file of each pipeline knew after the last command of this folder."""
 
     def add(self, made: Made) -> None:
         """Keep a result and its bytes."""
@@ -174,7 +176,13 @@ class Store:
     def copy(self) -> "Store":
         """Return a copy, as of a folder that is copied."""
         return Store(
-            [*self.records], [*self.retained], {*self.responses}, {*self.contents}, {*self.released}, self.complete
+            [*self.records],
+            [*self.retained],
+            {*self.responses},
+            {*self.contents},
+            {*self.released},
+            self.complete,
+            {**self.wrote},
         )
 
 
