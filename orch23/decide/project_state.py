@@ -408,6 +408,7 @@ class ProjectState(Struct, dict=True):
             entry.digest.sha256 in self.rebuilt
             or self.store.contents.has(entry.digest)
             or self.store.workspace.entry(entry.link or path) == replace(entry, link="")
+            or self._kept_original(entry) is not None
             or self.ownership.bytes_from_git(path, entry) is not None
             or (self.shared is not None and self.shared.has_bytes(entry.digest))
         )

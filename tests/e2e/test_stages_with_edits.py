@@ -178,6 +178,18 @@ def test_a_file_saved_where_a_model_deleted_one_stays_until_the_model_has_to_run
 
 
 @pytest.mark.slow
+def test_after_a_reset_a_program_starts_from_a_file_that_no_one_committed(repository: Repository) -> None:
+    stages = [{"line": {"edits": ["src/a"], "shell": f"grep -q {one} src/a || echo {one} >> src/a"}} for one in "xy"]
+    repository.write({**pipeline(stages[0]), "src/a": "a\n"})
+    green(repository.build("a.yaml"))
+    green(repository.run("reset", "a.yaml"))
+    repository.write(pipeline(stages[1]))
+    green(repository.build("a.yaml"))
+    assert repository.read("src/a") == "a\ny\n"
+    up_to_date(repository.build("a.yaml"))
+
+
+@pytest.mark.slow
 def test_a_program_takes_an_edit_after_release_and_leaves_it(repository: Repository) -> None:
     stage = {"edits": ["src/**"], "shell": "grep -q done src/a || echo done >> src/a"}
     repository.write({**pipeline({"tidy": stage}), "src/a": "a\n", "src/b": "b\n"})
