@@ -87,8 +87,9 @@ class Facts:
         names |= ended - {one.name for one in self.declared}
         there = self.disk.get(path)
         if writers and all(made.stage in names and made in self.lock.results.values() for made in writers):
-            deleted = there is None and any(path in made.deleted for made in writers)
-            if not deleted and (there is None or not self.makers(path, there) or self.is_accepted(path)):
+            # Its result, also if the user took over the same bytes before, by `orch23 release`.
+            is_result = any(there is None if path in m.deleted else m.outputs[path] == there for m in writers)
+            if not is_result and (there is None or not self.makers(path, there) or self.is_accepted(path)):
                 return there
         for made in self.lock.all():
             if path in made.originals:
