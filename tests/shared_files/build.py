@@ -321,14 +321,15 @@ class Building(Editing):
         still = {p for p in (former.accepted if former else ()) if self.disk.get(p) == outputs[p]}
         if stage.kind == "llm" and not passes(outputs):
             return None
+        deleted = (former.deleted if former is not None else frozenset()) - {*edited}
         return Made(
             stage.name,
             core,
             self.in_force(stage) if not stage.edits else self.start_of(stage, outputs),
             outputs,
-            {path: self.original(path) for path in outputs} if stage.kind == "llm" else {},
+            {path: self.original(path) for path in {*outputs, *deleted}} if stage.kind == "llm" else {},
             frozenset(edited) | still,
-            deleted=(former.deleted if former is not None else frozenset()) - {*edited},
+            deleted=deleted,
             instead=self._instead(stage, self.in_force(stage)),
         )
 

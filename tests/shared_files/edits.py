@@ -52,8 +52,7 @@ class Editing(Facts):
 
     def is_at_rest(self, made: Made) -> bool:
         """Return whether the disk has the files of a result."""
-        there = all(self.disk.get(path) == text for path, text in made.outputs.items())
-        return there and self.disk.keys().isdisjoint(made.deleted)
+        return made.is_on(self.disk) and self.disk.keys().isdisjoint(made.deleted)
 
     def start_of(self, stage: Stage, written: Any) -> tuple[tuple[str, str | None], ...]:
         """Return the base in force, also of the files that a result has."""

@@ -167,7 +167,7 @@ class Facts:
         """Return the kept failure of a stage, if its files are those on disk; a reset may have retained it."""
         every = [*self.store.retained, *self.store.records]
         kept = [made for made in every if stage.keep and made.failed and made.stage == stage.name]
-        return kept[-1] if kept and self._is_kept(kept[-1]) else None
+        return kept[-1] if kept and kept[-1].is_on(self.disk) else None
 
     def _base_of(self, stage: Stage, made: Made | None) -> Bases:
         """Return the base of a result, as far as what it replaced is still what is there."""
@@ -188,9 +188,6 @@ class Facts:
         """Return what a stage starts from where no base has moved: of a chain the result of the item before."""
         return self.incoming if stage.chain else self.original(path)
 
-    def _is_kept(self, made: Made) -> bool:
-        return all(self.disk.get(path) == text for path, text in made.outputs.items())
-
     def _matching(self, stage: Stage, core: tuple[Any, ...]) -> Made | None:
         """Return the record that wins: of the base in force, else of the base of an earlier record, newest first."""
         if stage.edits:
@@ -201,7 +198,7 @@ class Facts:
         bases += [self._base_of(stage, made) for made in every if made.identity == (stage.kind, stage.outputs)]
         for base in dict.fromkeys(bases):
             found = [m for m in every if m.core == core and same(m.start, base) and not m.failed]
-            at_rest = [m for m in found if all(self.disk.get(p) == text for p, text in m.outputs.items())]
+            at_rest = [m for m in found if m.is_on(self.disk)]
             if found:
                 return (at_rest or found)[0]
         return None

@@ -70,11 +70,13 @@ def _resolve(steps: "Steps", path: str, how: str) -> None:
         repository.write({path: sides["ours"]})
         steps._edit(path)
         return
-    text = None if how == "deleted" else sides["theirs" if how == "theirs" else "ours"]
+    text = sides["theirs" if how == "theirs" else "ours"]
     if text is not None:
         repository.write({path: text})
     elif repository.exists(path):
         repository.delete(path)
+    if how == "deleted":
+        steps._lockless(path.removesuffix(".lock"))
 
 
 def _at(steps: "Steps", name: str) -> str | None:

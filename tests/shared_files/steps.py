@@ -126,6 +126,10 @@ class Steps:
             text = disk.get(f"{name}.lock")
             if text is None:
                 found[name] = self.taken.get((self.repository.root, name), Lock())
+                for made in found[name].results.values():
+                    older = [one for one in self.store.records if one.stage == made.stage and one.is_on(disk)]
+                    if older and not made.is_on(disk):
+                        self.lose("the lock file is gone, and an older result is on disk as a whole: it is the last one")
             elif text in self.locks:
                 found[name] = self.locks[text]
             else:

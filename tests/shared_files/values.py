@@ -128,6 +128,10 @@ class Made:
         """Return the paths that it has a file at, or deleted one."""
         return {*self.outputs, *self.deleted}
 
+    def is_on(self, disk: Mapping[str, str]) -> bool:
+        """Return whether all its outputs are on disk."""
+        return all(disk.get(path) == text for path, text in self.outputs.items())
+
     @property
     def identity(self) -> tuple[Any, ...]:
         """Return what tells a stage from others, whatever it is called and reads."""
