@@ -9,6 +9,7 @@ from collections.abc import Collection
 from msgspec.structs import replace
 
 from orch23.attempt.failures import Failure, failure_of
+from orch23.attempt.likely_cause import unseen_program
 from orch23.attempt.process_runner import PATH_HINT, Files, FinishedProcess, ProcessRunner
 from orch23.attempt.verification import verified_files
 from orch23.model.diagnostic import Diagnostic
@@ -78,8 +79,13 @@ def missing_formatters(runner: ProcessRunner) -> tuple[Diagnostic, ...]:
     look = ("bash", "-c", 'for one; do command -v -- "$one" >/dev/null || echo "$one"; done', "bash", *names)
     ran = runner.run(ShellStep(command=look), {}) if names else None
     missing = ran.result.output.text.split() if isinstance(ran, FinishedProcess) else ()
-    texts = (f"the program `{name}` of `format` was not found; no model was called" for name in missing)
-    return tuple(Diagnostic("E309", text, hint=PATH_HINT) for text in texts)
+    facts, errors = runner.project() if runner.project is not None else None, list[Diagnostic]()
+    for name in missing:
+        text, hint = f"the program `{name}` of `format` was not found; no model was called", PATH_HINT
+        if facts and (cause := unseen_program(facts, name, runner.facts.interpreter, "verify/inputs")):
+            text, hint = f"{text}: {cause.text}", f"{cause.hint}. What is copied is also an entry of `verify.inputs`"
+        errors.append(Diagnostic("E309", text, hint=hint))
+    return tuple(errors)
 
 
 def format_recorded(resolved: ResolvedStage, runner: ProcessRunner, record: Record) -> Record | Failure:

@@ -206,21 +206,7 @@ class FailedStep(Struct, frozen=True, kw_only=True):
 
     def missing_program(self, name: str) -> LikelyCause | None:
         """Return the cause of a program on the PATH of the user that no step can find."""
-        if "/" in name or not _PATH.fullmatch(name):
-            return None
-        seen = (str(Path(self.interpreter).parent), *SYSTEM_PATH)
-        path = filter(os.path.isabs, self.project.environ.get("PATH", "").split(os.pathsep))
-        place = find_program(name, os.pathsep.join(path))
-        if place is None or find_program(name, os.pathsep.join(seen)) is not None:
-            return None
-        return LikelyCause(
-            kind="program",
-            text=f"`{name}` is {place} on your PATH; a step cannot see your home directory, and its PATH is fixed",
-            key=self.inputs_key,
-            value=f"tools/{name}",
-            appends=True,
-            hint=f"copy it to `tools/{name}` first, and write that in place of `{name}` in the command",
-        )
+        return unseen_program(self.project, name, self.interpreter, self.inputs_key)
 
     def missing_variable(self, name: str) -> LikelyCause | None:
         """Return the cause of a variable that the user has set, and the step does not have."""
@@ -231,6 +217,34 @@ class FailedStep(Struct, frozen=True, kw_only=True):
             return LikelyCause(kind="variable", text=text, hint=f"`env` refuses `{name}`: no step can get it")
         hint = "write its value in place of VALUE; it becomes a part of the key of the stage"
         return LikelyCause(kind="variable", text=text, key=f"env/{name}", value="VALUE", hint=hint)
+
+
+def unseen_program(project: ProjectFacts, name: str, interpreter: str, key: str) -> LikelyCause | None:
+    """Return why a step does not find a program that the user can start, if that is so; `key` is that of its inputs."""
+    if "/" in name or not _PATH.fullmatch(name):
+        return None
+    path = filter(os.path.isabs, project.environ.get("PATH", "").split(os.pathsep))
+    found = find_program(name, os.pathsep.join((str(Path(interpreter).parent), *SYSTEM_PATH)))
+    if (place := found or find_program(name, os.pathsep.join(path))) is None:
+        return None
+    target = Path(place).resolve()
+    shown = (*SYSTEM_FOLDERS, Path(interpreter).parent.parent)
+    is_shown = not project.is_isolated() or any(map(target.is_relative_to, shown))
+    if found and is_shown:
+        return None
+    if is_shown:
+        text = f"`{name}` is {place} on your PATH; that of a step is fixed, and does not have this directory"
+        return LikelyCause(kind="program", text=text, hint=f"write `{place}` in place of `{name}` in the command")
+    where = f"{place}, a link to {target}," if found else f"{place} on your PATH"
+    return LikelyCause(
+        kind="program",
+        text=f"`{name}` is {where} and a step does not see that directory; its PATH is fixed",
+        key=key,
+        value=f"tools/{name}",
+        appends=True,
+        hint=f"copy it to `tools/{name}` first, and write that in place of `{name}` in the command; if it has more "
+        "files, install it in the environment of the project or below /usr",
+    )
 
 
 def cause_of_failure(

@@ -116,6 +116,19 @@ def test_a_program_that_is_not_installed_costs_no_call(project: Project, command
     assert project.read("a.txt") == "a b\n"
 
 
+def test_a_formatter_that_exists_and_that_the_sandbox_does_not_show_is_named(project: Project) -> None:
+    tool = project.home / "bin/squeeze"
+    tool.parent.mkdir(parents=True)
+    tool.write_text(f"#!/bin/sh\n{SQUEEZE}\n")
+    tool.chmod(0o755)
+    project_of(project, [{"a.txt": "a   b\n"}], ["a.txt"], format=[{"shell": ["squeeze", "a.txt"]}])
+    failed = project.build(env={"PATH": f"{tool.parent}:/usr/bin:/bin"})
+    assert (failed.code, calls(project)) == (1, 0), failed.err
+    assert f"`squeeze` is {tool} on your PATH and a step does not see that directory" in failed.err
+    assert "copy it to `tools/squeeze`" in failed.err
+    assert "entry of `verify.inputs`" in failed.err
+
+
 def test_a_missing_program_within_a_command_costs_one_call_which_is_recorded(project: Project) -> None:
     steps = [{"shell": "true && no-such-formatter"}]
     project_of(project, [{"a.txt": "a   b\n"}] * 3, ["a.txt"], format=steps, retry=2)

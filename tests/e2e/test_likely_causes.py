@@ -165,7 +165,7 @@ def test_a_program_on_the_path_is_copied_as_the_screen_says_and_the_build_passes
     tool = add_tool(project, project.home / "bin" / "tool")
     env = {"PATH": f"{tool.parent}:/usr/bin:/bin"}
     shown = failed(project, "  a:\n    outputs: [a.txt]\n    shell: tool > a.txt\n", env=env).err
-    assert "= help: copy it to `tools/tool` first, and write that in place of `tool` in the command\n" in shown
+    assert "= help: copy it to `tools/tool` first, and write that in place of `tool` in the command; " in shown
     (project.root / "tools").mkdir()
     shutil.copy(tool, project.root / "tools")
     apply_shown_change(project, shown)

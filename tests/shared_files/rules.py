@@ -147,7 +147,7 @@ class Rules(Building):
         target: dict[str, str | None] = {}
         modified: dict[str, str | None] = {}
         for path in {path for made in records for path in made.outputs if path in self.disk}:
-            first = sorted(records, key=lambda made: made.outputs.get(path) != self.disk[path])  # noqa: B023  used at once
+            first = sorted(records, key=lambda made: made.outputs.get(path) != self.disk[path])
             originals = [made.originals.get(path) for made in first]
             original = next((text for text in originals if text is not None), None)
             # A stage with `edits` gives back what it started from.

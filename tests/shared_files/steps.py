@@ -129,7 +129,7 @@ class Steps:
                 for made in found[name].results.values():
                     older = [one for one in self.store.records if one.stage == made.stage and one.is_on(disk)]
                     if older and not made.is_on(disk):
-                        self.lose("the lock file is gone, and an older result is on disk as a whole: it is the last one")
+                        self.lose("the lock file is gone, and an older result is on disk as a whole: that one counts")
             elif text in self.locks:
                 found[name] = self.locks[text]
             else:

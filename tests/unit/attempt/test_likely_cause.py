@@ -132,6 +132,25 @@ def test_a_program_is_found_in_messages_of_many_programs(machine: Machine, line:
     assert machine.add_program("tool").kind(line) == "program tools/tool"
 
 
+def test_a_program_behind_a_link_that_leads_out_of_the_sandbox_is_a_cause(machine: Machine) -> None:
+    (machine.venv / "bin").mkdir()
+    (machine.venv / "bin/tool").symlink_to(machine.home / "bin/tool")
+    cause = machine.add_program("tool").cause("bash: line 1: tool: command not found")
+    assert cause is not None
+    assert f"{machine.venv}/bin/tool, a link to {machine.home}/bin/tool" in cause.text
+    add(machine.venv / "bin/other").chmod(0o755)
+    assert machine.kind("bash: line 1: other: command not found") == "", "a step sees it"
+
+
+def test_a_program_that_a_step_sees_outside_of_its_path_is_started_by_its_path(machine: Machine) -> None:
+    place = add(machine.venv / "tools/tool")
+    place.chmod(0o755)
+    machine.environ["PATH"] = str(place.parent)
+    cause = machine.cause("bash: line 1: tool: command not found")
+    assert cause is not None
+    assert (cause.value, cause.hint) == ("", f"write `{place}` in place of `tool` in the command")
+
+
 def test_a_name_with_a_meaning_in_inputs_is_not_proposed(machine: Machine) -> None:
     for name in ("a*", "${x}"):
         assert machine.add_program(name).kind(f"{name}: command not found") == ""
