@@ -196,6 +196,7 @@ LISTED = """\
 """
 
 
+@pytest.mark.stride(2)
 @pytest.mark.parametrize("how", ["edited", "forced"])
 def test_only_selected_stages_are_built_by_what_is_known_of_others(root: Path, how: str) -> None:
     listed = LISTED.replace("NEEDS", ", ".join(f"s{number:02d}" for number in range(1, MANY + 1)))
