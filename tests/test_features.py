@@ -100,7 +100,7 @@ def test_every_folder_of_features_has_one_file_that_makes_it_a_package() -> None
 
 
 @pytest.mark.slow
-@pytest.mark.stride(3)
+@pytest.mark.stride(7)
 @pytest.mark.parametrize("feature", FEATURES)
 def test_without_a_feature_the_core_builds_and_says_what_is_missing(feature: str, tmp_path: Path) -> None:
     run, project = runner(without(feature, tmp_path), tmp_path)
@@ -134,6 +134,7 @@ def test_without_a_feature_the_core_builds_and_says_what_is_missing(feature: str
     assert not {name for name, place in PROVIDERS.items() if place.startswith(f"{feature}.") and name in providers}
 
 
+@pytest.mark.stride(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("feature", ["cache", "remote"])
 def test_a_pipeline_that_asks_for_a_missing_feature_has_one_error_with_its_place(feature: str, tmp_path: Path) -> None:

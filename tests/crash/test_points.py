@@ -20,13 +20,13 @@ pytestmark = [
 ]
 
 _THOROUGH = os.environ.get("HYPOTHESIS_PROFILE") == "thorough"
-_STRIDE = 1 if _THOROUGH else 199  # of all calls; a prime meets all kinds
-_ERROR_STRIDE = 1 if _THOROUGH else 307
+_STRIDE = 1 if _THOROUGH else 397  # of all calls; a prime meets all kinds
+_ERROR_STRIDE = 1 if _THOROUGH else 613
 _MOST_CALLS_OF_AN_ANSWER = 12
 """So many calls lie between the end of an answer and its being durable: only a death in these may lose it."""
 
 
-@pytest.mark.stride(3)
+@pytest.mark.stride(5)
 @pytest.mark.parametrize("mode", ["kill", "half"])
 @pytest.mark.parametrize("which", SCENES)
 def test_a_build_killed_at_any_call_is_finished_by_the_next_one(
@@ -52,7 +52,7 @@ def test_a_build_killed_at_any_call_is_finished_by_the_next_one(
     )
 
 
-@pytest.mark.stride(5)
+@pytest.mark.stride(13)
 @pytest.mark.parametrize(
     ("mode", "error"),
     [

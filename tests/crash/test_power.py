@@ -77,7 +77,7 @@ def disk(tmp_path: Path) -> Iterator[Disk]:
     made.unplug()
 
 
-@pytest.mark.stride(2)
+@pytest.mark.stride(3)
 @pytest.mark.parametrize("which", SCENES)
 def test_a_power_cut_costs_one_response_and_the_cheap_results_that_were_not_synced(
     disk: Disk, tmp_path: Path, server: Server, which: str

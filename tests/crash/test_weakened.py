@@ -89,6 +89,7 @@ def stale(project: Project, server: Server, weaken: str) -> str:
 CASES = {"in_place": torn_file, "startswith": escape, "killpg": survivor, "exit_code": forged, "trusted_mtime": stale}
 
 
+@pytest.mark.stride(3)
 @pytest.mark.parametrize("weaken", sorted(CASES))
 def test_a_weakened_build_is_found_out(project: Project, server: Server, weaken: str) -> None:
     found = CASES[weaken](project, server, weaken)
@@ -96,6 +97,7 @@ def test_a_weakened_build_is_found_out(project: Project, server: Server, weaken:
     assert found
 
 
+@pytest.mark.stride(3)
 @pytest.mark.parametrize("case", CASES.values(), ids=list(CASES))
 def test_the_sound_build_passes_the_same_case(
     project: Project, server: Server, case: Callable[[Project, Server, str], str]

@@ -213,7 +213,7 @@ def unseen(tmp_path: Path, model: EchoModel) -> Repository:
 
 
 @pytest.mark.slow
-@pytest.mark.stride(4)
+@pytest.mark.stride(7)
 @pytest.mark.parametrize("how", ["accepted", "committed", "accepted and committed"])
 @pytest.mark.parametrize("way", [(), *WAYS[:2]], ids=" ".join)
 def test_an_edit_that_the_prompt_does_not_show_is_for_the_user_to_decide(

@@ -49,7 +49,7 @@ def test_a_conversation_has_the_earlier_attempts(project: Project) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.stride(2)
+@pytest.mark.stride(5)
 @pytest.mark.parametrize(
     ("program", "code", "message"),
     [

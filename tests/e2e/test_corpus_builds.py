@@ -58,7 +58,7 @@ def put(project: Project, answer: Answer) -> dict[str, bytes]:
     return project.files("ws")
 
 
-@pytest.mark.stride(7)
+@pytest.mark.stride(17)
 @pytest.mark.parametrize("answer", [*sampled("bad")])
 def test_a_bad_answer_writes_nothing_and_says_every_code(project: Project, answer: Answer) -> None:
     before = put(project, answer)
@@ -73,7 +73,7 @@ def test_a_bad_answer_writes_nothing_and_says_every_code(project: Project, answe
 
 
 @pytest.mark.slow
-@pytest.mark.stride(3)
+@pytest.mark.stride(7)
 @pytest.mark.parametrize("answer", [*sampled("good")])
 def test_a_good_answer_is_what_the_files_become(project: Project, answer: Answer) -> None:
     before = put(project, answer)

@@ -16,7 +16,7 @@ SERVER = "http://127.0.0.1:9/v1"
 
 
 @pytest.mark.slow
-@pytest.mark.stride(4)
+@pytest.mark.stride(11)
 @pytest.mark.parametrize("mistake", [*SECRETS, *DOCUMENTS, *MORE], ids=lambda one: one.id)
 def test_a_mistake_is_answered_with_place_cause_and_way_out(mistake: Mistake, tmp_path: Path, golden: Golden) -> None:
     golden.check(f"mistakes/{mistake.id}.txt", run(mistake, tmp_path / "app", tmp_path / "home", SERVER))

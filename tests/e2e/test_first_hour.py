@@ -62,7 +62,7 @@ ALL = (*MISTAKES, *VARIANTS)
 
 
 @pytest.mark.slow
-@pytest.mark.stride(11)
+@pytest.mark.stride(23)
 @pytest.mark.parametrize("mistake", ALL, ids=[one.id for one in ALL])
 def test_a_mistake_is_answered_with_place_cause_and_way_out(
     mistake: Mistake, tmp_path: Path, server: str, golden: Golden

@@ -54,7 +54,7 @@ def quiet(tmp_path_factory: pytest.TempPathFactory) -> int:
     return peak
 
 
-@pytest.mark.stride(3)
+@pytest.mark.stride(5)
 @pytest.mark.parametrize("kind", FLOODS)
 def test_a_flood_is_killed_at_its_limit_and_memory_does_not_grow_with_it(tmp_path: Path, quiet: int, kind: str) -> None:
     code, reported, peak = built(tmp_path / "project", FLOODS[kind])

@@ -215,6 +215,7 @@ def test_only_a_snapshot_with_the_key_of_the_store_is_used(tmp_path, key):
     assert done.returncode == (0 if key is None else 1), "with the right key the forgery works, so the test shows it"
 
 
+@pytest.mark.stride(2)
 @pytest.mark.parametrize("forges", [False, True])
 @pytest.mark.slow
 def test_only_rows_with_the_key_of_the_store_are_used(tmp_path, forges):

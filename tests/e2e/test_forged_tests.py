@@ -74,7 +74,7 @@ REWRITING = {
 }
 
 
-@pytest.mark.stride(4)
+@pytest.mark.stride(9)
 @pytest.mark.parametrize("way", REWRITING)
 def test_code_cannot_rewrite_a_test_when_it_is_imported(project: Project, tier: str, way: str) -> None:
     code = {
@@ -191,7 +191,7 @@ def steps_for(what: str) -> tuple[list[object], dict[str, str]]:
     return [{"pytest": {"paths": ["tests"], "pythonpath": ["src"]}}], {"tests/test_it.py": WRITING[what]}
 
 
-@pytest.mark.stride(5)
+@pytest.mark.stride(11)
 @pytest.mark.parametrize("what", WRITING)
 def test_a_step_that_writes_to_the_tree_fails_and_is_reported_of_scratch(
     project: Project, tier: str, what: str
@@ -204,7 +204,7 @@ def test_a_step_that_writes_to_the_tree_fails_and_is_reported_of_scratch(
     assert "list the path in `scratch`" in outcome.err
 
 
-@pytest.mark.stride(5)
+@pytest.mark.stride(11)
 @pytest.mark.parametrize("what", WRITING)
 def test_what_scratch_names_can_be_written(project: Project, tier: str, what: str) -> None:
     steps, files = steps_for(what)

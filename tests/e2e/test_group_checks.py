@@ -150,6 +150,7 @@ def test_a_model_whose_file_cannot_be_imported_has_another_attempt(project: Proj
     assert calls(project)[:3] == ["a 1", "b 1", "a 2"]
 
 
+@pytest.mark.stride(2)
 @pytest.mark.parametrize("retry", [0, 1, 2])
 def test_once_all_attempts_are_used_up_a_requested_response_gets_the_failure(project: Project, retry: int) -> None:
     """No record of its result is left then: it is the journal that has the failure."""

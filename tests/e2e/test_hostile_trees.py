@@ -124,7 +124,7 @@ def choose(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("orch23.cli.build_run._best_tier", lambda: choice)
 
 
-@pytest.mark.stride(7)
+@pytest.mark.stride(17)
 @pytest.mark.parametrize(("name", "tier"), CASES)
 def test_a_hostile_tree_is_refused_in_a_line_and_removed(
     project: Project, outside: Path, monkeypatch: pytest.MonkeyPatch, name: str, tier: str

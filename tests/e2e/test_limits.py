@@ -32,7 +32,7 @@ def stage(command: list[str], limits: dict[str, Any]) -> dict[str, Any]:
     return {"outputs": ["a"], "shell": command, "limits": limits}
 
 
-@pytest.mark.stride(5)
+@pytest.mark.stride(9)
 @pytest.mark.slow
 @pytest.mark.parametrize("what", CASES)
 @pytest.mark.parametrize("name", TIERS)

@@ -73,7 +73,7 @@ def kept(repository: Repository, model: EchoModel, text: str, path: str = "gen.p
     assert "<<<<<<<" not in repository.read("a.lock"), outcome.out
 
 
-@pytest.mark.stride(5)
+@pytest.mark.stride(7)
 @pytest.mark.slow
 @pytest.mark.parametrize("rebase", [False, True])
 @pytest.mark.parametrize("clone", ["", "clone"])
@@ -149,7 +149,7 @@ def test_an_edit_accepted_for_other_inputs_is_for_the_user_to_decide(tmp_path, m
     kept(where, model, mine)
 
 
-@pytest.mark.stride(5)
+@pytest.mark.stride(7)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["hand", "accepted", "other"])
 @pytest.mark.parametrize("lock", LOCKS)
@@ -255,7 +255,7 @@ def site(text: str) -> str:
     return spec(*(f"site/{one[0]}.py: {one[1]}" for one in text.split()))
 
 
-@pytest.mark.stride(5)
+@pytest.mark.stride(11)
 @pytest.mark.slow
 @pytest.mark.parametrize("is_green", [False, True])
 @pytest.mark.parametrize("lock", ["ours", "markers", "deleted"])
@@ -301,7 +301,7 @@ LINES = "".join(f"{number}\n" for number in range(9))
 MERGED = f"anna\n{LINES}ben\n"
 
 
-@pytest.mark.stride(7)
+@pytest.mark.stride(17)
 @pytest.mark.slow
 @pytest.mark.parametrize("force", [(), ("-f", "copy")])
 @pytest.mark.parametrize("rebase", [False, True])

@@ -191,6 +191,7 @@ def test_the_report_of_tests_is_compared_as_any_output(repository):
 COPIES = {"outputs": ["d/"], "shell": "mkdir -p d; cp in/1.txt d/a; cp in/1.txt d/b"}
 
 
+@pytest.mark.stride(2)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "more",

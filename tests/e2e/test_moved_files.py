@@ -42,7 +42,7 @@ def layers(files: Files) -> str:
     return json.dumps({"layers": [{"name": name, "files": each} for name, each in files.items()]})
 
 
-@pytest.mark.stride(4)
+@pytest.mark.stride(7)
 @pytest.mark.parametrize("how", ["alone", "in a group", "in a clone"])
 @pytest.mark.parametrize("what", MOVES)
 def test_a_committed_file_moves_between_items(tmp_path: Path, what: str, how: str) -> None:

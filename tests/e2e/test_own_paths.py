@@ -284,6 +284,7 @@ def marked(lines: Mapping[str, str]) -> list[object]:
     return [pytest.param(line, id=name, marks=marks(name, line)) for name, line in lines.items()]
 
 
+@pytest.mark.stride(3)
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("line", marked(WRITERS))
 def test_a_writer_changes_nothing_outside(built: Project, line: str, tmp_path: Path) -> None:
@@ -291,6 +292,7 @@ def test_a_writer_changes_nothing_outside(built: Project, line: str, tmp_path: P
     assert faults(built, line, paths, tmp_path) == []
 
 
+@pytest.mark.stride(4)
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("line", marked(READERS))
@@ -301,6 +303,7 @@ def test_a_reader_changes_nothing_outside_and_waits_for_no_pipe(built: Project, 
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
+@pytest.mark.usefixtures("prepared_copier")
 def test_templates_change_nothing_outside(tmp_path: Path) -> None:
     """`init` into a folder that a clone brought, and `template update`."""
     files = {"pipelines/house.yaml.jinja": PIPELINE, "notes.md": "one\n", "deep/old.md": "old\n"}

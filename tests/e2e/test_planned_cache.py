@@ -53,6 +53,7 @@ def test_the_first_item_writes_and_the_others_read(tmp_path: Path, more: str, wr
     assert f" the prompt cache should save ~${total:.2f} of first attempts\n" in story.run("plan").out
 
 
+@pytest.mark.stride(2)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("more", "rules"),

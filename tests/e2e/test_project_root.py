@@ -393,6 +393,7 @@ def only(tmp_path: Path) -> Here:
     return here
 
 
+@pytest.mark.stride(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("place", ["", "src"])
 @pytest.mark.parametrize("name", ["pipelines/second.yaml", "pipelines/second.yml"])
@@ -407,6 +408,7 @@ def test_a_second_pipeline_is_seen_after_a_build_with_nothing_to_do(only: Here, 
     assert "up to date" in here.run("build").err
 
 
+@pytest.mark.stride(5)
 @pytest.mark.slow
 @pytest.mark.parametrize("place", ["", "src"])
 @pytest.mark.parametrize("name", ["pipeline.yaml", "src/pipeline.yaml", "src/pipelines/near.yaml"])

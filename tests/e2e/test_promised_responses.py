@@ -79,6 +79,7 @@ def reasons(project: Project) -> dict[str, list[str]]:
     return {one["stage"]: [reason["code"] for reason in one["reasons"]] for one in shown if one["action"] != "fresh"}
 
 
+@pytest.mark.stride(3)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_the_next_build_calls_the_model_that_was_to_be_called_again_once(project: Project, number: int) -> None:
     assert written(project, A + B).build().code == 1
@@ -122,6 +123,7 @@ def test_of_several_stages_only_those_that_had_no_end_are_called(project: Projec
     assert len(calls(project)) == 6
 
 
+@pytest.mark.stride(3)
 @pytest.mark.parametrize("source", ["list.json", "names.json"])
 @pytest.mark.parametrize("names", [("each",), ("each@u", "each@v")])
 def test_of_a_foreach_only_the_items_are_called_that_had_no_end(
@@ -162,6 +164,7 @@ def test_a_response_that_has_arrived_is_used_and_not_paid_for_again(project: Pro
     assert calls(project) == ["a", "a", "a"]
 
 
+@pytest.mark.stride(2)
 @pytest.mark.parametrize("between", [("other",), ("--offline",), ("--replay",), ("-n",), ("--only", "other")])
 def test_a_build_that_does_not_call_it_keeps_the_promise(project: Project, between: Sequence[str]) -> None:
     green(written(project, B + OTHER).build())

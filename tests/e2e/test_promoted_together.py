@@ -19,7 +19,7 @@ pytestmark = [
     pytest.mark.usefixtures("steps_reach_outside"),  # they note outside of their sandbox that they ran
 ]
 
-_STRIDE = 17 if os.environ.get("HYPOTHESIS_PROFILE") == "thorough" else 97  # a prime meets all kinds
+_STRIDE = 17 if os.environ.get("HYPOTHESIS_PROFILE") == "thorough" else 211  # a prime meets all kinds
 LAYERS = ("api", "page", "store")
 MAKE = "mkdir -p app/$1; for w in $(cat src/$1.txt); do echo $w > app/$1/$w; done; echo $1 >> {notes}\n"
 

@@ -154,6 +154,7 @@ REFUSED = [
 ]
 
 
+@pytest.mark.stride(3)
 @pytest.mark.parametrize("command", ["validate", "build"])
 @pytest.mark.parametrize(("old", "new", "expected"), HOLD)
 def test_what_is_proposed_loads_and_plans(

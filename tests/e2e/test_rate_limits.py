@@ -98,6 +98,7 @@ def test_with_rates_in_the_pipeline_nothing_is_refused_and_changing_them_makes_n
         assert len(server.asked) == 20
 
 
+@pytest.mark.stride(3)
 @pytest.mark.parametrize("status", [429, 503, 529])
 def test_a_server_that_refuses_the_first_requests_is_waited_for(project: Project, status: int) -> None:
     with OpenAIServer(rule=refusing(12, error(status, "later", retry_after_ms="1"))) as server:

@@ -70,7 +70,7 @@ def released(root: Path, stage: dict[str, Any], *, removed: bool = False) -> Rep
     return repository
 
 
-@pytest.mark.stride(5)
+@pytest.mark.stride(13)
 @pytest.mark.slow
 @pytest.mark.parametrize("removed", [False, True])
 @pytest.mark.parametrize("where", WHERE)
@@ -86,7 +86,7 @@ def test_a_released_file_is_not_generated_again(tmp_path: Path, kind: str, where
     assert project.read(PATH) == "another\n"
 
 
-@pytest.mark.stride(5)
+@pytest.mark.stride(7)
 @pytest.mark.slow
 @pytest.mark.parametrize("removed", [False, True])
 @pytest.mark.parametrize("where", WHERE)

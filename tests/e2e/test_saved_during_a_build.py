@@ -121,7 +121,7 @@ def build_until_at_rest(moments: Moments, *argv: str) -> None:
     age()
 
 
-@pytest.mark.stride(3)
+@pytest.mark.stride(7)
 @pytest.mark.parametrize("moment", DURING_A_BUILD)
 @pytest.mark.parametrize("idle", [True, False], ids=["nothing to do", "one stage to build"])
 def test_the_pipeline(two: Moments, moment: str, idle: bool) -> None:
@@ -136,7 +136,7 @@ def test_the_pipeline(two: Moments, moment: str, idle: bool) -> None:
     check_nothing_is_missed(two, "pipeline.yaml")
 
 
-@pytest.mark.stride(7)
+@pytest.mark.stride(23)
 @pytest.mark.parametrize("moment", DURING_A_BUILD)
 @pytest.mark.parametrize("idle", [True, False], ids=["nothing to do", "one stage to build"])
 @pytest.mark.parametrize(
@@ -156,7 +156,7 @@ def test_what_is_read_once(two: Moments, moment: str, idle: bool, path: str, new
     check_nothing_is_missed(two, *argv)
 
 
-@pytest.mark.stride(3)
+@pytest.mark.stride(5)
 @pytest.mark.parametrize("moment", DURING_A_BUILD)
 def test_a_folder_that_is_swapped_for_one_with_older_files(two: Moments, moment: str) -> None:
     """Case: `mv prompts before; mv other prompts`: the files in it keep the times of their last change."""
@@ -176,7 +176,7 @@ def test_a_folder_that_is_swapped_for_one_with_older_files(two: Moments, moment:
     check_nothing_is_missed(two, *argv)
 
 
-@pytest.mark.stride(3)
+@pytest.mark.stride(5)
 @pytest.mark.parametrize("moment", DURING_A_BUILD)
 def test_a_pipeline_that_is_named_by_a_link(two: Moments, moment: str) -> None:
     """Case: the link leads to another pipeline that is not younger."""
@@ -195,7 +195,7 @@ def test_a_pipeline_that_is_named_by_a_link(two: Moments, moment: str) -> None:
     check_nothing_is_missed(two, "link.yaml")
 
 
-@pytest.mark.stride(3)
+@pytest.mark.stride(5)
 @pytest.mark.parametrize("moment", DURING_A_BUILD)
 def test_a_listed_folder_that_is_swapped_for_an_older_one(two: Moments, moment: str) -> None:
     """Case: no file of the first one matches, so that nothing but the folder tells that it is another."""
@@ -217,7 +217,7 @@ def test_a_listed_folder_that_is_swapped_for_an_older_one(two: Moments, moment: 
 PARTIAL = ("compared", "part", "loaded", "stage_decided", "run_finished", "replan")
 
 
-@pytest.mark.stride(5)
+@pytest.mark.stride(17)
 @pytest.mark.parametrize("moment", PARTIAL)
 @pytest.mark.parametrize("number", [1, 20, 19, 40], ids=["the spec", "edited", "read by the edited", "elsewhere"])
 def test_an_input_in_a_partial_build(many: Moments, moment: str, number: int) -> None:
@@ -230,7 +230,7 @@ def test_an_input_in_a_partial_build(many: Moments, moment: str, number: int) ->
     check_nothing_is_missed(many, "pipeline.yaml")
 
 
-@pytest.mark.stride(5)
+@pytest.mark.stride(17)
 @pytest.mark.parametrize("moment", PARTIAL)
 @pytest.mark.parametrize("path", ["out/8.txt", "out/9.txt", "out/40.txt", "pipeline.lock"])
 def test_an_output_that_is_removed_in_a_partial_build(many: Moments, moment: str, path: str) -> None:
@@ -241,7 +241,7 @@ def test_an_output_that_is_removed_in_a_partial_build(many: Moments, moment: str
     check_nothing_is_missed(many, "pipeline.yaml")
 
 
-@pytest.mark.stride(5)
+@pytest.mark.stride(11)
 @pytest.mark.parametrize("moment", PARTIAL)
 @pytest.mark.parametrize("edited", ["an input", "the pipeline"])
 def test_the_pipeline_in_a_partial_build(many: Moments, moment: str, edited: str) -> None:
@@ -256,7 +256,7 @@ def test_the_pipeline_in_a_partial_build(many: Moments, moment: str, edited: str
     check_nothing_is_missed(many, "pipeline.yaml")
 
 
-@pytest.mark.stride(5)
+@pytest.mark.stride(7)
 @pytest.mark.parametrize("moment", PARTIAL)
 def test_a_record_that_the_lock_file_loses_in_a_partial_build(many: Moments, moment: str) -> None:
     write({"in/9.txt": "nine\n"})
@@ -359,7 +359,7 @@ def test_an_interpreter_behind_a_link(two: Moments, moment: str) -> None:
     check_nothing_is_missed(two, "pipeline.yaml")
 
 
-@pytest.mark.stride(2)
+@pytest.mark.stride(5)
 @pytest.mark.parametrize("moment", DURING_A_BUILD)
 @pytest.mark.parametrize("change", ["an edit", "a new file", "a file less"])
 def test_many_inputs(moments: Moments, moment: str, change: str) -> None:

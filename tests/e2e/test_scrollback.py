@@ -126,6 +126,7 @@ def show(folder: Path, terminal: Terminal, *argv: str, **more: str) -> Shown:
     return Shown(pid, fd, terminal)
 
 
+@pytest.mark.stride(5)
 @pytest.mark.parametrize("reflows", [True, False])
 @pytest.mark.parametrize(
     "sizes", [((40, 24), (200, 50)), ((80, 24), (40, 24), (200, 30)), ((200, 24), (80, 30), (40, 24))]

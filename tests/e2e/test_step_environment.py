@@ -134,6 +134,7 @@ SCRIPTS: dict[str, tuple[str, Callable[[str], bool]]] = {
 }
 
 
+@pytest.mark.stride(5)
 @pytest.mark.slow
 @pytest.mark.parametrize("tier", TIERS)
 @pytest.mark.parametrize("row", SCRIPTS)

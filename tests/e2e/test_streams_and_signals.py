@@ -59,7 +59,7 @@ def test_errors_that_no_one_reads_have_their_exit_codes(project: Project, argv: 
     assert gone.returncode == start(project, argv).returncode in {64, 65, 66}
 
 
-@pytest.mark.stride(9)
+@pytest.mark.stride(19)
 @pytest.mark.parametrize("closed", [(0,), (1,), (2,), (1, 2), (0, 1, 2)], ids=str)
 @pytest.mark.parametrize("argv", COMMANDS, ids="_".join)
 def test_closed_streams_change_nothing_but_what_is_seen(
@@ -88,6 +88,7 @@ def test_a_full_device_is_reported_in_a_line(project: Project, argv: Sequence[st
     assert found.stderr.startswith(b"error[E650]: No space left on device\n")
 
 
+@pytest.mark.stride(3)
 @pytest.mark.parametrize("argv", [("build",), ("plan",), ("doctor",), ("init", "quickstart"), ("-C", ".", "log")])
 def test_a_working_directory_that_was_removed_is_reported(project: Project, argv: Sequence[str]) -> None:
     program = f"import os; os.mkdir('gone'); os.chdir('gone'); os.rmdir('../gone'); {_RUN}"

@@ -42,6 +42,7 @@ def tdd(project: Project, tmp_path_factory: pytest.TempPathFactory) -> Project:
     return with_tests(project, tmp_path_factory)
 
 
+@pytest.mark.stride(2)
 @pytest.mark.parametrize("retries", [0, 3])
 def test_max_retries_n_means_n_patches_after_the_first_answer(tdd: Project, retries: int) -> None:
     code_answers(tdd, *[json.dumps({**RED, "src/n.py": f"N = {n}\n"}) for n in range(9)])

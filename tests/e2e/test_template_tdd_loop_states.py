@@ -247,7 +247,7 @@ def killed_at(project: Project, moment: tuple[str, str, int]) -> None:
     assert os.waitstatus_to_exitcode(status) == _KILLED
 
 
-@pytest.mark.stride(3)
+@pytest.mark.stride(7)
 @pytest.mark.parametrize(("at", "phase", "retries", "paid"), MOMENTS)
 def test_a_build_killed_in_any_state_is_taken_up_and_no_answer_is_fetched_twice(
     tdd: Project, at: str, phase: str, retries: int, paid: list[str]

@@ -68,6 +68,7 @@ def test_a_plan_that_stays_wrong_ends_with_2_and_leaves_its_errors_and_no_orders
     assert [path for path in ("plan.json", "orders") if project.exists(f"{PLACE}/{path}")] == []
 
 
+@pytest.mark.stride(3)
 @pytest.mark.parametrize("name", ["E005", "E835: a program that is not allowed", "E860: an order is a text"])
 def test_the_planner_is_reported_and_the_first_right_plan_is_taken(project: Project, name: str) -> None:
     plan, reported = WRONG[name]

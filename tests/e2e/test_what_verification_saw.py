@@ -89,7 +89,7 @@ CASES = [(number, *kind) for number in range(len(MOVES)) for kind in KINDS if ki
 
 
 @pytest.mark.slow
-@pytest.mark.stride(5)
+@pytest.mark.stride(17)
 @pytest.mark.parametrize(("number", "step", "order", "owner"), CASES)
 def test_the_files_of_items_move(tmp_path: Path, number: int, step: str, order: str, owner: str) -> None:
     before, after = MOVES[number]

@@ -45,7 +45,7 @@ def _of_a_second_proof(name: str, number: int) -> bool:
 
 
 @pytest.mark.slow
-@pytest.mark.stride(5)
+@pytest.mark.stride(13)
 @pytest.mark.parametrize(
     "name",
     [

@@ -86,6 +86,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Project:
     return project
 
 
+@pytest.mark.stride(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("argv", [one for one in TEXTS if has_feature(COMMANDS, one[0])], ids=" ".join)
 def test_no_screen_shows_what_steers_it_or_hides(built: Project, argv: tuple[str, ...]) -> None:

@@ -23,7 +23,7 @@ _DONE = ("fresh", "restore")
 _TRUSTED, _UNTRUSTED = {"ORCH23_TRUST": "1"}, {"ORCH23_TRUST": "0"}
 
 
-@pytest.mark.stride(3)
+@pytest.mark.stride(5)
 @pytest.mark.parametrize("seed", range(_HISTORIES))
 def test_a_clone_verifies_what_it_would_have_believed(seed: int) -> None:
     setup, steps = history(seed, LENGTH, ())

@@ -255,7 +255,7 @@ def explain(play: Play, stages: Collection[str]) -> None:
         assert play.ask(program, argv) == play.ask(whole, argv), argv
 
 
-@pytest.mark.stride(5)
+@pytest.mark.stride(11)
 @pytest.mark.parametrize("stage", ["p3", "gen", "parts@a", "listed@x", "chain@one", "left", "heap", "before", "worded"])
 def test_a_stage_that_is_named_is_explained_and_forced_with_what_it_reaches(stage: str) -> None:
     with forms() as play:
@@ -284,7 +284,7 @@ def built_and_edited(play: Play, path: str, text: str) -> None:
     play.build()
 
 
-@pytest.mark.stride(6)
+@pytest.mark.stride(17)
 @pytest.mark.parametrize(
     ("path", "text"),
     [

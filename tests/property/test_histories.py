@@ -531,7 +531,7 @@ def history_settings(*, examples: int, steps: int) -> settings:
 
 
 TestHistories = pytest.mark.slow(pytest.mark.timeout(7200 if THOROUGH else 300)(Histories.TestCase))
-TestHistories.settings = history_settings(examples=4, steps=4)
+TestHistories.settings = history_settings(examples=2, steps=4)
 
 
 # ---- histories that were found, and stay fixed ----------------------------------------------------

@@ -318,7 +318,7 @@ HISTORY = st.tuples(st.integers(0, 2**32), st.integers(1, 6))
 
 
 @given(HISTORY)
-@settings(max_examples=2000 if THOROUGH else 4, deadline=None)
+@settings(max_examples=2000 if THOROUGH else 2, deadline=None)
 def test_the_snapshot_says_what_deciding_again_would(history: tuple[int, int]) -> None:
     seed, length = history
     chance = random.Random(seed)

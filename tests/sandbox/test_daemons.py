@@ -39,7 +39,7 @@ def test_there_are_at_least_ten_kinds() -> None:
     assert len(KINDS) >= 10
 
 
-@pytest.mark.stride(3)
+@pytest.mark.stride(5)
 @pytest.mark.slow  # a dozen steps each
 @pytest.mark.parametrize("tier", [*TIERS, "none"])
 def test_no_daemon_is_left(tier: str, tmp_path: Path) -> None:
@@ -133,6 +133,7 @@ with executor(sys.argv[3], Memory({}), Path(sys.argv[2]), ()) as running:
 """
 
 
+@pytest.mark.stride(2)
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("tier", WITH_NAMESPACES)

@@ -40,7 +40,7 @@ COMMANDS = {
 }
 
 
-@pytest.mark.stride(5)
+@pytest.mark.stride(9)
 @pytest.mark.parametrize("tool", COMMANDS)
 @pytest.mark.parametrize("tier", [*TIERS, "none"])
 def test_a_search_for_settings_ends_in_the_sandbox_directory(tmp_path: Path, tier: str, tool: str) -> None:

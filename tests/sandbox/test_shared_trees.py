@@ -119,7 +119,7 @@ SCRIPTS = {
 }
 
 
-@pytest.mark.stride(4)
+@pytest.mark.stride(13)
 @pytest.mark.parametrize("name", SCRIPTS)
 @pytest.mark.parametrize(("tier", "folders"), [(tier, ("big/out", "big/c/out")) for tier in WRITERS] + [("none", ())])
 def test_a_step_has_the_same_result_as_with_copies(
@@ -329,6 +329,7 @@ TRACES = {
 }
 
 
+@pytest.mark.stride(4)
 @pytest.mark.parametrize("trace", TRACES)
 def test_no_later_step_gets_a_folder_that_a_step_changed(trace: str, tmp_path: Path) -> None:
     world = World(tmp_path, "none")

@@ -146,7 +146,7 @@ def built(machine: Machine, name: str, *flags: str) -> None:
     assert again.stderr.startswith(f"{name}: up to date (")
 
 
-@pytest.mark.stride(5)
+@pytest.mark.stride(11)
 @pytest.mark.parametrize("name", PIPELINES)
 @pytest.mark.parametrize(
     "machine",
@@ -169,7 +169,7 @@ def test_nobody_builds_in_each_tier(machine: Machine) -> None:
     built(machine, "tdd_loop")
 
 
-@pytest.mark.stride(3)
+@pytest.mark.stride(5)
 @pytest.mark.parametrize("name", ["quickstart", "layered_app"])
 @pytest.mark.parametrize("machine", [("none", "self"), ("none", "nobody")], indirect=True, ids="-".join)
 def test_without_any_tier_each_is_refused_and_builds_where_that_is_allowed(machine: Machine, name: str) -> None:

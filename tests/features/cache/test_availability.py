@@ -159,6 +159,7 @@ def test_a_build_loses_less_than_ten_seconds_whatever_its_cache_does(each_s: flo
     assert clock.now_s < 10 + took_s * (took_s < LIMITS.patience_s)
 
 
+@pytest.mark.stride(3)
 @pytest.mark.parametrize("name", ["entry", "blob", "missing", "put_blob", "put_entry"])
 def test_a_call_that_never_ends_is_given_up_in_less_than_ten_seconds(name: str) -> None:
     clock, cache, warnings = Clock(0.01), MemoryCache(), list[str]()

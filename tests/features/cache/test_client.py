@@ -610,6 +610,7 @@ class Chaos:
                 self.cache.blobs[digest] = self.random.choice([data[:-1], data + b"!", bytes(len(data))])
 
 
+@pytest.mark.stride(3)
 @pytest.mark.parametrize("seed", range(20))
 def test_nothing_wrong_comes_from_a_cache_whatever_it_does(seed: int) -> None:
     rig = Rig()

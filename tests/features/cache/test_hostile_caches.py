@@ -209,7 +209,7 @@ def test_a_result_that_nothing_was_done_to_is_used(cache: Cache, tmp_path: Path)
 
 
 @pytest.mark.slow
-@pytest.mark.stride(3)
+@pytest.mark.stride(8)
 @pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
 def test_a_result_that_the_stage_cannot_have_is_not_used(
     cache: Cache, tmp_path: Path, damage: Callable[[Cache], object]

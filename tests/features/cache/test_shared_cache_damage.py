@@ -117,7 +117,7 @@ def shorten(blobs: MutableMapping[str, bytes], data: bytes) -> None:
     blobs[digest_bytes(data).sha256] = data[:-5]
 
 
-@pytest.mark.stride(4)
+@pytest.mark.stride(9)
 @pytest.mark.parametrize(
     ("kind", "case"),
     [(kind, case) for kind in ("http", "grpc") for case in ("short file", "large entry", "cut entry")]

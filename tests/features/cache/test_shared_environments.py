@@ -323,7 +323,7 @@ def users(request: pytest.FixtureRequest, tmp_path: Path, venv: Path) -> Users:
     return Users(tmp_path, venv, request.param)
 
 
-@pytest.mark.stride(21)
+@pytest.mark.stride(43)
 @pytest.mark.parametrize("users", ROWS.values(), ids=ROWS, indirect=True)
 def test_a_difference_is_seen_or_has_no_effect_or_is_documented(users: Users) -> None:
     row, cache, of_none = users.row, str(users.folder / "cache"), str(users.folder / "cache-of-none")

@@ -62,7 +62,7 @@ def team(tmp_path: Path) -> Team:
     return Team(tmp_path, str(tmp_path / "cache"))
 
 
-@pytest.mark.stride(5)
+@pytest.mark.stride(13)
 @pytest.mark.parametrize("tier", TIERS)
 @pytest.mark.parametrize("mine", TIERS)
 @pytest.mark.parametrize("least", ["", "A", "B", "none"])
@@ -82,7 +82,7 @@ def test_a_result_counts_if_its_tier_is_not_lower(team: Team, tier: str, mine: s
         assert f"1 of a lower tier: a ({tier})" in done.err
 
 
-@pytest.mark.stride(4)
+@pytest.mark.stride(5)
 @pytest.mark.parametrize(("first", "second"), [("none", "A"), ("none", "B"), ("B", "A")])
 @pytest.mark.parametrize("forced", [False, True])
 def test_a_higher_tier_replaces_a_lower_one_and_never_the_reverse(
@@ -168,6 +168,7 @@ def disputed(team: Team, tmp_path: Path) -> tuple[Team, str]:
     return team, stages
 
 
+@pytest.mark.stride(2)
 @pytest.mark.parametrize("verify", ["", ", verify: always"])
 def test_a_result_that_the_lock_file_does_not_name_is_ignored(disputed: tuple[Team, str], verify: str) -> None:
     team, stages = disputed

@@ -169,6 +169,7 @@ def test_runs_and_attempts_are_chosen_by_name(built: Project) -> None:
         assert (missing.code, missing.out) == (66, "")
 
 
+@pytest.mark.stride(3)
 @pytest.mark.parametrize("view", VIEWS)
 def test_each_view_has_a_document(built: Project, view: str) -> None:
     reported = facts(built, "say", f"--{view}")

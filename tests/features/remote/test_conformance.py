@@ -191,7 +191,7 @@ ALIKE: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.stride(5)
+@pytest.mark.stride(11)
 @pytest.mark.parametrize("name", ALIKE)
 def test_a_result_is_that_of_this_machine_byte_for_byte(rig: Rig, here: Rig, name: str) -> None:
     elsewhere, local = (one.executor.run(shell(one, **ALIKE[name])) for one in (rig, here))

@@ -106,6 +106,7 @@ def test_each_line_of_a_long_output_is_heard_once(rig: Rig) -> None:
     assert [line[:1000] for line in heard.cut] == ["x" * 1000]
 
 
+@pytest.mark.stride(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["dask", "server"])
 def test_a_flood_stays_bounded(tmp_path: Path, kind: str) -> None:

@@ -168,6 +168,7 @@ def test_it_works_beside_a_build_which_does_not_touch_it(built: Project) -> None
         assert terminal.end() == 9
 
 
+@pytest.mark.stride(3)
 @pytest.mark.parametrize("lacks", _TIERS)
 def test_nothing_reaches_the_project(built: Project, lacks: str) -> None:
     before = {
@@ -207,6 +208,7 @@ def test_without_a_sandbox_only_as_a_build_is_allowed(built: Project) -> None:
     assert "sandbox none, with network" in allowed.stderr, "it has the network of the machine"
 
 
+@pytest.mark.stride(2)
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_ends_the_shell_and_removes_its_tree(built: Project, number: signal.Signals) -> None:
     with Terminal(built, "shell", "green") as terminal:

@@ -84,6 +84,7 @@ def test_an_empty_folder_gets_the_runnable_pipeline_as_it_stands_at_the_top_leve
     }
 
 
+@pytest.mark.stride(5)
 @pytest.mark.parametrize("name", NAMES)
 def test_every_path_that_the_head_of_the_pipeline_names_is_created(
     initialized: Initialized, tmp_path: Path, name: str
@@ -159,7 +160,7 @@ def test_blank_is_the_smallest_pipeline_a_stage_with_a_model_and_a_test(
 OFFERED = [(name, choice) for name in NAMES for choice in builtin_templates()[name].questions["provider"]["choices"]]
 
 
-@pytest.mark.stride(7)
+@pytest.mark.stride(17)
 @pytest.mark.parametrize(("name", "provider"), OFFERED)
 def test_every_provider_that_is_offered_makes_a_valid_pipeline(project: Project, name: str, provider: str) -> None:
     more = {"server": SERVER, "command": ("--data", "command=tools/ask.py")}.get(provider, ())
@@ -190,7 +191,7 @@ def test_every_template_has_a_spec_to_edit() -> None:
     assert list(SPECS) == NAMES
 
 
-@pytest.mark.stride(5)
+@pytest.mark.stride(11)
 @pytest.mark.parametrize("is_built", [False, True])
 @pytest.mark.parametrize("name", NAMES)
 def test_after_an_edit_of_the_spec_no_scripted_or_recorded_response_is_used(
@@ -300,7 +301,7 @@ def test_a_template_may_work_on_the_repository_itself(project: Project, name: st
     assert project.run("plan", f"pipelines/{name}.yaml").code == 0
 
 
-@pytest.mark.stride(3)
+@pytest.mark.stride(7)
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize(
     ("answer", "words"),
@@ -333,7 +334,7 @@ def test_a_command_that_would_be_read_otherwise_is_refused(project: Project, ans
 EXAMPLES = [(one.name, number) for one in descriptions(HERE) for number in range(len(one.examples))]
 
 
-@pytest.mark.stride(3)
+@pytest.mark.stride(5)
 @pytest.mark.parametrize(("name", "number"), EXAMPLES)
 def test_the_edits_that_its_responses_were_written_for_build(
     initialized: Initialized, tmp_path: Path, name: str, number: int

@@ -84,7 +84,7 @@ class CollectedHistories(Histories):
 
 
 TestCollectedHistories = pytest.mark.slow(pytest.mark.timeout(7200 if THOROUGH else 300)(CollectedHistories.TestCase))
-TestCollectedHistories.settings = history_settings(examples=3, steps=6)
+TestCollectedHistories.settings = history_settings(examples=2, steps=4)
 
 
 @pytest.fixture

@@ -887,7 +887,7 @@ SUCCESSES = {
 }
 
 
-@pytest.mark.stride(3)
+@pytest.mark.stride(7)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SUCCESSES)
 def test_llmock_finds_no_fault_with_a_client_that_recovers(llmock, name: str) -> None:

@@ -236,6 +236,7 @@ def test_brackets_in_a_text_are_no_levels() -> None:
 # ---- time -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.stride(4)
 @every_client
 @pytest.mark.parametrize(
     ("head", "drop"),

@@ -21,6 +21,8 @@ pytestmark = pytest.mark.slow  # processes that watch, and wait: `make test` run
 
 REPOSITORY = str(Path(__file__).parents[2])
 PROGRAM = "import sys; sys.argv[0] = 'orch23'; from orch23.entry import run; sys.exit(run())"
+OFTEN = f"from orch23.features.watch import watching; watching._INTERVAL_S = 0.5\n{PROGRAM}"
+"""Compare all files ten times as often."""
 PIPELINE = """\
 version: 1
 name: watched
@@ -253,10 +255,10 @@ def test_a_folder_that_is_renamed_and_renamed_back(watching: Watching) -> None:
 
 
 def test_a_failed_build_is_not_repeated_until_something_changes(watching: Watching) -> None:
-    watching.start()
+    watching.start(program=OFTEN)
     watching.write("pipeline.yaml", PIPELINE.replace("cat q.md > o.txt", "cat q.md > o.txt; grep good q.md"))
     watching.idle()
-    time.sleep(6)  # longer than the interval of the comparison of all files
+    time.sleep(1)  # longer than the interval of the comparison of all files
     assert watching.text().count("1 failed") == 1
     watching.write("q.md", "good\n")
     watching.wait(lambda: watching.read("o.txt") == "good\n")
@@ -283,9 +285,9 @@ def test_a_build_that_changes_its_own_inputs_is_not_repeated_at_once_forever(wat
     watching.launch()
     watching.wait(lambda: "files change during each build; the next one starts in 1 s" in watching.text())
     # With ever longer pauses.
-    watching.wait(lambda: "starts in 4 s" in watching.text())
-    assert watching.text().count("a file changed during the build") == 5
-    assert len(list((watching.root / "logs").glob("*.jsonl"))) == 6
+    watching.wait(lambda: "starts in 2 s" in watching.text())
+    assert watching.text().count("a file changed during the build") == 4
+    assert len(list((watching.root / "logs").glob("*.jsonl"))) == 5
     # It is no longer stopped once the user has repaired it.
     watching.write("pipeline.yaml", PIPELINE)
     watching.wait(lambda: watching.read("end.txt") == "one\none\n")
@@ -326,6 +328,7 @@ def test_a_signal_ends_it_while_it_waits(watching: Watching, number: signal.Sign
     assert watching.build() == 0
 
 
+@pytest.mark.stride(2)
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_ends_the_build_that_runs_and_releases_its_lock(watching: Watching, number: signal.Signals) -> None:
     watching.start()
@@ -435,7 +438,7 @@ def _descriptors(pid: int) -> tuple[int, int]:
     return len(os.listdir(f"/proc/{pid}/fd")), len(os.listdir(f"/proc/{pid}/task"))
 
 
-@pytest.mark.parametrize("count", [15, pytest.param(100, marks=pytest.mark.thorough)])
+@pytest.mark.parametrize("count", [6, pytest.param(100, marks=pytest.mark.thorough)])
 def test_builds_leave_no_descriptors_and_threads(watching: Watching, count: int) -> None:
     watching.start()
     seen = []
@@ -443,7 +446,7 @@ def test_builds_leave_no_descriptors_and_threads(watching: Watching, count: int)
         watching.write("q.md", f"{number}\n")
         watching.wait(lambda text=f"{number}\n": watching.read("o.txt") == text)  # type: ignore[misc]
         watching.idle()  # an edit before the end of its build would be one during a build
-        if number in (4, count - 1):
+        if number in (2, count - 1):
             seen.append(_descriptors(watching.process.pid))
     assert seen[0] == seen[1]
 
@@ -578,7 +581,7 @@ def test_a_lost_event_is_found_by_the_comparison_of_all_files(watching: Watching
 from orch23.features.watch import file_events
 whole = file_events._notify_of
 file_events._notify_of = lambda folders: whole([one for one in folders if not one.endswith("specs")])
-{PROGRAM}"""
+{OFTEN}"""
     watching.start(program=program)
     watching.write("specs/app.md", "unseen\n")
     watching.wait(lambda: watching.read("end.txt") == "unseen\nunseen\n")
@@ -599,7 +602,7 @@ def logged(self, longest_s):
         log.write("event\\n" if found else "no event\\n")
     return found
 FolderEvents.wait = logged
-{PROGRAM}"""
+{OFTEN}"""
     most = int(MAX_QUEUED.read_text())
     if most > 100_000:
         pytest.skip("the queue of this system is too long to fill it")

@@ -9,7 +9,7 @@ from bench.call_cost import GOAL_MS, Cost, build_s, client_s, creation_ms, main,
 @pytest.mark.parametrize(
     "case",
     [
-        "anthropic",
+        pytest.param("anthropic", marks=pytest.mark.thorough),
         pytest.param("anthropic, streamed", marks=pytest.mark.thorough),
         pytest.param("openai", marks=[pytest.mark.thorough, pytest.mark.needs("vendors")]),
         pytest.param("openai, streamed", marks=pytest.mark.needs("vendors")),

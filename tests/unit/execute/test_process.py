@@ -270,7 +270,7 @@ class WhenDaemonIsThere(threading.Event):
 
 
 @pytest.mark.slow
-@pytest.mark.stride(3)
+@pytest.mark.stride(7)
 @pytest.mark.parametrize(
     "kind", [kind if kind in ALWAYS_TRIED else pytest.param(kind, marks=pytest.mark.slow) for kind in DAEMONS]
 )

@@ -169,6 +169,7 @@ def test_a_step_that_ends_before_it_is_looked_at_is_measured_too(executor: Local
     assert result.exit_code == 0
 
 
+@pytest.mark.stride(3)
 @pytest.mark.parametrize(
     "script",
     [

@@ -5,8 +5,8 @@ import pytest
 from orch23.load.pipeline import parse_pipeline
 from orch23.model.diagnostic import errors
 from orch23.report.diagnostics import render_diagnostics
-from tests.gold import Golden
-from tests.wrong_shapes import FILE, Case, cases, drawn, example_in, table, text_with, with_fix
+from tests.gold import FOLDER, Golden
+from tests.wrong_shapes import FILE, IS_WHOLE, Case, cases, drawn, example_in, keys, table, text_with, with_fix
 
 pytestmark = pytest.mark.needs("fetch", "cache")
 
@@ -19,13 +19,19 @@ _FORMS = {"E811", "E812", "E814", "E815"}
 @pytest.mark.slow
 @pytest.mark.timeout(300)  # a minute if other programs use the processors
 def test_the_table_of_wrong_shapes(golden: Golden) -> None:
-    golden.check("shapes.txt", table())
+    if IS_WHOLE:
+        golden.check("shapes.txt", table())
+        return
+    wanted = (FOLDER / "shapes.txt").read_text(encoding="utf-8").rstrip("\n").split("\n\n")
+    assert [one.partition("\n")[0] for one in wanted] == [f"## {section}: {key}" for section, key in keys()]
+    found = table().rstrip("\n").split("\n\n")
+    assert [one for one in found if one not in wanted] == [], "if it is meant: make regold"
 
 
 @pytest.mark.slow
 def test_each_message_has_a_place_and_a_way_out() -> None:
     found = [(one, each) for one in cases() for each in one.errors]
-    assert len(found) > 3_000
+    assert len(found) > (3_000 if IS_WHOLE else 500)
     assert [(one.section, one.key, one.shape) for one, each in found if each.location is None or not each.hint] == []
 
 
@@ -33,7 +39,7 @@ def test_each_message_has_a_place_and_a_way_out() -> None:
 def test_the_example_in_a_message_loads() -> None:
     examples = {(one.section, one.key, example_in(each.hint or "")) for one in cases() for each in one.errors}
     own = [(section, key, found[1]) for section, key, found in examples if found and found[0] == key]
-    assert len({(section, key) for section, key, _ in own}) > 180
+    assert len({(section, key) for section, key, _ in own}) > (180 if IS_WHOLE else 30)
     refused = [one for one in own if errors(parse_pipeline(text_with(*one), FILE).diagnostics)]
     assert {(section, key) for section, key, _ in refused} <= _NOT_HERE
 
@@ -41,7 +47,7 @@ def test_the_example_in_a_message_loads() -> None:
 @pytest.mark.slow
 def test_a_corrected_line_loads() -> None:
     fixed = [(one, each) for one in cases() for each in one.errors if each.fix and each.code in _FORMS]
-    assert len(fixed) > 350
+    assert len(fixed) > (350 if IS_WHOLE else 50)
     for one, each in fixed:
         after = parse_pipeline(with_fix(one, each), FILE).diagnostics
         assert each.message not in [other.message for other in after], one.rendered()

@@ -74,6 +74,7 @@ def answers(index: StoreIndex) -> dict[bytes, bytes | None]:
     return {key: index.get("a", key) for key in (*ROWS, b"other")}
 
 
+@pytest.mark.stride(3)
 @pytest.mark.parametrize("kind", ["flip", "zero", "cut", "swap"])
 def test_damage_is_a_fault_and_never_another_value(index: StoreIndex, kind: str) -> None:
     right = {**ROWS, b"other": None}
@@ -225,7 +226,7 @@ def test_a_writer_that_is_killed_leaves_the_state_before_or_after_or_a_fault(ind
     chance = random.Random(1)
     index.write({"a": dict.fromkeys(ROWS, b"0")})
     index.close()
-    for _ in range(60):
+    for _ in range(20):
         child = os.fork()
         if child == 0:
             writer = StoreIndex(index.path)
