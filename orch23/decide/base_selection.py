@@ -69,9 +69,13 @@ class BaseSelection(Struct, frozen=True):
             # A file that is older than the version of a model before it was edited without what the model changed.
             elif incoming != state.original(path) and not (former and starts_from(former, path, incoming)):
                 continue
-            elif path not in of_later and entry not in (start, last.get(path), *self._older_versions(stage, path)):
+            elif path not in of_later and entry not in (start, *self._older_versions(stage, path)):
+                is_last = entry == last.get(path)
+                if former and is_last and starts_from(former, path, start):
+                    continue
                 is_own = state.ownership.is_known(path, entry) and not state.ownership.is_accepted(path, entry)
-                if not is_own or self._has_users_bytes(path, entry, start):
+                # Its last result is a base if it has bytes of the user that a model before it no longer hands on.
+                if self._has_users_bytes(path, entry, start) if is_own else not is_last:
                     starts[path] = entry
         return self._moved(stage.name, starts)
 

@@ -12,11 +12,20 @@ from typing import TYPE_CHECKING
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from orch23.decide.ownership import GitFiles, LockIndex, NoGitFiles, OtherPipelines, Ownership, is_proven
+from orch23.decide.ownership import (
+    GitFiles,
+    LockIndex,
+    NoGitFiles,
+    OtherPipelines,
+    Ownership,
+    is_proven,
+    may_write_outputs_of,
+)
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry
 from orch23.model.errors import MissingBytesError
-from orch23.model.pipeline import ChainLink, ForeachStage, Stage
+from orch23.model.paths import match_any
+from orch23.model.pipeline import ChainLink, ForeachStage, Stage, family_of
 from orch23.model.plan import Plan
 from orch23.model.record import Base, LockFile, Record, starts_from, written_paths
 from orch23.plan.nodes import PlanIndex
@@ -71,25 +80,44 @@ class ProjectState(Struct, dict=True):
     def _follow_edits(self, seen: Collection[str] = ()) -> None:
         """Where only programs with `edits` wrote a file, an edit by the user is its new original, for all stages.
 
-        Stages that were `seen` may have been decided on it. After a program that has ended, the file is a source.
+        So is a file that only ended stages wrote, unless this build removes it. Stages that were `seen` may have been
+        decided on it.
         """
-        former = ((name, record, self.plan.nodes.get(name)) for name, record in self.former.items())
-        programs = {
-            name
-            for name, record, node in former
-            if (isinstance(node, Stage) and node.is_editor)
-            or (node is None and "edits" in record.manifest and record.manifest.get("kind") != "llm")
-        }
-        new = (name for name in programs if name not in seen)
-        for path in sorted({path for name in new for path in written_paths(self.former[name])}):
-            made = (*self.locked.owning(path), *self.locked.deleting(path))
-            if any(record.stage not in programs for record in made):
-                continue
-            entry = self.store.workspace.entry(path)
-            if any(record.outputs.get(path) == entry for record in made):  # its result, or deleted by it
-                continue
-            if entry is None or not self.ownership.is_known(path, entry) or self.ownership.is_accepted(path, entry):
+        nodes = self.plan.nodes
+        programs = {name for name in self.former if isinstance(one := nodes.get(name), Stage) and one.is_editor}
+        ended = {n for n in self.former if not self.plan.is_declared(n) and (not seen or family_of(n) in seen)}
+        new = (self.former[name] for name in programs | ended if name not in seen)
+        # What `reset` retains of a result may lack a file that was edited, and has its original.
+        made_at = {path: list[Record]() for record in new for path in (*written_paths(record), *record.originals)}
+        for record in self.locked.records if made_at else ():
+            for path in made_at.keys() & {*written_paths(record), *record.originals}:
+                made_at[path].append(record)
+        for path, made in sorted(made_at.items()):
+            entry, is_source = self.store.workspace.entry(path), self._is_source(path, made)
+            if is_source:
+                from orch23.decide.stage_view import ObsoleteFiles  # noqa: PLC0415 - it reads this state
+
+                is_source = not ObsoleteFiles(self).is_obsolete(path)
+            elif all(one.stage in programs and one.outputs.get(path) != entry for one in made):  # nor deleted by it
+                is_known = entry is not None and self.ownership.is_known(path, entry)
+                is_source = entry is None or not is_known or self.ownership.is_accepted(path, entry)
+            if is_source:
                 self.known_originals[path] = entry
+
+    def _is_source(self, path: str, made: Collection[Record]) -> bool:
+        """Return whether stages with `edits` find a file that these records have as a source: their stages have ended.
+
+        A new stage may have the result of an ended one under another name.
+        """
+        nodes = self.plan.nodes.values()
+        if not any(match_any(one.edits, path) for one in nodes) or path in self.declared.written.literal:
+            return False
+        heirs = [one for one in nodes if one.name not in self.former]
+        return not any(
+            self.plan.is_declared(record.stage)
+            or any(record.manifest.get("kind") in (None, h.kind) and may_write_outputs_of(h, record) for h in heirs)
+            for record in made
+        )
 
     def tracked(self, name: str) -> "ProjectState":
         """Return this state for a decision on a node: each path that is read through it is added to `reads[name]`.
@@ -230,8 +258,9 @@ class ProjectState(Struct, dict=True):
         if path not in self.known_originals:
             entry = self.store.workspace.entry(path)
             if entry is not None and self.ownership.is_known(path, entry):
-                makers = (r for r in self.store.records.having(path, entry) if path in r.originals)
-                entry = next((record.originals[path] for record in makers), None)
+                makers = self.store.records.having(path, entry)
+                if not (makers and self._is_source(path, makers)):
+                    entry = next((record.originals[path] for record in makers if path in record.originals), None)
             self.known_originals[path] = entry
         return self.known_originals[path]
 

@@ -346,3 +346,56 @@ def test_in_a_clone_that_lacks_the_bytes_before_the_first_run_nothing_is_removed
     green(clone.run("release", "a.yaml", "shout"))
     green(clone.run(command[0], "a.yaml", *command[1:]))
     assert clone.files("src") == repository.files("src")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cloned", [False, True])
+@pytest.mark.parametrize("end", ["drop", "switch off"])
+def test_files_of_a_program_that_has_ended_are_sources_at_once(
+    repository: Repository, tmp_path: Path, end: str, cloned: bool
+) -> None:
+    files = {"src/a": "A\n", "src/b": "b\n", "spec.md": spec("src/a: x")}
+    repository.write({**pipeline(TWO), **files})
+    model = EchoModel()
+    with model.answering():
+        green(repository.build("a.yaml"))
+        repository.commit()
+        one = repository.clone(tmp_path / "clone") if cloned else repository
+        off = {"shout": {**TWO["shout"], "if": False}} if end == "switch off" else {}
+        one.write(pipeline({"feature": TWO["feature"], **off}))
+        green(one.build("a.yaml"))
+        assert (model.last.base["src/b"], one.read("src/b")) == ("B\n", "B\n")
+        up_to_date(one.build("a.yaml"))
+        one.commit()
+        assert one.clone(tmp_path / "other").plan("a.yaml")["feature"] != "run"
+
+
+@pytest.mark.slow
+def test_an_edit_stays_once_the_task_of_a_model_leaves_the_file_out(repository: Repository, tmp_path: Path) -> None:
+    repository.write({**pipeline(TWO), "src/a": "A\n", "src/b": "b\n", "spec.md": spec("src/a: x")})
+    with EchoModel().answering():
+        green(repository.build("a.yaml"))
+        repository.edit("src/a", "mine\n")
+        green(repository.build("a.yaml"))
+        repository.commit()
+        repository.edit("spec.md", spec("src/n: z"))
+        green(repository.build("a.yaml"))
+        assert repository.read("src/a") == "MINE\n"
+        up_to_date(repository.build("a.yaml"))
+        repository.commit()
+        green((clone := repository.clone(tmp_path / "clone")).build("a.yaml"))
+        assert clone.files("src") == repository.files("src")
+
+
+@pytest.mark.slow
+def test_an_edit_before_a_reset_without_the_lock_file_is_what_all_stages_start_from(repository: Repository) -> None:
+    repository.write({**pipeline(TWO), "src/a": "A\n", "src/b": "b\n", "spec.md": spec("src/a: x")})
+    model = EchoModel()
+    with model.answering():
+        green(repository.build("a.yaml"))
+        repository.delete("a.lock")
+        repository.edit("src/b", "B\nMINE\n")
+        green(repository.run("reset", "a.yaml"))
+        green(repository.build("a.yaml"))
+        assert model.last.base["src/b"] == "B\nMINE\n"
+        up_to_date(repository.build("a.yaml"))

@@ -1,6 +1,7 @@
 """What stages with `edits` start from and make: their results are the files that they changed (ADR 87)."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from tests.repository import DELETED
@@ -115,7 +116,7 @@ class Editing(Facts):
         whole = [m for m in every if not m.failed and m.core == core and _texts(m.start) == base]
         found = [made for made in whole if self.is_at_rest(made)] or whole
         runs = not found or stage.family == self.forced
-        made = self._ran(stage, core, base, start, comes) if runs else found[0]
+        made = self._ran(stage, core, base, start, comes) if runs else replace(found[0], stage=stage.name)
         if any(map(self.others, made.written)):
             message = "a file that another pipeline has"
             raise UnsureError(message)

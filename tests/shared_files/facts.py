@@ -80,7 +80,34 @@ class Facts:
         return path in self.head and self.head[path] == self.disk.get(path)
 
     def original(self, path: str) -> str | None:
-        """Return what was at a path before any stage of this pipeline wrote it, or what a user wrote after programs."""
+        """Return what was at a path before any stage of this pipeline wrote it, or what a user wrote after programs.
+
+        A file that only stages made which have ended is a source for those with `edits`.
+        """
+        there = self.disk.get(path)
+        writers = [made for made in self.lock.all() if path in made.written]
+        removed = writers and there is not None and self._becomes(path) == "removed"
+        if self._is_source(path, writers or (self.makers(path, there) if there is not None else [])) and not removed:
+            return there
+        return self._recorded_original(path)
+
+    def _is_source(self, path: str, makers: Sequence[Made]) -> bool:
+        """Return whether all results with a file are of stages that have ended, and no new stage may have them."""
+        declared = {stage.name for stage in self.declared}
+        heirs = [stage for stage in self.declared if self.lock.of(stage.name) is None]
+        found = any(stage.edits and stage.covers(path) for stage in self.declared)
+        found &= not any(path in stage.literal_outputs and not stage.edits for stage in self.declared)
+        return (
+            found
+            and bool(makers)
+            and not any(
+                made.stage in declared
+                or any(one.kind == made.core[0] and all(map(one.covers, made.written)) for one in heirs)
+                for made in makers
+            )
+        )
+
+    def _recorded_original(self, path: str) -> str | None:
         writers = [made for made in self.lock.all() if path in made.written]
         names = {one.name for one in self.declared if one.edits and one.kind != "llm"}
         ended = {made.stage for made in writers if made.edits and made.core[0] != "llm"}
@@ -338,7 +365,7 @@ class Facts:
         if path not in self.disk:
             return "gone"
         makers = self.makers(path, self.disk[path])
-        if self.original(path) is not None or any(path in made.accepted for made in self._everything()):
+        if self._recorded_original(path) is not None or any(path in made.accepted for made in self._everything()):
             return "released"
         if path in self.head or any(dict(made.start).get(path) is not None for made in self._everything()):
             return "released"
