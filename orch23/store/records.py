@@ -145,7 +145,14 @@ class Records:
             self._find("key", record.key)
             self._reload_if_changed(record.key)
             files = self._load()
-            self._repair(files)
+            while self._damaged:
+                key = self._damaged[-1]
+                if files[key].entries:
+                    self._rewrite(key, files[key])
+                else:
+                    self._path(key).unlink(missing_ok=True)
+                    del files[key]
+                self._damaged.pop()
             file = files.setdefault(record.key, RecordFile())
             entry = RecordEntry(record, sha256_hex(body), self._number + 1)
             known = file.entries.get(entry.digest)
@@ -378,16 +385,6 @@ class Records:
             size = None
         if size != (None if known is None else known.size_bytes):
             self._forget_index()
-
-    def _repair(self, files: dict[str, RecordFile]) -> None:
-        while self._damaged:
-            key = self._damaged[-1]
-            if files[key].entries:
-                self._rewrite(key, files[key])
-            else:
-                self._path(key).unlink(missing_ok=True)
-                del files[key]
-            self._damaged.pop()
 
     def _write(self, key: str, file: RecordFile, entry: RecordEntry, line: bytes, *, durable: bool) -> None:
         file.put(entry)
