@@ -185,26 +185,12 @@ def unmade_inputs_errors(
     neighbours: Neighbours = lambda _path: (),
 ) -> tuple[Diagnostic, ...]:
     """Return an error for each literal input that does not exist and that no stage at all makes. It needs no plan."""
-    known = Suggestions(pattern for node in pipeline.stages for pattern in writes_of(node))
-    writers = WriterIndex({node.name: node for node in pipeline.stages})
-
-    def exists_or_is_made(path: str) -> bool:
-        there = is_folder(path.rstrip("/")) if path.endswith("/") else exists(path)
-        return there or bool(writers.writers_of(path))
-
-    found: list[Diagnostic] = []
-    stages = [node for node in pipeline.stages if isinstance(node, Stage)]
-    for stage, where, one in [(node, *placed) for node in stages for placed in placed_inputs(node)]:
-        path = _path(one)
-        if not _is_literal(path) or exists_or_is_made(path):
-            continue
-        if is_folder(path):
-            found.append(_folder_error(pipeline, stage, where, one))
-        elif _is_required(one):
-            message, hint, fix, otherwise = _missing_text(pipeline, stage, path, known, neighbours, exists_or_is_made)
-            place = pipeline.place_in(stage, *where)
-            found.append(Diagnostic("E822", message, place, hint, fix=fix, otherwise=otherwise))
-    return tuple(found)
+    nodes = {node.name: node for node in pipeline.stages}
+    writers = WriterIndex(nodes)
+    unordered = Plan(pipeline=pipeline, nodes=nodes, order=(), upstream=dict.fromkeys(nodes, ()), downstream={})
+    return missing_inputs_errors(
+        unordered, lambda path: exists(path) or bool(writers.writers_of(path)), is_folder, (), neighbours
+    )
 
 
 def _missing_text(
