@@ -124,7 +124,11 @@ class _MissingInputs(Struct, frozen=True, dict=True):
         if self._is_made(stage, path, makers):
             return None
         if not path.endswith("/") and self.is_folder(path):
-            return _folder_error(self.plan.pipeline, stage, where, one)
+            hint = f"write `{path}/` for all files below it, or name a file"
+            if isinstance(one, SliceInput):
+                hint = f"a slice is a part of one file: name a file below `{path}/`"
+            message = f"input `{path}` of stage `{stage.name}` is a folder"
+            return Diagnostic("E822", message, self.plan.pipeline.place_in(stage, *where), hint)
         if not _is_required(one) or not set(makers).isdisjoint(self.plan.earlier_items(stage.name)):
             return None
         return self._missing(stage, where, one, makers)
@@ -247,15 +251,6 @@ def _joined_output(pipeline: Pipeline, path: str) -> str | None:
                 listed = ", ".join(words)
                 return f"the output `{output}` of `{stage.name}`{line} is one name with spaces: write `{listed}` there"
     return None
-
-
-def _folder_error(pipeline: Pipeline, stage: Stage, where: Where, one: Input) -> Diagnostic:
-    path = _path(one)
-    hint = f"write `{path}/` for all files below it, or name a file"
-    if isinstance(one, SliceInput):
-        hint = f"a slice is a part of one file: name a file below `{path}/`"
-    message = f"input `{path}` of stage `{stage.name}` is a folder"
-    return Diagnostic("E822", message, pipeline.place_in(stage, *where), hint)
 
 
 def _path(one: Input) -> str:
