@@ -469,7 +469,7 @@ def _surely_writes(node: Node, path: str) -> bool:
 def edit_chains(
     nodes: Mapping[str, Node], pairs: Iterable[tuple[str, str, str]], order: Iterable[str]
 ) -> dict[str, tuple[str, ...]]:
-    """Return the chains that these pairs join, each as name -> members in order; its name is that of its first one's chain.
+    """Return the chains that these pairs join: name -> members in order. Each has the name of its first one's chain.
 
     A foreach that is not expanded is not in a chain: its items will be.
     """

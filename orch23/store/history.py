@@ -1,4 +1,4 @@
-"""Read what earlier runs leave to the next: failed stages, interrupted work, calls that were paid for, and statistics."""
+"""Read what earlier runs leave to the next: failed stages, interrupted work, paid calls, and statistics."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
