@@ -15,8 +15,7 @@ from functools import partial
 
 from msgspec import Struct
 
-from orch23.checks.check import Check, CheckInput
-from orch23.checks.check_options import FILE_OPTION, OptionReader, parse_json_output, text_items
+from orch23.checks.check import FILE_OPTION, Check, CheckInput, OptionReader, parse_json_output, text_items
 from orch23.checks.schema_errors import schema_errors
 from orch23.model.diagnostic import Diagnostic, Location, Severity, did_you_mean
 from orch23.model.digest import Json

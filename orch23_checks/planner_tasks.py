@@ -2,8 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from orch23.checks.check import Check, CheckInput
-from orch23.checks.check_options import PLAN_OPTIONS, OptionReader
+from orch23.checks.check import PLAN_OPTIONS, Check, CheckInput, OptionReader
 from orch23.checks.schema_errors import schema_errors
 from orch23.model.diagnostic import Diagnostic, quoted_names
 from orch23.model.digest import Json

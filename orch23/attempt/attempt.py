@@ -28,7 +28,6 @@ from orch23.model.text import join_first, shorten_command
 from orch23.resolve.resolution import ResolvedStage, VisibleFiles
 
 if TYPE_CHECKING:
-    from orch23.attempt.best_attempt import BestAttempt
     from orch23.attempt.conversation import Conversations, RequestBuilder
     from orch23.model.ports import ContentStore
     from orch23.resolve.prompt_inputs import Dialogue, Exploration, PromptInput
@@ -96,6 +95,48 @@ class Shown(Struct, frozen=True):
     kept: tuple[Files, tuple[str, ...]] = ({}, ())
 
 
+class BestAttempt(Struct):
+    """The best attempt so far: with the fewest failing tests, of equal ones the latest (`retry.from: best`).
+
+    A response that was refused, or whose tests did not run, is not better than one whose tests ran. Attempt 0 is the
+    recorded result that the stage starts from, if any.
+    """
+
+    stage: Stage
+    number: int = 0
+    result: AttemptResult | None = None
+    failure: Failure | None = None
+
+    def add(self, number: int, result: AttemptResult, failure: Failure) -> None:
+        """Compare a failed attempt with the best one."""
+        if self.result is None or self.failure is None or _rank(result, failure) <= _rank(self.result, self.failure):
+            self.number, self.result, self.failure = number, result, failure
+
+    def next_start(
+        self, attempt: int, last: AttemptResult, failure: Failure | None, counts: Sequence[str]
+    ) -> tuple[AttemptResult, Failure | None]:
+        """Return the attempt that the next one starts from, and its failure, which says so.
+
+        The errors of a refused response are kept: it changed no files, and the next response must not have them.
+        `counts` describes the failures of all attempts.
+        """
+        if self.result is None or self.failure is None or self.number == attempt - 1:
+            return last, failure
+        name = f"attempt {self.number}" if self.number else "the recorded result"
+        how = f"{name} ({self.failure.headline or self.failure.kind})"
+        if last.failure is not None:
+            note = f"attempt {attempt} starts from {how}, since the last response was refused"
+            return last, fit_feedback(last.failure, self.stage, note=note)
+        others = "; ".join(text for number, text in enumerate(counts, 1) if number > self.number)
+        note = f"attempt {attempt} starts again from {how}; {others}"
+        return self.result, fit_feedback(self.failure, self.stage, note=note)
+
+
+def _rank(result: AttemptResult, failure: Failure) -> tuple[bool, bool, int]:
+    tests = failure.failed_tests
+    return result.failure is not None, tests is None, tests or 0
+
+
 class AttemptHistory(Struct):
     """The attempts of a stage so far: its model calls, whether a result failed its verification, and how each ended.
 
@@ -110,7 +151,7 @@ class AttemptHistory(Struct):
     has_failed: bool = False
     attempt: int = 0
     last: AttemptResult | None = None
-    best: "BestAttempt[AttemptResult] | None" = None
+    best: BestAttempt | None = None
     proposals: set[str] = field(default_factory=set)
     seen: set[str] = field(default_factory=set)
     explored: "Exploration | None" = None
@@ -204,7 +245,7 @@ class AttemptLoop(Struct, frozen=True, kw_only=True):
         last = history.last or AttemptResult(base)
         if unfixable := self._unfixable(failure):
             return self._done(last, history.attempt, unfixable)
-        best = history.best = history.best or _best_attempt(stage)
+        best = history.best = history.best or (BestAttempt(stage) if retry.start_from == "best" else None)
         if best is not None and start is not None:
             best.add(history.attempt, last, start[1])
         for attempt in range(history.attempt + 1, retry.max + 2):
@@ -391,14 +432,6 @@ class AttemptLoop(Struct, frozen=True, kw_only=True):
             action = failure.action or self.runner.action_of(process, files)
             kept = KeptAttempt(action, dict(self._done(last, attempt, failure).outputs))
             self.report.keep(attempt, KEPT_ATTEMPT, json.encode(kept).decode())
-
-
-def _best_attempt(stage: Stage) -> "BestAttempt[AttemptResult] | None":
-    if stage.retry.start_from != "best":
-        return None
-    from orch23.attempt.best_attempt import BestAttempt  # noqa: PLC0415 - few stages need it, and every edit loads this
-
-    return BestAttempt(stage)
 
 
 class StepRequirements(Struct, frozen=True):

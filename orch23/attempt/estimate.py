@@ -36,7 +36,7 @@ from orch23.providers.registry import (
 )
 from orch23.resolve.prompt_inputs import MAX_PREVIOUS_LENGTH
 from orch23.steps.registry import is_llm
-from orch23.store.run_statistics import StageStatistics
+from orch23.store.history import StageStatistics
 
 if TYPE_CHECKING:
     from orch23.providers.model_facts import ModelFacts

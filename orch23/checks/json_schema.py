@@ -5,8 +5,15 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from orch23.checks.check import Check, CheckInput, exclusion, unknown_options, wrong_option
-from orch23.checks.check_options import parse_json_output, text_items
+from orch23.checks.check import (
+    Check,
+    CheckInput,
+    exclusion,
+    parse_json_output,
+    text_items,
+    unknown_options,
+    wrong_option,
+)
 from orch23.checks.schema_errors import schema_errors
 from orch23.model.diagnostic import Diagnostic, quoted_names
 from orch23.model.digest import Json

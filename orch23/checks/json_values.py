@@ -3,8 +3,7 @@
 import json
 from collections.abc import Iterator, Mapping
 
-from orch23.checks.check import Check, CheckInput
-from orch23.checks.check_options import FILE_OPTION, OptionReader
+from orch23.checks.check import FILE_OPTION, Check, CheckInput, OptionReader
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json, json_builtin
 

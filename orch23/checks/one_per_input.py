@@ -2,8 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from orch23.checks.check import Check, CheckInput
-from orch23.checks.check_options import FILE_OPTION, OptionReader
+from orch23.checks.check import FILE_OPTION, Check, CheckInput, OptionReader
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
 from orch23.model.paths import match

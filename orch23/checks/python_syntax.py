@@ -3,8 +3,7 @@
 import ast
 from collections.abc import Iterator, Mapping, Sequence
 
-from orch23.checks.check import Check, CheckInput, unknown_options, wrong_option
-from orch23.checks.check_options import byte_location, text_items
+from orch23.checks.check import Check, CheckInput, byte_location, text_items, unknown_options, wrong_option
 from orch23.model.diagnostic import Diagnostic, Location, Severity, Suggestions
 from orch23.model.digest import Json
 from orch23.text.source_syntax import parse_python

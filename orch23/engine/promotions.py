@@ -313,10 +313,7 @@ class Promotions(Struct, kw_only=True, dict=True):
             return
         cheap = is_cheap_to_rebuild(resolved.stage, done) and self._is_alone(resolved.stage)
         record = self.writer.keep_for_later(resolved, done) if cheap else self.writer.keep(resolved, done)
-        if state.shared is not None:
-            from orch23.engine.offers import offer  # noqa: PLC0415 - few builds use a shared cache
-
-            offer(state.shared, resolved, record, done, self.events.took_s(name))
+        self._offer(resolved, record, done)
         if changed := self.writer.changed_inputs(resolved):
             text = f"inputs changed while it ran, so it is stale again: {', '.join(changed)}"
             self.events.warn(text, name, Warned(paths=tuple(changed)))
@@ -332,7 +329,11 @@ class Promotions(Struct, kw_only=True, dict=True):
         )
         success = PassedStage(resolved=resolved, record=record, outcome=end, how="promoted")
         if cheap:
-            self._defer(success)
+            self.set_status(name, StageStatus.DEFERRED)
+            self._write_behind.add(success)
+            self.events.deferred(name)
+            # Downstream stages read the result from the store, so they need not wait for the promotion.
+            self.walk.release(name)
         else:
             self._apply(self._taking(success))
 
@@ -382,14 +383,6 @@ class Promotions(Struct, kw_only=True, dict=True):
         for success in members.values() if ends is None else ():
             self._apply(self._taking(success))
         return True
-
-    def _defer(self, success: PassedStage) -> None:
-        name = success.resolved.stage.name
-        self.set_status(name, StageStatus.DEFERRED)
-        self._write_behind.add(success)
-        self.events.deferred(name)
-        # Downstream stages read the result from the store, so they need not wait for the promotion.
-        self.walk.release(name)
 
     # ---- steps, which `_apply` runs after the deferred results are on disk ----------------------
 
@@ -500,3 +493,18 @@ class Promotions(Struct, kw_only=True, dict=True):
         plan = self.writer.opened.state.plan
         chain = plan.chains[stage.chain.chain] if stage.chain else ()
         return len(chain) <= 1 and len(self._group(stage.name)) == 1 and stage.name not in plan.gated
+
+    def _offer(self, resolved: ResolvedStage, record: Record, done: StageResult) -> None:
+        """Offer a result that passed to a shared cache, with what it took to make it."""
+        if (shared := self.writer.opened.state.shared) is None:
+            return
+        from orch23.decide.shared_results import ResultOrigin  # noqa: PLC0415 - few builds use a shared cache
+
+        usage = done.usage
+        about = ResultOrigin(
+            seconds=round(self.events.took_s(resolved.stage.name), 3),
+            calls=usage.calls + usage.recorded,
+            tokens=usage.input_tokens + usage.output_tokens,
+            cost="" if usage.unpriced else format(usage.cost + usage.saved, "f"),
+        )
+        shared.share(resolved, record, about, done.sandboxes, is_verified=done.verified)

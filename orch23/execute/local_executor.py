@@ -30,9 +30,10 @@ from orch23.execute.launch import (
     weak_sandbox_error,
 )
 from orch23.execute.process import DEFAULT_OUTPUT, NOT_EXECUTABLE, NOT_FOUND, OutputLimits, ProcessOutcome
-from orch23.execute.sandbox_dir import LEAST_SHARED_FILES, SandboxDirs
+from orch23.execute.sandbox_dir import SandboxDirs
 from orch23.execute.sandbox_tree import (
     INSIDE_PATH,
+    LEAST_SHARED_FILES,
     MOUNT_KINDS,
     REPLACED_TREE,
     MountKind,

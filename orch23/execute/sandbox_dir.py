@@ -4,9 +4,9 @@ import contextlib
 import errno
 import os
 import stat
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -14,20 +14,27 @@ from msgspec.structs import replace
 from orch23.execute.cleanup import kill_leftovers
 from orch23.execute.sandbox_tree import (
     DEFAULT_TREE_LIMITS,
-    SANDBOX_EPOCH,
-    FolderMount,
+    LEAST_SHARED_FILES,
+    InputSource,
     MountKind,
     OpenTree,
     SandboxDir,
     TreeChanges,
     TreeEntries,
     TreeLimits,
+    copy_inputs,
+    make_subfolders,
+    parent_folders,
+    set_times,
 )
-from orch23.model.action import InputsChanged, link_text
+from orch23.model.action import InputsChanged
 from orch23.model.digest import FileEntry
 from orch23.store.file_copy import FileProgress, no_progress
 from orch23.store.safe_files import closing, make_folder
 from orch23.store.tree_removal import open_subdirectory, remove_tree, remove_trees
+
+if TYPE_CHECKING:
+    from orch23.execute.shared_trees import SharedTrees
 
 SEARCH_STOP_FILES: Final[Mapping[str, bytes]] = {
     "pytest.ini": b"",
@@ -44,54 +51,12 @@ settings and stop at these. Settings of the project, further up, cannot be read 
 _EMPTY_PARTS = ("home", "tmp")
 _WORK = "work"
 _OWNER_ONLY = 0o700
-LEAST_SHARED_FILES: Final = 500
-"""A folder with fewer input files is copied for each step, not shared."""
 
 # A directory with more files is not emptied while the next step waits.
 _MOST_FILES = 500
 
 # Mode, user and group.
 _Access: TypeAlias = tuple[int, int, int]
-
-
-class InputSource(Protocol):
-    """Where the bytes of inputs come from: the workspace or the store."""
-
-    def copy_into(self, path: str, entry: FileEntry, target: str) -> bool:
-        """Copy the bytes of an entry to `target`; return False if they are gone or changed."""
-
-
-if TYPE_CHECKING:
-
-    class FolderMounts(Protocol):
-        """Makes the mounts of large input folders: `SharedTrees`."""
-
-        def large_folders(self, inputs: Iterable[str], closed: Iterable[str]) -> Mapping[str, Sequence[str]]:
-            """Return the highest folders with many inputs, and their inputs; none that overlaps a closed folder."""
-
-        def mount(
-            self,
-            sandbox_dir: SandboxDir,
-            folder: str,
-            paths: Iterable[str],
-            inputs: Mapping[str, FileEntry],
-            kind: MountKind,
-        ) -> FolderMount | InputsChanged:
-            """Return the mount that has exactly these inputs, until `give_back`, or the inputs that changed.
-
-            Raises:
-                OSError: the disk is full or not writable.
-            """
-
-        @property
-        def can_move(self) -> bool:
-            """Whether times show each change of a file that was moved."""
-
-        def move_back(self, sandbox_dir: SandboxDir) -> SandboxDir:
-            """Move back the folders that the step left as they were. The others are part of the tree from now on."""
-
-        def give_back(self, *folders: Path) -> None:
-            """End the use of the files of mounts by one step."""
 
 
 class _FolderSkeleton(Struct, frozen=True):
@@ -118,7 +83,7 @@ class SandboxDirs(Struct, eq=False):
     sources: InputSource
     limits: TreeLimits = DEFAULT_TREE_LIMITS
     meter: FileProgress = no_progress
-    shared: "Callable[[], FolderMounts] | None" = None
+    shared: "Callable[[], SharedTrees] | None" = None
     _skeletons: dict[str, _FolderSkeleton] = field(default_factory=dict)
     _reusable: list[_FolderSkeleton] = field(default_factory=list)
 
@@ -240,45 +205,6 @@ class SandboxDirs(Struct, eq=False):
             remove_trees(self.folder, *os.listdir(self.folder))
         many = f"{len(killed)} processes" if len(killed) > 1 else "a process"
         return (f"ended {many} that a killed build left running",) if killed else ()
-
-
-def copy_inputs(sources: InputSource, targets: Mapping[str, str], inputs: Mapping[str, FileEntry]) -> tuple[str, ...]:
-    """Copy inputs to their targets, whose folders exist, and return those whose bytes are gone or changed."""
-    lost = []
-    for path, target in targets.items():
-        if (text := link_text(path, inputs)) is not None:
-            os.symlink(text, target)
-            os.utime(target, (SANDBOX_EPOCH, SANDBOX_EPOCH), follow_symlinks=False)
-        elif sources.copy_into(path, inputs[path], target):
-            os.chmod(target, 0o755 if inputs[path].executable else 0o644)
-            os.utime(target, (SANDBOX_EPOCH, SANDBOX_EPOCH))
-        else:
-            lost.append(path)
-    return tuple(lost)
-
-
-def make_subfolders(root: Path | str, folders: Iterable[str]) -> None:
-    """Create folders, parents first, with the same mode whatever the umask of the user is."""
-    for folder in folders:
-        os.mkdir(path := f"{root}/{folder}")
-        os.chmod(path, 0o755)  # noqa: S103 - as above
-
-
-def set_times(root: Path | str, folders: Iterable[str]) -> None:
-    """Set the times of a folder and of these folders in it: last, since each new entry changes them."""
-    for folder in (*sorted(folders, reverse=True), "."):
-        os.utime(f"{root}/{folder}", (SANDBOX_EPOCH, SANDBOX_EPOCH))
-
-
-def parent_folders(inputs: Iterable[str], more: Iterable[str] = ()) -> list[str]:
-    """Return the parents of the inputs, `more`, and all folders above, parents first."""
-    found: set[str] = set()
-    for folder in (*{path.rpartition("/")[0] for path in inputs}, *more):
-        above = "/".join(name for name in folder.split("/") if name not in ("", "."))
-        while above and above not in found:
-            found.add(above)
-            above = above.rpartition("/")[0]
-    return sorted(found)
 
 
 def _make_skeleton(sandbox_dir: SandboxDir, folders: Sequence[str]) -> _FolderSkeleton:

@@ -1,4 +1,4 @@
-"""The tree of a sandbox directory: its paths, the part that a process may write, and what the process changed.
+"""The tree of a sandbox directory: its paths and inputs, the part that a process may write, and what it changed.
 
 The tree may be hostile: a step can leave links, locked folders, special files, and names that no project can hold.
 Every file is opened folder by folder through descriptors, without following links.
@@ -15,7 +15,7 @@ from fnmatch import translate
 from functools import cached_property, lru_cache
 from itertools import islice
 from pathlib import Path
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal, Protocol, TypeAlias
 
 from msgspec import Struct, field
 
@@ -36,6 +36,9 @@ BUBBLEWRAP_TIER: Final = "bubblewrap"
 
 INSIDE_PATH: Final = "/room"
 """Where a process in namespaces sees its sandbox directory. In what others print it replaces the path."""
+
+LEAST_SHARED_FILES: Final = 500
+"""A folder with fewer input files is copied for each step, not shared."""
 
 _MAX_NAME_BYTES = 200
 _LINK = ("E610", "is a symbolic link", "copy the file instead of linking it")
@@ -346,7 +349,11 @@ def _scan_file(scan: _Scan, folder: int, name: str, path: str, status: os.stat_r
         scan.report(path, "E617", message, "write less")
         raise _LimitReachedError
     if not status.st_mode & stat.S_IRUSR:
-        _make_readable(folder, name)
+        # The name may be another file by now: links and files with other names are skipped.
+        with closing(os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)) as descriptor:
+            now = os.fstat(descriptor)
+            if stat.S_ISREG(now.st_mode) and now.st_nlink == 1:
+                os.chmod(f"/proc/self/fd/{descriptor}", stat.S_IMODE(now.st_mode) | stat.S_IRUSR)
     scan.files.add(path)
     if _differs(folder, name, status, scan.inputs.get(path), scan.meter):
         scan.written[path] = bool(status.st_mode & stat.S_IXUSR)
@@ -381,14 +388,6 @@ def file_name_problem(name: str) -> str | None:
     if len(raw) > _MAX_NAME_BYTES:
         return f"has more than {_MAX_NAME_BYTES} bytes"
     return "holds a control character" if _CONTROL_CHARACTER.search(name) else None
-
-
-def _make_readable(folder: int, name: str) -> None:
-    """Let the owner read a file. The name may be another file by now: links and files with other names are skipped."""
-    with closing(os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)) as descriptor:
-        status = os.fstat(descriptor)
-        if stat.S_ISREG(status.st_mode) and status.st_nlink == 1:
-            os.chmod(f"/proc/self/fd/{descriptor}", stat.S_IMODE(status.st_mode) | stat.S_IRUSR)
 
 
 def _open_regular(folder: int, name: str) -> int:
@@ -483,3 +482,49 @@ def _touched(sandbox_dir: SandboxDir, before: TreeStamps, writable: Iterable[str
     return tuple(
         p for p in changed if not any(p == "." or other.startswith(f"{p}/") for other in changed if other != p)
     )
+
+
+class InputSource(Protocol):
+    """Where the bytes of inputs come from: the workspace or the store."""
+
+    def copy_into(self, path: str, entry: FileEntry, target: str) -> bool:
+        """Copy the bytes of an entry to `target`; return False if they are gone or changed."""
+
+
+def copy_inputs(sources: InputSource, targets: Mapping[str, str], inputs: Mapping[str, FileEntry]) -> tuple[str, ...]:
+    """Copy inputs to their targets, whose folders exist, and return those whose bytes are gone or changed."""
+    lost = []
+    for path, target in targets.items():
+        if (text := link_text(path, inputs)) is not None:
+            os.symlink(text, target)
+            os.utime(target, (SANDBOX_EPOCH, SANDBOX_EPOCH), follow_symlinks=False)
+        elif sources.copy_into(path, inputs[path], target):
+            os.chmod(target, 0o755 if inputs[path].executable else 0o644)
+            os.utime(target, (SANDBOX_EPOCH, SANDBOX_EPOCH))
+        else:
+            lost.append(path)
+    return tuple(lost)
+
+
+def make_subfolders(root: Path | str, folders: Iterable[str]) -> None:
+    """Create folders, parents first, with the same mode whatever the umask of the user is."""
+    for folder in folders:
+        os.mkdir(path := f"{root}/{folder}")
+        os.chmod(path, 0o755)  # noqa: S103 - as above
+
+
+def set_times(root: Path | str, folders: Iterable[str]) -> None:
+    """Set the times of a folder and of these folders in it: last, since each new entry changes them."""
+    for folder in (*sorted(folders, reverse=True), "."):
+        os.utime(f"{root}/{folder}", (SANDBOX_EPOCH, SANDBOX_EPOCH))
+
+
+def parent_folders(inputs: Iterable[str], more: Iterable[str] = ()) -> list[str]:
+    """Return the parents of the inputs, `more`, and all folders above, parents first."""
+    found: set[str] = set()
+    for folder in (*{path.rpartition("/")[0] for path in inputs}, *more):
+        above = "/".join(name for name in folder.split("/") if name not in ("", "."))
+        while above and above not in found:
+            found.add(above)
+            above = above.rpartition("/")[0]
+    return sorted(found)

@@ -19,15 +19,17 @@ import msgspec
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from orch23.execute.sandbox_dir import (
+from orch23.execute.sandbox_tree import (
     LEAST_SHARED_FILES,
+    FolderMount,
     InputSource,
+    MountKind,
+    SandboxDir,
     copy_inputs,
     make_subfolders,
     parent_folders,
     set_times,
 )
-from orch23.execute.sandbox_tree import FolderMount, MountKind, SandboxDir
 from orch23.model.action import InputsChanged, link_text
 from orch23.model.digest import FileEntry, digest_bytes
 from orch23.snapshot.signatures import is_racy

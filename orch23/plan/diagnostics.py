@@ -124,7 +124,11 @@ class _MissingInputs(Struct, frozen=True, dict=True):
         if self._is_made(stage, path, makers):
             return None
         if not path.endswith("/") and self.is_folder(path):
-            return _folder_error(self.plan.pipeline, stage, where, one)
+            hint = f"write `{path}/` for all files below it, or name a file"
+            if isinstance(one, SliceInput):
+                hint = f"a slice is a part of one file: name a file below `{path}/`"
+            message = f"input `{path}` of stage `{stage.name}` is a folder"
+            return Diagnostic("E822", message, self.plan.pipeline.place_in(stage, *where), hint)
         if not _is_required(one) or not set(makers).isdisjoint(self.plan.earlier_items(stage.name)):
             return None
         return self._missing(stage, where, one, makers)
@@ -185,26 +189,12 @@ def unmade_inputs_errors(
     neighbours: Neighbours = lambda _path: (),
 ) -> tuple[Diagnostic, ...]:
     """Return an error for each literal input that does not exist and that no stage at all makes. It needs no plan."""
-    known = Suggestions(pattern for node in pipeline.stages for pattern in writes_of(node))
-    writers = WriterIndex({node.name: node for node in pipeline.stages})
-
-    def exists_or_is_made(path: str) -> bool:
-        there = is_folder(path.rstrip("/")) if path.endswith("/") else exists(path)
-        return there or bool(writers.writers_of(path))
-
-    found: list[Diagnostic] = []
-    stages = [node for node in pipeline.stages if isinstance(node, Stage)]
-    for stage, where, one in [(node, *placed) for node in stages for placed in placed_inputs(node)]:
-        path = _path(one)
-        if not _is_literal(path) or exists_or_is_made(path):
-            continue
-        if is_folder(path):
-            found.append(_folder_error(pipeline, stage, where, one))
-        elif _is_required(one):
-            message, hint, fix, otherwise = _missing_text(pipeline, stage, path, known, neighbours, exists_or_is_made)
-            place = pipeline.place_in(stage, *where)
-            found.append(Diagnostic("E822", message, place, hint, fix=fix, otherwise=otherwise))
-    return tuple(found)
+    nodes = {node.name: node for node in pipeline.stages}
+    writers = WriterIndex(nodes)
+    unordered = Plan(pipeline=pipeline, nodes=nodes, order=(), upstream=dict.fromkeys(nodes, ()), downstream={})
+    return missing_inputs_errors(
+        unordered, lambda path: exists(path) or bool(writers.writers_of(path)), is_folder, (), neighbours
+    )
 
 
 def _missing_text(
@@ -261,15 +251,6 @@ def _joined_output(pipeline: Pipeline, path: str) -> str | None:
                 listed = ", ".join(words)
                 return f"the output `{output}` of `{stage.name}`{line} is one name with spaces: write `{listed}` there"
     return None
-
-
-def _folder_error(pipeline: Pipeline, stage: Stage, where: Where, one: Input) -> Diagnostic:
-    path = _path(one)
-    hint = f"write `{path}/` for all files below it, or name a file"
-    if isinstance(one, SliceInput):
-        hint = f"a slice is a part of one file: name a file below `{path}/`"
-    message = f"input `{path}` of stage `{stage.name}` is a folder"
-    return Diagnostic("E822", message, pipeline.place_in(stage, *where), hint)
 
 
 def _path(one: Input) -> str:

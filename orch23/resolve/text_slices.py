@@ -57,7 +57,7 @@ def text_part(text: str, path: str, selector: str) -> TextPart:
     is_code = path.endswith((".py", ".pyi"))
     if is_code and (definition := _DEFINITION.fullmatch(name)):
         return _definition(text, path, definition[1], definition[2])
-    if (lines := _LINES.fullmatch(name)) and not _has_heading(text, name):
+    if (lines := _LINES.fullmatch(name)) and not any(one.title == name for one in _headings(text.splitlines())):
         return _range(text, int(lines[1]), int(lines[2] or lines[1]))
     try:
         return _section(text, name)
@@ -130,10 +130,6 @@ def _section(text: str, wanted: str) -> TextPart:
     # `splitlines` also ends a line at rare characters, such as a form feed.
     first = sum(line.count("\n") for line in lines[: start.line])
     return TextPart(f"{section}\n", first, first + section.count("\n") + 1, start.level)
-
-
-def _has_heading(text: str, title: str) -> bool:
-    return any(one.title == title for one in _headings(text.splitlines()))
 
 
 def _headings(lines: Sequence[str]) -> list[_Heading]:

@@ -193,7 +193,13 @@ def _call(
     if request is None or errors:
         return AttemptResult(start, exchanges, failure_of("preflight", errors, retryable=False))
     if declared.fallback:
-        conversation = _with_fallbacks(attempts, conversation, context)
+        from orch23.attempt.fallback import FallbackConversation  # noqa: PLC0415 - few stages have fallbacks
+
+        conversations, resolved = _models(attempts).conversations, attempts.resolved
+        others = conversations.open_fallbacks(resolved, context.attempt, conversation.used)
+        build = partial(_fallback_request, attempts, context)
+        setting = conversations.fallback_setting(resolved)
+        conversation = FallbackConversation(**asdict(conversation), others=others, build=build, setting=setting)
     request = conversation.next_sample(request)
     hopeless = _unreadable(context, request)
     if context.exploring is None:
@@ -261,18 +267,6 @@ def _entry(attempts: AttemptLoop, start: Files, write: ProposedWrite) -> FileEnt
     return FileEntry(attempts.contents.put(data), executable=stays or is_script(data))
 
 
-def _with_fallbacks(
-    attempts: AttemptLoop, first: RecordedConversation, context: AttemptContext
-) -> RecordedConversation:
-    from orch23.attempt.fallback import FallbackConversation  # noqa: PLC0415 - few stages have fallbacks
-
-    conversations, resolved = _models(attempts).conversations, attempts.resolved
-    others = conversations.open_fallbacks(resolved, context.attempt, first.used)
-    build = partial(_fallback_request, attempts, context)
-    setting = conversations.fallback_setting(resolved)
-    return FallbackConversation(**asdict(first), others=others, build=build, setting=setting)
-
-
 def _fallback_request(attempts: AttemptLoop, context: AttemptContext, other: RecordedConversation) -> Request | None:
     """Return the request of a fallback in an attempt; None if it must not be sent."""
     step = other.call.step
@@ -331,7 +325,11 @@ def _judge(attempts: AttemptLoop, step: LLMStep, turn: AttemptInput, response: R
         failure = failure_of(judged.kind, judged.diagnostics, retryable=judged.outcome != "refused")
         return _Rejected(failure, judged.outcome, digest_json(ascii(response.text)))
     if turn.failure is not None and attempts.history.has_failed and judged.keeps:
-        return _changes_nothing(turn.failure, judged)
+        # It keeps the files of a failed result: the next attempt gets what failed once more.
+        unchanged = Diagnostic(EMPTY, "the response changes nothing, and the files failed", hint="change what failed")
+        failure = failure_of("llm_output_invalid", (unchanged,))
+        feedback = replace(failure.feedback, excerpt=f"{failure.feedback.excerpt}\n\n{turn.failure.feedback.excerpt}")
+        return _Rejected(replace(failure, feedback=feedback), "empty", judged.digest())
     # A result records which outputs were deleted. A deleted input could not be recorded.
     message, hint = "cannot be deleted: it is an input", "leave it out of `deletes`"
     deleted = (path for path in judged.deletes if path not in start)
@@ -340,14 +338,6 @@ def _judge(attempts: AttemptLoop, step: LLMStep, turn: AttemptInput, response: R
     # Responses are redacted before they are recorded: a file with a redaction mark must not be written (ADR 9).
     secrets = guard_proposal(attempts.safeguards.secrets, judged, base)
     return _Rejected(failure_of("llm_output_invalid", secrets), "invalid") if secrets else judged
-
-
-def _changes_nothing(before: Failure, judged: Proposal) -> _Rejected:
-    """Refuse a response that keeps the files of a failed result; the next attempt gets what failed once more."""
-    unchanged = Diagnostic(EMPTY, "the response changes nothing, and the files failed", hint="change what failed")
-    failure = failure_of("llm_output_invalid", (unchanged,))
-    feedback = replace(failure.feedback, excerpt=f"{failure.feedback.excerpt}\n\n{before.feedback.excerpt}")
-    return _Rejected(replace(failure, feedback=feedback), "empty", judged.digest())
 
 
 def _complete(

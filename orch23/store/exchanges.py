@@ -6,11 +6,13 @@ import contextlib
 import re
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Digest, Json, digest_bytes, digest_json
@@ -285,12 +287,11 @@ class Exchanges:
 
     def _transcript(self, exchange: Exchange, folder: Path) -> bytes:
         """Return the file of an exchange in transcripts, after its long texts were written."""
-        from orch23.store.transcript_texts import shorten  # noqa: PLC0415 - only if transcripts are used
 
         def write(sha256: str, data: bytes) -> None:
             self._write(folder / TEXTS_FOLDER / f"{sha256}.json", data, 0o644)
 
-        return exchange_text(shorten(exchange, write), TRANSCRIPT_VERSION).encode()
+        return exchange_text(_shorten(exchange, write), TRANSCRIPT_VERSION).encode()
 
     def _all(self, paths: Iterable[tuple[Path, bool]]) -> Iterator[Exchange]:
         seen: set[str] = set()
@@ -384,9 +385,7 @@ def parse_exchange(data: bytes, read_text: Callable[[str], bytes | None] | None 
         raise ValueError(message)
     if read_text is None or version == EXCHANGE_VERSION:
         return exchange
-    from orch23.store.transcript_texts import complete  # noqa: PLC0415 - only if transcripts are used
-
-    return complete(exchange, read_text)
+    return _complete(exchange, read_text)
 
 
 def accepted_edit_fingerprint(stage: str, files: Mapping[str, str | None]) -> str:
@@ -430,3 +429,81 @@ def _question(exchange: Exchange) -> str:
     """Return what the samples of a request have in common: a build looks for the newest one by way of the others."""
     request = exchange.request
     return digest_json({name: request[name] for name in request if name != "sample" and not name.startswith("sent")})
+
+
+# A longer text is a file of its own, with `sha256:DIGEST` in its place. So no text in its place looks like that.
+_LONGEST = 64
+_REFERENCE = lazy_pattern(r"sha256:([0-9a-f]{64})", re.ASCII)
+_WITH_TEXTS = ("messages", "system", "sent", "sent_system")
+# The characters of all texts of an exchange, with those that are there twice.
+_MOST_CHARACTERS = 1 << 26
+
+
+class _Lines(Struct, frozen=True):
+    lines: tuple[str, ...] = ()
+
+
+def _shorten(exchange: Exchange, write: Callable[[str, bytes], None]) -> Exchange:
+    """Return an exchange without its long texts, which transcripts have once each (ADR 61).
+
+    `write` gets the SHA-256 of each one, and the bytes of its file.
+    """
+
+    def shortened(text: str) -> str:
+        if len(text) <= _LONGEST:
+            return text
+        sha256 = digest_bytes(text.encode()).sha256
+        body: Json = {"lines": text.split("\n"), "orch23_exchange": TRANSCRIPT_VERSION}
+        write(sha256, f"{escape_hidden(indented_json(body))}\n".encode())
+        return f"sha256:{sha256}"
+
+    return _with_texts(exchange, shortened)
+
+
+def _complete(exchange: Exchange, read: Callable[[str], bytes | None]) -> Exchange:
+    """Return an exchange with its long texts; `read` returns the bytes of a file by the SHA-256 of its text.
+
+    Raises:
+        ValueError: a text is missing or damaged, or they are too long.
+    """
+    left = _MOST_CHARACTERS
+
+    @cache
+    def text_of(sha256: str) -> str:
+        text = "\n".join(to_struct(parse_stored(read(sha256) or b"{}"), _Lines).lines)
+        if digest_bytes(text.encode("utf-8", "replace")).sha256 != sha256:
+            message = f"its texts/{sha256}.json is missing or damaged"
+            raise ValueError(message)
+        return text
+
+    def whole(text: str) -> str:
+        nonlocal left
+        if (found := _REFERENCE.fullmatch(text)) is None:
+            return text
+        text = text_of(found[1])
+        left -= len(text)
+        if left < 0:
+            message = f"its texts have more than {_MOST_CHARACTERS:,} characters"
+            raise ValueError(message)
+        return text
+
+    return _with_texts(exchange, whole)
+
+
+def _with_texts(exchange: Exchange, change: Callable[[str], str]) -> Exchange:
+    """Return an exchange with other texts: of the messages, the system prompts, the response and the files."""
+
+    def changed(value: Json) -> Json:
+        match value:
+            case str():
+                return change(value)
+            case list() | tuple():
+                return [changed(one) for one in value]
+            case Mapping():
+                return {name: changed(one) for name, one in value.items()}
+            case _:
+                return value
+
+    request = {name: changed(one) if name in _WITH_TEXTS else one for name, one in exchange.request.items()}
+    files = {path: None if text is None else change(text) for path, text in exchange.files.items()}
+    return replace(exchange, request=request, response=change(exchange.response), files=files)

@@ -27,8 +27,8 @@ from orch23.execute.launch import PlainLauncher
 from orch23.execute.local_executor import LocalExecutor
 from orch23.execute.sandbox.bubblewrap import BWRAP_PATHS, BubblewrapLauncher, NamespacesLauncher
 from orch23.execute.sandbox.landlock import LandlockLauncher
-from orch23.execute.sandbox_dir import LEAST_SHARED_FILES, SandboxDirs
-from orch23.execute.sandbox_tree import SandboxDir
+from orch23.execute.sandbox_dir import SandboxDirs
+from orch23.execute.sandbox_tree import LEAST_SHARED_FILES, SandboxDir
 from orch23.execute.shared_trees import SharedTrees
 from orch23.model.action import Action, Completed
 from orch23.model.digest import FileEntry, digest_bytes

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from orch23.execute.local_executor import LocalExecutor
-from orch23.execute.sandbox_dir import LEAST_SHARED_FILES, SandboxDirs
+from orch23.execute.sandbox_dir import SandboxDirs
+from orch23.execute.sandbox_tree import LEAST_SHARED_FILES
 from orch23.execute.shared_trees import SharedTrees
 from orch23.model.action import Action, ActionOutcome, Completed, InputsChanged, StepLimits, TimedOut
 from orch23.model.digest import FileEntry, digest_bytes

@@ -285,7 +285,7 @@ def _usual_durations(project: Project) -> Mapping[str, float]:
     from statistics import median  # noqa: PLC0415 - only for builds that take long
 
     from orch23.report.plan_view import model_names  # noqa: PLC0415 - as above
-    from orch23.store.run_statistics import read_statistics  # noqa: PLC0415 - as above
+    from orch23.store.history import read_statistics  # noqa: PLC0415 - as above
 
     models = model_names(project.pipeline.stages)
     names = [stage.name for stage in project.pipeline.stages]

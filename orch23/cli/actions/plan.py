@@ -49,8 +49,7 @@ from orch23.report.plan_text import plan_text, status_text
 from orch23.report.plan_view import PlanView, model_names, plan_view
 from orch23.snapshot.fast_path import StaleSnapshot
 from orch23.steps.registry import is_llm
-from orch23.store.history import read_history
-from orch23.store.run_statistics import StageStatistics, read_statistics, statistics_of
+from orch23.store.history import StageStatistics, read_history, read_statistics, statistics_of
 from orch23.text.secrets import secrets_from
 
 # The provider whose responses are in a file of the project.

@@ -423,7 +423,6 @@ def test_a_build_without_a_shared_cache_loads_nothing_of_it(tmp_path: Path, monk
         "orch23.model.shared_cache",
         "orch23.cli.shared_",
         "orch23.decide.shared_",
-        "orch23.engine.offers",
     )
 
     def loaded() -> list[str]:

@@ -15,7 +15,7 @@ from orch23.model.record import Record
 from orch23.providers.prices import Prices, Tariff, worst_case
 from orch23.steps.llm.spec import LLMStep
 from orch23.steps.shell.spec import ShellStep
-from orch23.store.run_statistics import StageStatistics
+from orch23.store.history import StageStatistics
 
 pytestmark = pytest.mark.needs("vendors")
 

@@ -217,7 +217,7 @@ def test_the_texts_of_a_hostile_transcript_are_read_once_each_and_limited(exchan
         assert exchanges.get(one.fingerprint, "t") == one
     assert read.call_count == 2
     with (
-        patch("orch23.store.transcript_texts._MOST_CHARACTERS", 40 * len(LONG)),
+        patch("orch23.store.exchanges._MOST_CHARACTERS", 40 * len(LONG)),
         pytest.raises(CorruptStateError, match="have more than"),
     ):
         exchanges.get(one.fingerprint, "t")

@@ -5,8 +5,8 @@ from pathlib import Path
 
 from orch23.model.digest import Json
 from orch23.model.event import Event, parse_event
+from orch23.store.history import StageStatistics, read_statistics, statistics_of
 from orch23.store.run_logs import Journal
-from orch23.store.run_statistics import StageStatistics, read_statistics, statistics_of
 
 
 def run(logs: Path, second: int, *events: Event, pipeline: str = "p.yaml") -> Path:
