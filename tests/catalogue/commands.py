@@ -129,7 +129,7 @@ def cache_at_no_address(_project: Project) -> set[str]:
 @TRIGGERS.of("W731", needs="cache")
 def result_without_a_signature(_project: Project) -> set[str]:
     """Verify a result that no one signed."""
-    from orch23.features.cache.signing.entries import SignedEntry, signature_fault  # noqa: PLC0415 - of a feature
+    from orch23.features.cache.signatures import SignedEntry, signature_fault  # noqa: PLC0415 - of a feature
 
     found = signature_fault(None, SignedEntry("action", "", digest_bytes(b"")), ())
     return set() if found is None else {found.code}
