@@ -116,7 +116,7 @@ def store_that_a_step_removes(project: Project) -> set[str]:
 @TRIGGERS.of("E669", needs="cache")
 def signing_key_without_its_library(project: Project) -> set[str]:
     """Create a key where the extra is not installed."""
-    with patch("orch23.features.cache.key_files.KeyPair.generate", side_effect=ModuleNotFoundError):
+    with patch("orch23.features.cache.opening.KeyPair.generate", side_effect=ModuleNotFoundError):
         return shown(built(project).run("cache", "key", "new", "ci"))
 
 
