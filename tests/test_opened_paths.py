@@ -73,7 +73,7 @@ ALLOWED = {
         "store/index": "read_text",
     },
     "new folders with random names, which this process made: of sandboxes, downloads and templates": {
-        "features/local/wheel_download": "write_text",
+        "features/local/installing": "write_text",
         "execute/cleanup": "mkdir open",
         "execute/copier_child": "read_text write_text",
         "execute/copier_runner": "read_bytes write_bytes write_text",

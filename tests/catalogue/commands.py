@@ -116,7 +116,7 @@ def store_that_a_step_removes(project: Project) -> set[str]:
 @TRIGGERS.of("E669", needs="cache")
 def signing_key_without_its_library(project: Project) -> set[str]:
     """Create a key where the extra is not installed."""
-    with patch("orch23.features.cache.key_files.KeyPair.generate", side_effect=ModuleNotFoundError):
+    with patch("orch23.features.cache.opening.KeyPair.generate", side_effect=ModuleNotFoundError):
         return shown(built(project).run("cache", "key", "new", "ci"))
 
 
@@ -129,7 +129,7 @@ def cache_at_no_address(_project: Project) -> set[str]:
 @TRIGGERS.of("W731", needs="cache")
 def result_without_a_signature(_project: Project) -> set[str]:
     """Verify a result that no one signed."""
-    from orch23.features.cache.signing.entries import SignedEntry, signature_fault  # noqa: PLC0415 - of a feature
+    from orch23.features.cache.signatures import SignedEntry, signature_fault  # noqa: PLC0415 - of a feature
 
     found = signature_fault(None, SignedEntry("action", "", digest_bytes(b"")), ())
     return set() if found is None else {found.code}

@@ -29,8 +29,7 @@ from orch23.features.cache.distributions import (
     programs_in_folder,
     split_script,
 )
-from orch23.features.cache.known_programs import starting_fault
-from orch23.features.cache.shell_programs import UnknownProgramsError, hides_programs, programs_in
+from orch23.features.cache.shell_programs import UnknownProgramsError, hides_programs, programs_in, starting_fault
 from orch23.model.action import PYTHON
 from orch23.model.digest import Json, digest_json
 from orch23.model.errors import ConfigurationError

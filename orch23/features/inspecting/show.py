@@ -16,9 +16,8 @@ from orch23.cli.project_loading import Project, open_for_reading
 from orch23.decide.dry_run import Preview, preview
 from orch23.decide.open_pipeline import OpenPipeline
 from orch23.decide.ownership import is_of_plan
-from orch23.features.inspecting.costs import costs_text, stage_costs
 from orch23.features.inspecting.explain import accepted_text, text_diff
-from orch23.features.inspecting.runs import commands_json, commands_text, ran_commands
+from orch23.features.inspecting.runs import commands_json, commands_text, costs_text, ran_commands, stage_costs
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry, Json
 from orch23.model.errors import MissingBytesError, NotFoundError, UsageError

@@ -1,8 +1,9 @@
 """Run `report`: write the page of a run, from its journal, the files of its attempts and the records of the store."""
 
 import platform
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from datetime import datetime
 from functools import cache, partial
 from itertools import islice
 from pathlib import Path
@@ -21,19 +22,18 @@ from orch23.features.pages.html.compose import PageSources, compose_page
 from orch23.features.pages.html.metrics import MetricsHistory
 from orch23.features.pages.html.page import Row
 from orch23.features.pages.html.rendering import render_page
-from orch23.features.pages.html.run_facts import read_run
 from orch23.features.pages.html.texts import KeptText
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import CorruptStateError, NotFoundError, Orch23Error
 from orch23.model.event import Event
 from orch23.model.paths import LOGS_FOLDER
 from orch23.model.patterns import lazy_pattern
-from orch23.model.run_facts import RunFacts
+from orch23.model.run_facts import RunFacts, RunFold
 from orch23.model.text import visible
 from orch23.report.formats import event_redactor
 from orch23.store.access import foreign_store_warning
 from orch23.store.project_store import ProjectStore, open_store
-from orch23.store.run_logs import AttemptFiles, journal_pipeline, pipeline_journals, read_journal, run_ids
+from orch23.store.run_logs import AttemptFiles, JournalLine, journal_pipeline, pipeline_journals, read_journal, run_ids
 
 STDOUT = "-"
 # The name of a file of an attempt is in the journal, which may come from anywhere: it must not lead out of the folder.
@@ -139,3 +139,38 @@ def former_run(logs: Path, run: RunFacts, redact: Callable[[Event], Event]) -> R
             if lines := read_journal(path):
                 return read_run(path.stem, lines, redact)
     return None
+
+
+class JournalFold(RunFold):
+    """Computes the facts of a run, line by line of its journal."""
+
+    def __init__(self, run_id: str, redact: Callable[[Event], Event]) -> None:
+        """Begin before the first line. `redact` removes secrets from an event."""
+        super().__init__(run_id)
+        self._redact = redact
+        self._began: datetime | None = None
+
+    def add_line(self, line: JournalLine) -> None:
+        """Add the next line."""
+        self.facts.started_at = self.facts.started_at or line.ts
+        self.add(self._redact(line.event), self._seconds(line.ts))
+
+    def _seconds(self, timestamp: str) -> float:
+        try:
+            moment = datetime.fromisoformat(timestamp)
+            self._began = self._began or moment
+            return max(0.0, (moment - self._began).total_seconds())
+        except (ValueError, TypeError):  # a forged time, or one without a zone beside one with a zone
+            return self.facts.last_s
+
+
+def read_run(run_id: str, lines: Iterable[JournalLine], redact: Callable[[Event], Event]) -> RunFacts:
+    """Return what the journal of a run says, without secrets. A run that was killed has no `ended`."""
+    fold = JournalFold(run_id, redact)
+    for line in lines:
+        fold.add_line(line)
+    facts = fold.facts
+    facts.is_over = True
+    for stage in facts.stages.values():
+        stage.is_over = True
+    return facts

@@ -11,8 +11,19 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from orch23 import __version__
-from orch23.features.remote.engine import Engine, EngineFault, Reply, Submission, UnreachableEngineError, Work
-from orch23.features.remote.faults import USUAL_LIMITS, Faults, GivenUpError, RemoteLimits, described
+from orch23.features.remote.engine import (
+    USUAL_LIMITS,
+    Engine,
+    EngineFault,
+    Faults,
+    GivenUpError,
+    RemoteLimits,
+    Reply,
+    Submission,
+    UnreachableEngineError,
+    Work,
+    described,
+)
 from orch23.features.remote.live_lines import HeardLines
 from orch23.features.remote.transfers import Transfers
 from orch23.features.remote.worker import digests_of, input_digests

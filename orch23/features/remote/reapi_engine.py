@@ -23,6 +23,7 @@ from orch23.features.cache.reapi.wire import Proto
 from orch23.features.remote.engine import (
     MAX_INLINE_BYTES,
     EngineFault,
+    RemoteLimits,
     Reply,
     Submission,
     UnreachableEngineError,
@@ -30,11 +31,9 @@ from orch23.features.remote.engine import (
     WorkerLost,
 )
 from orch23.features.remote.executor import RemoteExecutor
-from orch23.features.remote.faults import RemoteLimits
 from orch23.features.remote.plain_action import plain_action, plain_fault, plain_outcome
 from orch23.features.remote.reapi_address import ReapiAddress, reapi_address
-from orch23.features.remote.reapi_result import Execution, Finished
-from orch23.features.remote.reapi_streams import OutputStreams, stream_names
+from orch23.features.remote.reapi_result import Execution, Finished, OutputStreams, stream_names
 from orch23.features.remote.single_action import REPLY, single_action
 from orch23.model.action import Action, EngineUnavailable, outcome_to_bytes
 from orch23.model.digest import Digest

@@ -124,7 +124,7 @@ def cache_key() -> None:
 cache_key.hidden = not is_installed(SHARED_CACHE["build"])
 
 
-@declare_command("new", "cache.key_files:create_signing_key", cache_key)
+@declare_command("new", "cache.opening:create_signing_key", cache_key)
 @click.argument("name")
 def cache_key_new() -> None:
     """Create a key to sign results with.

@@ -1,11 +1,13 @@
-"""Run `gc` and `cache`: remove, count or verify what the store holds."""
+"""Run `gc` and `cache`: remove, count or verify what the store holds, and what runs did with a shared cache."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from decimal import Decimal
 from pathlib import Path
 
-from msgspec.structs import replace
+from msgspec import Struct, convert
+from msgspec.structs import asdict, replace
 
 from orch23.cli.console import Console
 from orch23.cli.opening import project_root, select_run
@@ -26,23 +28,65 @@ from orch23.features.upkeep.garbage_collection import (
     verify_store,
 )
 from orch23.features.upkeep.retention import parse_keep, project_needs, size_limit
-from orch23.features.upkeep.shared_cache_runs import (
-    SharedCacheRun,
-    shared_cache_json,
-    shared_cache_rows,
-    shared_cache_run,
-)
 from orch23.model.diagnostic import Diagnostic, Severity
 from orch23.model.digest import Json
 from orch23.model.errors import ConfigurationError, ExitCode, NotFoundError, UsageError
+from orch23.model.event import RunStarted, SharedCacheUsed
 from orch23.model.parsing import from_struct
 from orch23.model.paths import LOGS_FOLDER
 from orch23.model.pipeline import family_of
 from orch23.model.plan import Fresh
-from orch23.model.text import visible
-from orch23.report.values import format_size, json_document, pluralize
+from orch23.model.text import parse_amount, visible
+from orch23.report.shared_cache import shared_cache_clauses
+from orch23.report.values import aligned, format_size, json_document, pluralize, started_text
 from orch23.store.project_store import ProjectStore, open_store
-from orch23.store.run_logs import journal_paths, run_ids
+from orch23.store.run_logs import journal_paths, past_events, run_ids, run_pipeline
+
+
+class SharedCacheRun(Struct, frozen=True):
+    """What one run did with a shared cache. `started` is the time of its first event."""
+
+    run_id: str
+    pipeline: str
+    started: str
+    used: SharedCacheUsed
+
+
+def shared_cache_run(path: Path) -> SharedCacheRun | None:
+    """Return what the run of a journal did with a shared cache; None if it used none, or if that line is damaged."""
+    found = [*past_events(path, RunStarted, SharedCacheUsed)]
+    uses = (data for _, data in found if isinstance(data, SharedCacheUsed))
+    return next((SharedCacheRun(path.stem, run_pipeline(found[0][0]), found[0][0].ts, used) for used in uses), None)
+
+
+def shared_cache_rows(runs: Sequence[SharedCacheRun]) -> str:
+    """Return a line for each run, and one with their total if there are several."""
+    rows = [(visible(one.run_id), started_text(one.started), visible(one.pipeline), _row(one.used)) for one in runs]
+    if len(runs) > 1:
+        rows.append((f"total of {len(runs):,} runs", "", "", _row(total_use(one.used for one in runs))))
+    return aligned(rows)
+
+
+def _row(used: SharedCacheUsed) -> str:
+    return ", ".join(shared_cache_clauses(used))
+
+
+def total_use(uses: Iterable[SharedCacheUsed]) -> SharedCacheUsed:
+    """Return the sums of what several runs did."""
+    every = [asdict(one) for one in uses]
+    amounts = (parse_amount(one.pop("saved")) or Decimal(0) for one in every)
+    saved = f"{sum(amounts, Decimal(0)):f}"
+    total = convert({name: sum(one[name] for one in every) for name in every[0]} if every else {}, SharedCacheUsed)
+    # Sums of binary fractions have more digits than their terms.
+    return replace(total, waited_s=round(total.waited_s, 3), saved_s=round(total.saved_s, 3), saved=saved)
+
+
+def shared_cache_json(runs: Sequence[SharedCacheRun]) -> dict[str, Json]:
+    """Return the counts of each run, and their total, as plain values."""
+    rows: list[Json] = [
+        {"run": one.run_id, "pipeline": one.pipeline, "started": one.started, **asdict(one.used)} for one in runs
+    ]
+    return {"runs": rows, "total": asdict(total_use(one.used for one in runs))}
 
 
 def remove_unneeded(

@@ -11,7 +11,7 @@ from orch23.features.vendors.openai_client import (
     ServerConnection,
     is_object_schema,
 )
-from orch23.features.vendors.openai_responses import ResponsesApi, SubmittedResponses
+from orch23.features.vendors.openai_responses import ResponsesApi, StreamedResponses, SubmittedResponses
 from orch23.features.vendors.vendor_adapters import ServerAdapter, VendorAdapter
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
@@ -87,8 +87,6 @@ class GptAdapter(VendorAdapter):
         if self.is_chat:
             return ChatCompletions(connection=connection, limit_field=self.limit_field, is_vendor=is_vendor)
         if self.step.background is False:
-            from orch23.features.vendors.openai_streamed import StreamedResponses  # noqa: PLC0415 - for some stages
-
             return StreamedResponses(connection=connection, is_vendor=is_vendor)
         return ResponsesApi(
             connection=connection,

@@ -1,12 +1,13 @@
-"""Client of servers with OpenAI's interfaces: connection, errors, token usage, response format."""
+"""Client of servers with OpenAI's interfaces: connection, errors, known models, token usage, response format."""
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from orch23.features.vendors.known_models import is_unknown_model, with_known_models
 from orch23.features.vendors.server_replies import (
     EVENT_STREAM,
     IDENTITY_ENCODING,
@@ -15,7 +16,7 @@ from orch23.features.vendors.server_replies import (
     text_at,
     token_count_at,
 )
-from orch23.model.diagnostic import Diagnostic
+from orch23.model.diagnostic import Diagnostic, nearest_names, quoted_names
 from orch23.model.digest import Json
 from orch23.model.llm import Pace, Request, Usage
 from orch23.model.media import Media
@@ -369,3 +370,41 @@ def openai_version() -> str:
     import openai  # noqa: PLC0415 - heavy
 
     return f"openai {openai.__version__}"
+
+
+_NOT_FOUND = 404
+_MOST = 6
+_LONGEST = 100
+_MAX_NAMES = 1_000
+_NO_LIST = (
+    "the server does not list its models: write the exact name from its documentation in `llm.model`; if it is written "
+    "like that, the account of your key has no access to it"
+)
+_QUOTED = re.compile(r"[`'\"]([^`'\"\s]{1,100})[`'\"]")
+
+
+def is_unknown_model(fault: TransportError) -> bool:
+    """Return whether a server replied that it does not have a model."""
+    return (
+        fault.status == _NOT_FOUND
+        and fault.diagnostic.code == "E415"
+        and "model" in fault.diagnostic.message.casefold()
+    )
+
+
+def with_known_models(fault: TransportError, names: Callable[[], Iterable[str]]) -> TransportError:
+    """Return the fault with the models of the server in its hint; without them if the server does not list them."""
+    try:
+        known = sorted({printable_line(name) for name, _ in zip(names(), range(_MAX_NAMES), strict=False)})
+    except Exception:  # noqa: BLE001 - the request has failed already, and the list only helps to correct it
+        known = []
+    known = [name for name in known if 0 < len(name) <= _LONGEST]
+    if not known:
+        return TransportError(replace(fault.diagnostic, hint=_NO_LIST), status=fault.status)
+    words = _QUOTED.findall(fault.diagnostic.message)
+    fix = next(((word, found) for word in words for found in nearest_names(word, known)), None)
+    known.sort(key=lambda name: fix is None or name != fix[1])  # the nearest one first
+    mean = f"did you mean `{fix[1]}`? " if fix else ""
+    more = f" and {len(known) - _MOST} more" if len(known) > _MOST else ""
+    hint = f"{mean}write a model of this server in `llm.model`; it has {quoted_names(known[:_MOST])}{more}"
+    return TransportError(replace(fault.diagnostic, hint=hint, fix=fix), status=fault.status)

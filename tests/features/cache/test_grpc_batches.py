@@ -16,8 +16,7 @@ from orch23.features.cache import batches, recent_misses
 from orch23.features.cache.availability import CacheLimits
 from orch23.features.cache.bounds import UNASKED_BYTES
 from orch23.features.cache.client import CacheClient
-from orch23.features.cache.grpc_batches import batch_bytes, grouped
-from orch23.features.cache.grpc_cache import GrpcCache
+from orch23.features.cache.grpc_cache import GrpcCache, batch_bytes, grouped
 from orch23.features.cache.reapi.entries import encode_result
 from orch23.features.cache.reapi.messages import BatchUpdateBlobsRequest, BlobUpdate, digest_proto
 from orch23.features.cache.reapi.wire import encode

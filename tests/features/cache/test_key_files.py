@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from orch23.features.cache.key_files import create_key_file, key_file, read_key_file
+from orch23.features.cache.opening import create_key_file, key_file, read_key_file
 from orch23.model.errors import ConfigurationError
 
 

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from orch23.features.cache import known_programs
-from orch23.features.cache.known_programs import starting_fault
-from orch23.features.cache.shell_programs import programs_in
+from orch23.features.cache import shell_programs
+from orch23.features.cache.shell_programs import programs_in, starting_fault
 
 RUNS = "runs other programs; list it and them in `tools`"
 MAY = "may start other programs"
@@ -166,7 +165,7 @@ STARTING = re.compile(rb"\0(?:exec[vl][pe]{0,2}|execvpe|posix_spawnp?|popen|syst
 RUN_THEIR_ARGUMENTS = {"env", "nohup"}
 
 
-@pytest.mark.parametrize("name", sorted(known_programs._STARTS_NONE))
+@pytest.mark.parametrize("name", sorted(shell_programs._STARTS_NONE))
 def test_no_program_of_the_list_can_start_another_one(name: str) -> None:
     path = shutil.which(name, path="/usr/bin:/bin")
     if path is None:
@@ -180,5 +179,5 @@ def test_no_program_of_the_list_can_start_another_one(name: str) -> None:
 
 
 def test_the_two_lists_have_no_program_in_common() -> None:
-    lists = known_programs._STARTS_NONE, known_programs._RUNS_OTHERS, frozenset(known_programs._STARTING_OPTIONS)
+    lists = shell_programs._STARTS_NONE, shell_programs._RUNS_OTHERS, frozenset(shell_programs._STARTING_OPTIONS)
     assert len(frozenset().union(*lists)) == sum(map(len, lists))

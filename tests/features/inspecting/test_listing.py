@@ -7,8 +7,7 @@ from unittest.mock import patch
 
 import pytest
 
-from orch23.features.inspecting.listing import RunSummary, list_runs, runs_text
-from orch23.features.inspecting.runs import log_line
+from orch23.features.inspecting.runs import RunSummary, list_runs, log_line, runs_text
 from orch23.model.event import parse_event
 from orch23.store.run_logs import run_ids
 from tests.unit.store.test_run_logs import EVENTS, of_day, write

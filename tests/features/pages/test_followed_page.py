@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from orch23.cli.console import Console
-from orch23.features.pages.view.followed_page import FollowedPage, facts_so_far
+from orch23.features.pages.view.server import FollowedPage, facts_so_far
 from orch23.model.event import Event, Planned, RunFinished, RunStarted
 from tests.project import Project
 from tests.run_journals import RUN, RunWriter, write_run

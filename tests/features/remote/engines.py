@@ -18,9 +18,8 @@ from orch23.execute.sandbox_dir import SandboxDirs
 from orch23.features.cache.disk import DiskCache
 from orch23.features.cache.registry import open_shared_cache
 from orch23.features.remote.dask_engine import lacking_text
-from orch23.features.remote.engine import EngineFault, Work, digest_text
+from orch23.features.remote.engine import EngineFault, RemoteLimits, Work, digest_text
 from orch23.features.remote.executor import RemoteExecutor
-from orch23.features.remote.faults import RemoteLimits
 from orch23.features.remote.live_lines import Line, LineBatches
 from orch23.features.remote.reapi_engine import make_executor
 from orch23.features.remote.worker import RemoteWorker, StoredInputs

@@ -10,8 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from orch23.features.cache.registry import open_shared_cache
-from orch23.features.remote.engine import Reply
-from orch23.features.remote.faults import USUAL_LIMITS
+from orch23.features.remote.engine import USUAL_LIMITS, Reply
 from orch23.features.remote.reapi_address import reapi_address
 from orch23.features.remote.reapi_engine import make_executor
 from orch23.features.remote.running_actions import ActionFiles

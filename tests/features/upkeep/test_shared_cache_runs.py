@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from orch23.features.upkeep.shared_cache_runs import SharedCacheRun, shared_cache_rows, total_use
+from orch23.features.upkeep.store import SharedCacheRun, shared_cache_rows, total_use
 from orch23.model.event import SharedCacheUsed
 from orch23.report.shared_cache import shared_cache_text
 

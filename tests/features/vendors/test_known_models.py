@@ -1,6 +1,6 @@
 """The hint of an unknown model: the models that the server lists."""
 
-from orch23.features.vendors.known_models import is_unknown_model, with_known_models
+from orch23.features.vendors.openai_client import is_unknown_model, with_known_models
 from orch23.model.diagnostic import Diagnostic
 from orch23.providers.faults import TransportError, status_error
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from orch23.features.vendors.openai_client import ServerAccess, ServerConnection
-from orch23.features.vendors.openai_streamed import StreamedResponses
+from orch23.features.vendors.openai_responses import StreamedResponses
 from orch23.model.llm import Message, Request, Response, Usage
 from orch23.providers.connections import clients_of_run
 from orch23.providers.faults import TransportError

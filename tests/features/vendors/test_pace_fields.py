@@ -8,8 +8,7 @@ from msgspec.structs import replace
 
 from orch23.features.vendors.openai_chat import ChatCompletions
 from orch23.features.vendors.openai_client import ServerAccess, ServerConnection
-from orch23.features.vendors.openai_responses import ResponsesApi
-from orch23.features.vendors.openai_streamed import StreamedResponses
+from orch23.features.vendors.openai_responses import ResponsesApi, StreamedResponses
 from orch23.model.llm import Message, Pace, Provider, Request, Response, Usage
 from orch23.model.pipeline import Price
 from orch23.providers.model_facts import _OPENAI, facts_of

@@ -2,8 +2,7 @@
 
 from decimal import Decimal
 
-from orch23.features.pages.html.page import ComparisonRow, ComparisonView
-from orch23.features.pages.html.statuses import run_badge, stage_badge
+from orch23.features.pages.html.page import ComparisonRow, ComparisonView, run_badge, stage_badge
 from orch23.features.pages.html.texts import Anchors, large_families
 from orch23.model.run_facts import RunCost, RunFacts, StageFacts
 from orch23.model.text import format_duration, format_money

@@ -8,11 +8,23 @@ from msgspec import UNSET, Struct
 from orch23.features.pages.html.attempts import attempt_texts, attempt_view, first_failing, payment, shown_command
 from orch23.features.pages.html.changes import Changes
 from orch23.features.pages.html.comparison import compare_runs, cost_text
-from orch23.features.pages.html.graph import draw_graph
+from orch23.features.pages.html.graph import draw_graph, draw_timeline
 from orch23.features.pages.html.impact import describe_impact
 from orch23.features.pages.html.metrics import NO_METRICS, MetricsHistory, describe_metrics
-from orch23.features.pages.html.page import Fact, FailureView, Row, RunPage, SentRow, SentView, StageGroup, StageView
-from orch23.features.pages.html.statuses import count_words, run_badge, stage_badge, worst_badge
+from orch23.features.pages.html.page import (
+    Fact,
+    FailureView,
+    Row,
+    RunPage,
+    SentRow,
+    SentView,
+    StageGroup,
+    StageView,
+    count_words,
+    run_badge,
+    stage_badge,
+    worst_badge,
+)
 from orch23.features.pages.html.texts import (
     Anchors,
     LongText,
@@ -25,7 +37,6 @@ from orch23.features.pages.html.texts import (
     read_limit,
     total_limit,
 )
-from orch23.features.pages.html.timeline import draw_timeline
 from orch23.model.event import FROM_SHARED_CACHE
 from orch23.model.event_data import SentFile
 from orch23.model.run_facts import RunFacts, StageFacts
