@@ -201,6 +201,17 @@ def test_a_rejection_in_a_group_is_of_the_stage_that_it_names_and_those_after_it
     assert calls(project) == ["page 1", "page 2", "page 3"]
 
 
+def test_words_for_a_command_of_a_group_do_not_keep_its_model_from_another_attempt(project: Project) -> None:
+    held(story(project, GROUP), "-j1")
+    green(project.run("reject", "code", "-m", "wrong stage"))
+    failed = project.build()
+    assert failed.code == 1
+    assert "`orch23 reject spec -m TEXT` asks its model" in failed.err
+    green(project.run("reject", "spec", "-m", "in red"))
+    held(project)
+    assert "+rejected: in red" in project.run("show", "check", "--changes").out
+
+
 def test_a_part_of_a_group_without_the_stage_that_says_approve_is_held_too(project: Project) -> None:
     held(story(project, GROUP), "code")
     assert not project.exists("app")
