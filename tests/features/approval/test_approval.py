@@ -343,7 +343,9 @@ def test_the_summary_of_a_job_names_the_command(project: Project, tmp_path: Path
 
 def test_with_k_a_failed_stage_does_not_hide_that_changes_wait(project: Project) -> None:
     story(project, STAGES + "  bad: {shell: exit 3}\n")
-    assert project.build("-k").code == APPROVAL
+    outcome = project.build("-k")
+    assert outcome.code == APPROVAL
+    assert outcome.err.splitlines()[-1].startswith("failed: bad (")
 
 
 def test_hidden_characters_and_files_that_are_no_texts_are_shown_as_such(project: Project) -> None:
