@@ -74,7 +74,7 @@ class GroupChecks(Struct, kw_only=True):
         Return whether there were any.
         """
         rejected = self.results.take_rejected()
-        again = {name for name, (passed, failure) in rejected.items() if self._may_replay(name, passed, failure)}
+        again = {name for name in self._of_models(rejected) if self._may_replay(name, *rejected[name])}
         red = self._red
         named = [(failure, self._named(resolved.stage, failure)) for resolved, _, failure in red.values()]
         if all(names for _, names in named):
@@ -89,6 +89,12 @@ class GroupChecks(Struct, kw_only=True):
         self._red = {}
         self.results.reopen({*self.refused, *again, *red})
         return True
+
+    def _of_models(self, rejected: Collection[str]) -> list[str]:
+        """Return the rejected stages, without commands of a group in which a rejected model tries again."""
+        plan, stage = self.results.writer.opened.state.plan, self.results.writer.opened.state.stage
+        models = {name for name in rejected if stage(name).step.asks_model}
+        return [name for name in rejected if name in models or models.isdisjoint(plan.promoted_with(name))]
 
     def _may_replay(self, name: str, passed: PassedStage, failure: Failure) -> bool:
         """Return whether the attempts of a rejected result are replayed first; else refuse it, or end its stage.

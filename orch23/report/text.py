@@ -368,12 +368,14 @@ class TextScreen(Struct, Sink, kw_only=True):
         self.view.tell(failures)
         if failures or run.exit_code != 0:
             tone: Tone = "notice" if run.status in ("waiting", "approval") else "bad"
-            status = self.view.style.paint(_STATUS_TEXTS.get(run.status, run.status), tone)
+            # The last line says why, not what follows from it: a failed stage first, whatever the exit code is.
+            cause = first_cause(self.view.pipeline, ends)
+            has_failed = any(end.status is StageStatus.FAILED for end in ends)
+            text = "failed" if has_failed and run.status in ("waiting", *_STATUS_TEXTS) else run.status
+            status = self.view.style.paint(_STATUS_TEXTS.get(text, text), tone)
             if run.status == "waiting" and self._has_batches:
                 self.view.tell(f"\n{_HOW_TO_GO_ON}\n")
             log = f"the log is {self._log}; `orch23 log` shows it"
-            # The last line says why, not what follows from it.
-            cause = first_cause(self.view.pipeline, ends)
             self.view.tell(f"\n{log}\n{status}: {cause}\n" if cause else f"\n{status}: {log}\n")
 
     def _summary(self, statuses: Counter[str], run: RunFinished) -> str:

@@ -1,6 +1,6 @@
 """Hold the change of a promotion group until a user has approved it."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -62,7 +62,8 @@ def check_approval(
     waiting = Change(pipeline=file, stage=named, digest=digest, members=of, old=old, new=new)
     write_atomic(place, store.key.encode(from_struct(waiting)), mode=PRIVATE_FILE_MODE)
     found = {name: rejection_of(store, waiting, name) for name in members}
-    if rejections := {name: _failure(line, name, one) for name, one in found.items() if one is not None}:
+    models = [name for name, step in steps.items() if step.asks_model]
+    if rejections := {name: _failure(line, name, models, one) for name, one in found.items() if one is not None}:
         return {}, rejections
     ways = [f"`{line(*words)}`" for words in (("approve", named), ("reject", named, "-m", "TEXT"))]
     hint = f"`{line('show', named, '--changes')}` shows the diff; then {', or '.join(ways)}"
@@ -74,8 +75,11 @@ def check_approval(
     }, {}
 
 
-def _failure(line: Callable[..., str], name: str, rejection: Exchange) -> Failure:
-    hint = f"change its inputs, its prompt or its command; `{line('reject', name, '-m', 'TEXT')}` says something else, "
+def _failure(line: Callable[..., str], name: str, models: Sequence[str], rejection: Exchange) -> Failure:
+    hint = "change its inputs, its prompt or its command; "
+    if models:  # a command has no attempt that words can change, but another stage of its group may have
+        other, says = (name, "says something else") if name in models else (models[0], "asks its model")
+        hint += f"`{line('reject', other, '-m', 'TEXT')}` {says}, "
     hint += f"`{line('approve', name)}` takes this result as it is"
     first = rejection.response.partition("\n")[0]
     problem = Diagnostic("E327", f"rejected: {first} (by {rejection.provenance})", hint=hint)

@@ -201,6 +201,17 @@ def test_a_rejection_in_a_group_is_of_the_stage_that_it_names_and_those_after_it
     assert calls(project) == ["page 1", "page 2", "page 3"]
 
 
+def test_words_for_a_command_of_a_group_do_not_keep_its_model_from_another_attempt(project: Project) -> None:
+    held(story(project, GROUP), "-j1")
+    green(project.run("reject", "code", "-m", "wrong stage"))
+    failed = project.build()
+    assert failed.code == 1
+    assert "`orch23 reject spec -m TEXT` asks its model" in failed.err
+    green(project.run("reject", "spec", "-m", "in red"))
+    held(project)
+    assert "+rejected: in red" in project.run("show", "check", "--changes").out
+
+
 def test_a_part_of_a_group_without_the_stage_that_says_approve_is_held_too(project: Project) -> None:
     held(story(project, GROUP), "code")
     assert not project.exists("app")
@@ -332,7 +343,9 @@ def test_the_summary_of_a_job_names_the_command(project: Project, tmp_path: Path
 
 def test_with_k_a_failed_stage_does_not_hide_that_changes_wait(project: Project) -> None:
     story(project, STAGES + "  bad: {shell: exit 3}\n")
-    assert project.build("-k").code == APPROVAL
+    outcome = project.build("-k")
+    assert outcome.code == APPROVAL
+    assert outcome.err.splitlines()[-1].startswith("failed: bad (")
 
 
 def test_hidden_characters_and_files_that_are_no_texts_are_shown_as_such(project: Project) -> None:
