@@ -105,8 +105,9 @@ _ODD = lazy_pattern(r"[^A-Za-z0-9_. -]")
 REDACTION_HEAD: Final = "[redacted "
 """The beginning of each redaction mark."""
 
-# Encoded text is often wrapped: a break between two of its characters is ignored.
-_BREAK = lazy_pattern(r"(?<=[A-Za-z0-9+/_=-])\r?\n[ \t]*+(?=[A-Za-z0-9+/_=-])")
+# Encoded text is often wrapped: a break between two of its characters is ignored. The look-behinds come after the line
+# break, so that `re` can search for it first. The carriage return before it is not in the match.
+_BREAK = lazy_pattern(r"\n(?:(?<=[A-Za-z0-9+/_=-]\n)|(?<=[A-Za-z0-9+/_=-]\r\n))[ \t]*+(?=[A-Za-z0-9+/_=-])")
 
 
 class SecretFinding(Struct, frozen=True, order=True):
@@ -280,9 +281,10 @@ def _joined(text: str) -> tuple[str, list[tuple[int, int]]]:
     breaks: list[tuple[int, int]] = []
     at = moved = 0
     for match in _BREAK.finditer(text):
-        pieces.append(text[at : match.start()])
+        start = match.start() - (text[match.start() - 1] == "\r")
+        pieces.append(text[at:start])
         at = match.end()
-        breaks.append((match.start() - moved, moved + match.end() - match.start()))
+        breaks.append((start - moved, moved + at - start))
         moved = breaks[-1][1]
     return "".join((*pieces, text[at:])), breaks
 

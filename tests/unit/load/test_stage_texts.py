@@ -82,9 +82,9 @@ def test_a_text_is_cut_at_its_stages_and_comments_go_with_the_piece_before() -> 
     pieces = split_stages(TEXT)
     assert pieces is not None
     assert list(pieces.stages) == ["a", "b", "c", "d", "e"]
-    assert pieces.stages["a"] == ("  # of a", "  a: {shell: [make, a], outputs: [a]}", "")
-    assert pieces.head[-1] == "stages: # here"
-    assert pieces.tail[0] == "defaults: {timeout: 9s}"
+    assert pieces.stages["a"] == "  # of a\n  a: {shell: [make, a], outputs: [a]}\n\n"
+    assert pieces.head.endswith("\nstages: # here\n")
+    assert pieces.tail.startswith("defaults: {timeout: 9s}\n")
     assert pieces.alone(tuple(pieces.stages)) == TEXT
     assert are_valid_alone(pieces, tuple(pieces.stages))
 
@@ -114,6 +114,20 @@ def test_a_scalar_that_looks_like_a_stage_is_not_valid_alone() -> None:
     assert list(pieces.stages) == ["a", "b"]
     assert not are_valid_alone(pieces, ("a",))
     assert not are_valid_alone(pieces, ("b", "a"))
+
+
+@pytest.mark.parametrize("end", ["\n", ""])
+def test_a_stage_keeps_the_line_break_at_its_end(end: str) -> None:
+    text = "version: 1\nname: p\nstages:\n  a:\n    shell: |\n      make a\n  b:\n    shell: |\n      make b\n  c:"
+    for more in ("", "\ndefaults: {timeout: 9s}"):
+        after = f"{text} {{shell: x}}{more}{end}"
+        edit = edit_between(after.replace("make a", "make").replace("make b", "make"), after)
+        assert edit is not None
+        assert edit.names == ("a", "b")
+        alone, whole = (parse_pipeline(one, "p").pipeline for one in (edit.after.alone(edit.names), after))
+        assert alone is not None
+        assert whole is not None
+        assert alone.stages == whole.stages[:2]
 
 
 def changed(text: str, chance: random.Random) -> str:

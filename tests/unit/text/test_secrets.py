@@ -30,6 +30,9 @@ SPELLINGS: dict[str, Callable[[str], str]] = {
     "base64 after two bytes": lambda value: base64.b64encode(b"u:" + value.encode() + b"\n").decode(),
     "base64 for URLs": lambda value: base64.urlsafe_b64encode(value.encode()).decode().rstrip("="),
     "base64 in lines": lambda value: base64.encodebytes(b"x" * 50 + value.encode()).decode(),
+    "base64 in lines with \\r": lambda value: (
+        base64.encodebytes(b"x" * 50 + value.encode()).replace(b"\n", b"\r\n").decode()
+    ),
     "hex": lambda value: value.encode().hex(),
     "hex in capitals": lambda value: value.encode().hex().upper(),
     "hex with colons": lambda value: value.encode().hex(":"),
