@@ -490,6 +490,8 @@ class Player(Steps):
                     continue
                 if stage.edits and text is None and "polish" in self.setup.slots:
                     continue  # a later program may delete it
+                if stage.edits and self.counts["accept"] and (text is None or wanted == DELETED):
+                    continue  # an edit that a user accepted for a new specification is its whole result
                 if stage.chain and self.head.get(path) == text:
                     continue  # its last items may have ended: then it is an edit that the user committed
                 holds = text == wanted if stage.kind != "llm" else wanted in formatted(text or "").splitlines()
