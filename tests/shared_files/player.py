@@ -490,7 +490,8 @@ class Player(Steps):
                     continue
                 # A later program may delete it. An edit that was accepted for a new specification is the whole result.
                 may_lack = ("polish" in self.setup.slots, self.counts["accept"] > 0)
-                if stage.edits and ((any(may_lack) and text is None) or (may_lack[1] and wanted == DELETED)):
+                is_accepted = may_lack[1] and (wanted == DELETED or "s( '" in (text or ""))  # formatted by a hook
+                if stage.edits and ((any(may_lack) and text is None) or is_accepted):
                     continue
                 if stage.chain and self.head.get(path) == text:
                     continue  # its last items may have ended: then it is an edit that the user committed
