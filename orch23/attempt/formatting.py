@@ -82,7 +82,7 @@ def missing_formatters(runner: ProcessRunner) -> tuple[Diagnostic, ...]:
     facts, errors = runner.project() if runner.project is not None else None, list[Diagnostic]()
     for name in missing:
         text, hint = f"the program `{name}` of `format` was not found; no model was called", PATH_HINT
-        if facts and (cause := unseen_program(facts, name, runner.facts.interpreter, "verify/inputs")):
+        if facts and (cause := unseen_program(facts, runner.facts.interpreter, "verify/inputs", name)):
             text, hint = f"{text}: {cause.text}", f"{cause.hint}. What is copied is also an entry of `verify.inputs`"
         errors.append(Diagnostic("E309", text, hint=hint))
     return tuple(errors)

@@ -9,6 +9,7 @@ import os
 import posixpath
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Final
@@ -204,10 +205,6 @@ class FailedStep(Struct, frozen=True, kw_only=True):
             hint = "correct the name, or make an environment at `.venv` with pytest and the package that has it"
         return LikelyCause(kind="package", text=text, hint=f"{hint}; or name another interpreter in `python:`")
 
-    def missing_program(self, name: str) -> LikelyCause | None:
-        """Return the cause of a program on the PATH of the user that no step can find."""
-        return unseen_program(self.project, name, self.interpreter, self.inputs_key)
-
     def missing_variable(self, name: str) -> LikelyCause | None:
         """Return the cause of a variable that the user has set, and the step does not have."""
         if not name.isidentifier() or name not in self.project.environ or name in self.stage.env:
@@ -219,7 +216,7 @@ class FailedStep(Struct, frozen=True, kw_only=True):
         return LikelyCause(kind="variable", text=text, key=f"env/{name}", value="VALUE", hint=hint)
 
 
-def unseen_program(project: ProjectFacts, name: str, interpreter: str, key: str) -> LikelyCause | None:
+def unseen_program(project: ProjectFacts, interpreter: str, key: str, name: str) -> LikelyCause | None:
     """Return why a step does not find a program that the user can start, if that is so; `key` is that of its inputs."""
     if "/" in name or not _PATH.fullmatch(name):
         return None
@@ -286,7 +283,7 @@ def likely_cause(failed: FailedStep) -> LikelyCause | None:
     named: tuple[tuple[Callable[[str], LikelyCause | None], Iterable[str]], ...] = (
         (failed.missing_file, _paths(text)),
         (failed.missing_module, _beside(_NO_MODULE, text)),
-        (failed.missing_program, _beside(_NO_PROGRAM, text)),
+        (partial(unseen_program, failed.project, failed.interpreter, failed.inputs_key), _beside(_NO_PROGRAM, text)),
         (failed.missing_variable, _beside(_NO_VARIABLE, text)),
     )
     looked_up = ((explain, name) for explain, names in named for name in islice(dict.fromkeys(names), _MAX_NAMES))

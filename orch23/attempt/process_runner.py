@@ -94,10 +94,7 @@ def _is_of_tree(line: str) -> bool:
 
 _DISK = "free space where `.orch23` is (`df -h .orch23` shows it), or see what the message names; then build again"
 _LENGTH = "write the values to a file and pass its name, or write the command as one text, which may be of any length"
-PATH_HINT = (
-    "check that the program, and that of its `#!` line, is in the environment of the project, in a system directory or "
-    "in `inputs`: a step sees no others, and PATH is set by orch23, not inherited"
-)
+PATH_HINT = "install it, with the program of its `#!` line, below /usr or in the project's environment: PATH is fixed"
 _MODE = (
     "make the file executable (`chmod +x FILE`; if a shell stage makes it, in the command of that stage), with a "
     "program in its `#!` line that steps see; or run `sh FILE`"

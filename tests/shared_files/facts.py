@@ -139,7 +139,7 @@ class Facts:
         """Return the outputs whose bytes a user wrote and no one has decided on yet."""
         former = self.lock.of(stage.name)
         if stage.edits:  # what its result does not have is a source, and a program starts from what is there
-            made = former or next(iter(self.made_from(stage, dict(self.in_force(stage)))), None)
+            made = former or (self.matching_edits(stage) if stage.kind == "llm" else None)
             if made is None or stage.kind != "llm":
                 return []
             runs = self.matching_edits(stage) is None or stage.family == self.forced

@@ -488,8 +488,11 @@ class Player(Steps):
                     continue
                 if text in self.by_hand or (stage.kind == "llm" and (path, text) in self.store.released):
                     continue
-                if stage.edits and text is None and "polish" in self.setup.slots:
-                    continue  # a later program may delete it
+                # A later program may delete it. An edit that was accepted for a new specification is the whole result.
+                may_lack = ("polish" in self.setup.slots, self.counts["accept"] > 0)
+                is_accepted = may_lack[1] and (wanted == DELETED or "s( '" in (text or ""))  # formatted by a hook
+                if stage.edits and ((any(may_lack) and text is None) or is_accepted):
+                    continue
                 if stage.chain and self.head.get(path) == text:
                     continue  # its last items may have ended: then it is an edit that the user committed
                 holds = text == wanted if stage.kind != "llm" else wanted in formatted(text or "").splitlines()
