@@ -403,3 +403,18 @@ def test_a_program_that_left_a_known_version_as_it_was_has_the_same_record_again
         before = project.read("a.lock")
         up_to_date(project.build("a.yaml"))
     assert project.read("a.lock") == before
+
+
+@pytest.mark.slow
+def test_a_renamed_stage_does_not_restore_the_edit_that_it_ran_from(repository: Repository) -> None:
+    feature = {**FEATURE, "on_edit": "rerun"}
+    repository.write({**pipeline({"feature": feature}), "src/a": "a\n", "spec.md": spec("src/a: x")})
+    with EchoModel().answering():
+        green(repository.build("a.yaml"))
+        repository.edit("src/a", "mine\n")
+        green(repository.run("accept", "a.yaml", "feature"))
+        green(repository.build("a.yaml"))
+        assert repository.read("src/a") == "mine\n" + addition("x")
+        repository.write(pipeline({"renamed": feature}))
+        up_to_date(repository.build("a.yaml"))
+    assert repository.read("src/a") == "mine\n" + addition("x")
