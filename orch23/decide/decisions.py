@@ -266,13 +266,15 @@ class StageDecider(Struct):
             decision = self._accepted_before_reset(resolved) or decision
         if (
             resolved.stage.on_edit == "rerun"
-            and isinstance(decision, Fresh | VerifyOnly)
+            and isinstance(decision, Fresh | Restore | VerifyOnly)
             and (paths := decision.adopted if isinstance(decision, VerifyOnly) else decision.record.accepted)
         ):
             edits = replace(decision.record, accepted=paths)
             state.moved_bases[name] = bases.accepted_in(edits, name, in_force)
             resolved = self.resolve(name)
-            decision = Run(tuple(Reason("base_changed", path, new=str(edits.outputs[path])) for path in paths))
+            known = self._known(resolved, need_intermediate=need_intermediate)
+            reasons = tuple(Reason("base_changed", path, new=str(edits.outputs[path])) for path in paths)
+            decision = decide(known) if known.current else Run(reasons)
         # A result of today's key whose bytes are lost is made again, and replaces the same files.
         is_again = isinstance(decision, Run) and known.current and not (known.ignores_records or known.pending_upstream)
         return self._owned(resolved, decision, known.current[0].record if is_again else None)

@@ -260,7 +260,11 @@ class ProjectState(Struct, dict=True):
             if entry is not None and self.ownership.is_known(path, entry):
                 makers = self.store.records.having(path, entry)
                 if not (makers and self._is_source(path, makers)):
-                    entry = next((record.originals[path] for record in makers if path in record.originals), None)
+                    # A result that left the file as it was says what it has instead; the store may know several.
+                    bases = (one.bases[path] for one in self.former.values() if path in one.bases)
+                    found = [base.instead_of for base in bases if base.start == entry]
+                    found += [record.originals[path] for record in makers if path in record.originals]
+                    entry = found[0] if found else None
             self.known_originals[path] = entry
         return self.known_originals[path]
 

@@ -399,3 +399,34 @@ def test_an_edit_before_a_reset_without_the_lock_file_is_what_all_stages_start_f
         green(repository.build("a.yaml"))
         assert model.last.base["src/b"] == "B\nMINE\n"
         up_to_date(repository.build("a.yaml"))
+
+
+@pytest.mark.slow
+def test_a_program_that_left_a_known_version_as_it_was_has_the_same_record_again(tmp_path: Path) -> None:
+    project = Repository(tmp_path / "p")  # without git, the version that `shout` started from is lost
+    stages = {"feature": {**TWO["feature"], "once": True}, "shout": TWO["shout"]}
+    project.write({**pipeline(stages), "src/a": "a\n", "src/b": "b\n", "spec.md": spec("src/a: x")})
+    with EchoModel().answering():
+        green(project.build("a.yaml"))
+        green(project.build("a.yaml"))  # `feature` is done: its result is the original of `shout`
+        green(project.run("reset", "a.yaml"))
+        project.write(pipeline({**stages, "feature": {**stages["feature"], "if": False}}))
+        green(project.build("a.yaml"))
+        before = project.read("a.lock")
+        up_to_date(project.build("a.yaml"))
+    assert project.read("a.lock") == before
+
+
+@pytest.mark.slow
+def test_a_renamed_stage_does_not_restore_the_edit_that_it_ran_from(repository: Repository) -> None:
+    feature = {**FEATURE, "on_edit": "rerun"}
+    repository.write({**pipeline({"feature": feature}), "src/a": "a\n", "spec.md": spec("src/a: x")})
+    with EchoModel().answering():
+        green(repository.build("a.yaml"))
+        repository.edit("src/a", "mine\n")
+        green(repository.run("accept", "a.yaml", "feature"))
+        green(repository.build("a.yaml"))
+        assert repository.read("src/a") == "mine\n" + addition("x")
+        repository.write(pipeline({"renamed": feature}))
+        up_to_date(repository.build("a.yaml"))
+    assert repository.read("src/a") == "mine\n" + addition("x")

@@ -288,6 +288,9 @@ class Building(Editing):
             if any(not self._obtainable(text) for text in wanted.values()):
                 message = "bytes are lost"
                 raise UnsureError(message)
+            if stage.edits and any(p in self.disk and not self.makers(p, self.disk[p]) for p in wanted):
+                message = "an earlier result, and a user's file that the last one left"
+                raise UnsureError(message)
         self._settle(stage, replace(made, stage=stage.name), "restored" if wanted or gone else "fresh")
 
     def _obtainable(self, text: str) -> bool:

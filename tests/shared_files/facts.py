@@ -123,6 +123,9 @@ class Facts:
                 return made.originals[path]
         text = self.disk.get(path)
         if text is not None:
+            for made in (*self.lock.results.values(), *self.lock.retained.values()):
+                if self.makers(path, text) and dict(made.start).get(path) == text != dict(made.instead).get(path, text):
+                    return dict(made.instead)[path]
             makers = [made for made in self.makers(path, text) if path in made.originals]
             if makers:
                 return makers[0].originals[path]

@@ -479,6 +479,10 @@ class Player(Steps):
 
     def _not_stale(self, pipeline: str, disk: Mapping[str, str], done: Collection[str]) -> None:
         """After a green build, each file has what its stage makes of today's inputs, unless a user wrote in it."""
+        records = json.loads(disk.get(f"{pipeline}.lock", "{}")).get("records", {})
+        # The user decided what the accepted result of a stage with `edits` is, also which files it has.
+        decided = {name for name, one in records.items() if one is not None and "accepted" in one}
+        done = {*done, *(name for name in decided if "edits" in records[name]["manifest"])}
         for stage in stages_of(disk[f"{pipeline}.yaml"])[0]:
             if stage.name in done or stage.family.startswith("zero"):
                 continue
