@@ -11,8 +11,17 @@ from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from orch23.features.cache import grpc_streams
-from orch23.features.cache.bounds import TOO_LARGE, UNASKED_BYTES, BlobFault, checked_sha256, opened, whole_entry
-from orch23.features.cache.compression import can_compress, compressed, decompressed
+from orch23.features.cache.bounds import (
+    TOO_LARGE,
+    UNASKED_BYTES,
+    BlobFault,
+    can_compress,
+    checked_sha256,
+    compressed,
+    decompressed,
+    opened,
+    whole_entry,
+)
 from orch23.features.cache.grpc_calls import (
     AbsentError,
     GrpcServer,

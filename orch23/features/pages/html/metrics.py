@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from msgspec import UNSET, Struct
 
 from orch23.features.metrics.comparison import change_texts, metric_text, value_text
-from orch23.features.metrics.run_metrics import RunMetrics, StageFile, files_of
+from orch23.features.metrics.states import RunMetrics, StageFile, files_of
 from orch23.features.metrics.values import (
     MetricChange,
     MetricName,
