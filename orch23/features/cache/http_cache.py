@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from orch23.features.cache.batches import filtered
+from orch23.features.cache.batches import RecentMisses, filtered
 from orch23.features.cache.bounds import (
     BlobFault,
     after,
@@ -20,7 +20,6 @@ from orch23.features.cache.bounds import (
     opened,
     whole_entry,
 )
-from orch23.features.cache.recent_misses import RecentMisses
 from orch23.model.digest import Digest
 from orch23.model.errors import CacheFault
 from orch23.model.ports import ChunkSource

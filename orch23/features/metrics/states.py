@@ -10,9 +10,15 @@ from msgspec import UNSET, Struct
 from orch23.cli.project_loading import Project, model_override_of, read_yaml
 from orch23.decide.list_expansion import expand_each, first_plan
 from orch23.execute.git_revision import GitRevision, lock_at
-from orch23.features.metrics.comparison import ComparedState
 from orch23.features.metrics.revision_view import ReadEntry
-from orch23.features.metrics.values import MAX_METRICS_BYTES, MetricsError, MetricValues, over_size, read_metrics
+from orch23.features.metrics.values import (
+    MAX_METRICS_BYTES,
+    ComparedState,
+    MetricsError,
+    MetricValues,
+    over_size,
+    read_metrics,
+)
 from orch23.load.pipeline import parse_pipeline
 from orch23.load.yaml_errors import decode_text
 from orch23.model.digest import Digest, FileEntry, digest_bytes
