@@ -25,7 +25,7 @@ PROGRAM = "import sys; sys.argv[0] = 'orch23'; from orch23.entry import run; sys
 # Writes to stderr when the watcher of files delivers an event.
 WATCH = f"""
 import sys, time
-from orch23.features.watch.file_events import FolderEvents
+from orch23.features.watch.watched_files import FolderEvents
 wait = FolderEvents.wait
 def timed(self, longest_s):
     found = wait(self, longest_s)

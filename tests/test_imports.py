@@ -159,7 +159,7 @@ def test_only_providers_can_reach_the_network() -> None:
         "orch23.features.otel.span_export": set(),  # the library sends them, if the user asks for it by an option
         "orch23.features.pages.view.server": set(),  # it answers the browser of `orch23 view`, and asks nothing
         "orch23.features.templates.loopback_servers": set(),  # `init` asks the model servers of this machine
-        "orch23.features.watch.file_events": set(),  # watchfiles, whose package has an interface for asyncio
+        "orch23.features.watch.watched_files": set(),  # watchfiles, whose package has an interface for asyncio
         "orch23.entry": set(),  # it loads libraries without some of their modules
         "orch23.model.plugins": set(),  # it loads what a registry, a class of orch23 or a plugin names
         PAIR: {"socketpair", "SHUT_RD"},  # a pair for a child

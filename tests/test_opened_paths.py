@@ -59,8 +59,7 @@ ALLOWED = {
         "features/cache/environment": "open read_bytes read_text",
         "execute/interpreters": "open read_text",
         "execute/pytest_report": "read_bytes",
-        "features/pages/html/rendering": "read_text",
-        "features/templates/source": "read_bytes",
+        "features/pages/writing": "read_text",
     },
     "/proc, /dev, and the standard streams": {
         "cli/console": "open",
@@ -89,7 +88,7 @@ ALLOWED = {
         "execute/shared_trees": "rename",
         "store/input_files": "makedirs open",
         "features/templates/changes": "read_bytes",
-        "features/templates/rendering": "mkdir write_bytes",
+        "features/templates/rendering": "mkdir read_bytes write_bytes",
     },
 }
 

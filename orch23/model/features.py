@@ -74,9 +74,9 @@ SPANS: Final[Mapping[str, str]] = {
 PROVIDERS: Final[Mapping[str, str]] = {
     "anthropic": "vendors.anthropic_messages:AnthropicAdapter",
     "openai": "vendors.openai_adapter:OpenAIAdapter",
-    "bedrock": "vendors.bedrock:BedrockAdapter",
-    "vertex": "vendors.vertex:VertexAdapter",
-    "azure": "vendors.azure:AzureAdapter",
+    "bedrock": "vendors.claude_clouds:BedrockAdapter",
+    "vertex": "vendors.claude_clouds:VertexAdapter",
+    "azure": "vendors.openai_adapter:AzureAdapter",
     "local": "local.provider:LocalAdapter",
 }
 # The requests of a run in batches, those that wait, and the batches of a vendor.

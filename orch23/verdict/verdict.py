@@ -10,9 +10,8 @@ from msgspec.structs import replace
 from orch23.model.diagnostic import Diagnostic, Severity, location_of_line
 from orch23.model.text import join_first
 from orch23.text.excerpt import normalise, shorten_tree_paths
-from orch23.verdict.failure_groups import group_failures
 from orch23.verdict.pytest_discovery import id_without_parameters, is_of_tests
-from orch23.verdict.pytest_report import NOT_RUN, PytestReport, ReportedSkip, read_report
+from orch23.verdict.pytest_report import NOT_RUN, PytestReport, ReportedSkip, group_failures, read_report
 
 _FAILED = "E301"
 _SHOWN = 10

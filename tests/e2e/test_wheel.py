@@ -18,7 +18,7 @@ RUN = "from orch23.entry import run; run()"
 
 @pytest.mark.needs("pages")
 def test_the_wheel_brings_the_templates_and_they_start_a_project(tmp_path: Path) -> None:
-    from orch23.features.templates.source import builtin_templates  # noqa: PLC0415 - of the feature
+    from orch23.features.templates.rendering import builtin_templates  # noqa: PLC0415 - of the feature
 
     build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path / "dist")]
     subprocess.run(build, cwd=ROOT, check=True, capture_output=True)

@@ -43,7 +43,7 @@ def schema_command() -> None:
     """
 
 
-@declare_command("help", "authoring.help:show_help")
+@declare_command("help", "authoring.pipelines:show_help")
 @click.argument("topic", required=False, metavar="[CODE|COMMAND|PAGE]")
 def help_command() -> None:
     """Explain a code or a command, or show a page.

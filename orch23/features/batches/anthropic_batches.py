@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from orch23.features.batches.results import read_result
+from orch23.features.batches.submission import read_result
 from orch23.features.vendors.anthropic_messages import ANTHROPIC_KEY, AnthropicMessages, message_arguments, read_message
 from orch23.features.vendors.anthropic_sdk import api_error
 from orch23.model.batches import BatchResult, VendorBatch

@@ -25,8 +25,7 @@ from orch23.features.batches.pending import (
     pending_call,
     waiting_batch,
 )
-from orch23.features.batches.results import GivenResult
-from orch23.features.batches.submission import BatchSubmission, QueuedCall, grouped, server_of
+from orch23.features.batches.submission import BatchSubmission, GivenResult, QueuedCall, grouped, server_of
 from orch23.model.batches import Batches, BatchResult
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import AwaitsResponseError, ConfigurationError, ConsentError, ProviderError

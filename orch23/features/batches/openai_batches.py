@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from orch23.features.batches.results import read_result
+from orch23.features.batches.submission import read_result
 from orch23.features.vendors.openai_client import ServerConnection, invalid_reply_error, parse_reply, server_message
 from orch23.features.vendors.openai_responses import read_response, responses_request_body
 from orch23.features.vendors.server_replies import list_at, text_at

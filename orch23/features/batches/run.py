@@ -10,7 +10,7 @@ from msgspec import Struct, field
 from orch23.attempt.ledger import Ledger
 from orch23.cli.project_loading import Project
 from orch23.features.batches.calls import BatchCalls
-from orch23.features.batches.results import GivenResult
+from orch23.features.batches.submission import GivenResult
 from orch23.model.errors import ProviderError
 from orch23.model.llm import Provider, Request, Response
 from orch23.providers.adapter import ProviderContext

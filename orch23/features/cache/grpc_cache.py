@@ -11,8 +11,18 @@ from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from orch23.features.cache import grpc_streams
-from orch23.features.cache.bounds import TOO_LARGE, UNASKED_BYTES, BlobFault, checked_sha256, opened, whole_entry
-from orch23.features.cache.compression import can_compress, compressed, decompressed
+from orch23.features.cache.batches import RecentMisses
+from orch23.features.cache.bounds import (
+    TOO_LARGE,
+    UNASKED_BYTES,
+    BlobFault,
+    can_compress,
+    checked_sha256,
+    compressed,
+    decompressed,
+    opened,
+    whole_entry,
+)
 from orch23.features.cache.grpc_calls import (
     AbsentError,
     GrpcServer,
@@ -44,7 +54,6 @@ from orch23.features.cache.reapi.messages import (
     digest_proto,
 )
 from orch23.features.cache.reapi.wire import DecodeError, Proto, decode
-from orch23.features.cache.recent_misses import RecentMisses
 from orch23.model.digest import Digest
 from orch23.model.errors import CacheFault
 from orch23.model.ports import ChunkSource

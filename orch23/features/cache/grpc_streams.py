@@ -5,8 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from itertools import chain, islice
 
-from orch23.features.cache.bounds import CHUNK_BYTES, after
-from orch23.features.cache.compression import compressed, decompressed
+from orch23.features.cache.bounds import CHUNK_BYTES, after, compressed, decompressed
 from orch23.features.cache.grpc_calls import AbsentError, GrpcServer, TooLargeError, deadline_s, no_sense
 from orch23.features.cache.reapi.messages import ReadRequest, ReadResponse, WriteRequest, WriteStatus
 from orch23.model.digest import Digest

@@ -9,10 +9,17 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from orch23.features.cache.batches import filtered
-from orch23.features.cache.bounds import BlobFault, after, checked_sha256, larger, opened, whole_entry
-from orch23.features.cache.compression import can_compress, decompressed
-from orch23.features.cache.recent_misses import RecentMisses
+from orch23.features.cache.batches import RecentMisses, filtered
+from orch23.features.cache.bounds import (
+    BlobFault,
+    after,
+    can_compress,
+    checked_sha256,
+    decompressed,
+    larger,
+    opened,
+    whole_entry,
+)
 from orch23.model.digest import Digest
 from orch23.model.errors import CacheFault
 from orch23.model.ports import ChunkSource

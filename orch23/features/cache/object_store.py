@@ -10,9 +10,8 @@ from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit, urlunsplit
 
-from orch23.features.cache.batches import filtered
+from orch23.features.cache.batches import RecentMisses, filtered
 from orch23.features.cache.bounds import CHUNK_BYTES, after, checked_sha256, larger, opened, whole_entry
-from orch23.features.cache.recent_misses import RecentMisses
 from orch23.features.cache.registry import url_error
 from orch23.model.digest import Digest
 from orch23.model.errors import CacheFault

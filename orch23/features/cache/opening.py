@@ -24,12 +24,10 @@ from orch23.execute.sandbox.tier_selection import best_tier_once
 from orch23.features.cache.claims import TIERS, tier_of
 from orch23.features.cache.client import CacheClient
 from orch23.features.cache.environment import Environments
-from orch23.features.cache.responses import CacheResponses
 from orch23.features.cache.results import CacheResults
 from orch23.features.cache.server_login import cache_opener
-from orch23.features.cache.signatures import Signatures
-from orch23.features.cache.signing.keys import KEY_NAME, LIBRARY, KeyPair, PublicKey
-from orch23.features.cache.source import CacheSource, IdentityOf
+from orch23.features.cache.signatures import KEY_NAME, LIBRARY, KeyPair, PublicKey, Signatures
+from orch23.features.cache.source import CacheResponses, CacheSource, IdentityOf
 from orch23.model.action import NAMESPACES_TIER
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import CacheFault, ConfigurationError, UsageError

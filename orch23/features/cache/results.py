@@ -29,8 +29,7 @@ from orch23.features.cache.claims import (
     tier_of,
 )
 from orch23.features.cache.daemon_threads import DaemonThreads
-from orch23.features.cache.responses import CacheResponses
-from orch23.features.cache.source import CacheSource
+from orch23.features.cache.source import CacheResponses, CacheSource
 from orch23.model.digest import Digest, digest_json
 from orch23.model.errors import MissingBytesError
 from orch23.model.event import ORCH23_ROLE, Event, Observer, SharedCacheUsed, Warned

@@ -1,1 +1,1 @@
-"""The step kind `fetch`: `step` is what it is, `runner` runs it, with `download` over `connections`."""
+"""The step kind `fetch`: `step` is what it is, `download` runs it, over `connections`."""

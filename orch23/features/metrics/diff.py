@@ -5,9 +5,16 @@ from orch23.cli.opening import found_project, open_for_command, select_pipeline_
 from orch23.cli.parameters import PipelineArguments
 from orch23.cli.project_loading import Project
 from orch23.execute.git_revision import GitRevision, open_revision
-from orch23.features.metrics.comparison import MetricsComparison, comparison_json, comparison_markdown, comparison_text
 from orch23.features.metrics.states import MetricsState, revision_metrics, run_metrics, workspace_metrics
-from orch23.features.metrics.values import MetricsError, MetricValues, compare_metrics
+from orch23.features.metrics.values import (
+    MetricsComparison,
+    MetricsError,
+    MetricValues,
+    compare_metrics,
+    comparison_json,
+    comparison_markdown,
+    comparison_text,
+)
 from orch23.model.diagnostic import Diagnostic, Severity
 from orch23.model.errors import NotFoundError, UsageError
 from orch23.store.run_logs import run_ids

@@ -27,8 +27,7 @@ from orch23.features.templates.dry_run import (
     project_templates,
 )
 from orch23.features.templates.loopback_servers import find_servers
-from orch23.features.templates.rendering import RenderRequest
-from orch23.features.templates.source import TemplateSource, builtin_templates, find_source
+from orch23.features.templates.rendering import RenderRequest, TemplateSource, builtin_templates, find_source
 from orch23.language.schema import published_schema
 from orch23.model.diagnostic import Diagnostic, Location
 from orch23.model.digest import Json

@@ -4,7 +4,7 @@ import click
 
 from orch23.cli.declaration import complete_by, declare_command, declare_group, json_option, option, wait_lock_option
 
-complete_template = complete_by("templates.source:complete_templates")
+complete_template = complete_by("templates.rendering:complete_templates")
 
 
 @declare_command("init", "templates.actions:create_project")

@@ -19,8 +19,14 @@ from orch23.features.templates.changes import (
     read_paths,
     update_changes,
 )
-from orch23.features.templates.rendering import RenderedTemplate, RenderRequest, fetched_template, render_versions
-from orch23.features.templates.source import TemplateSource, find_source
+from orch23.features.templates.rendering import (
+    RenderedTemplate,
+    RenderRequest,
+    TemplateSource,
+    fetched_template,
+    find_source,
+    render_versions,
+)
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import NotFoundError, UsageError
 

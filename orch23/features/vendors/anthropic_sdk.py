@@ -16,15 +16,13 @@ from msgspec import Struct, field
 from orch23.features.vendors.server_replies import (
     AWS_STREAM,
     EVENT_STREAM,
-    IDENTITY_ENCODING,
-    limit_reply,
+    http_client,
     require_event_names,
 )
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
 from orch23.model.llm import Request, Usage
-from orch23.model.server_url import is_loopback
-from orch23.providers.connections import ClientConnection, TlsContexts, no_cookies
+from orch23.providers.connections import ClientConnection, TlsContexts
 from orch23.providers.faults import (
     DamagedTextError,
     TransportError,
@@ -35,7 +33,7 @@ from orch23.providers.faults import (
 )
 
 if TYPE_CHECKING:
-    from anthropic import APIStatusError, DefaultHttpxClient
+    from anthropic import APIStatusError
     from anthropic.types import Message
 
 
@@ -58,23 +56,6 @@ _EVENTS_WITH_USAGE = (b"message_start", b"message_delta")
 _NO_USAGE: Mapping[str, Json] = {"input_tokens": 0, "output_tokens": 0}
 
 
-def _http_client(url: str, connection: ClientConnection, trust: TlsContexts) -> "DefaultHttpxClient":
-    """Return the HTTP client of a server: no redirects, and no proxy for addresses of this machine."""
-    import anthropic  # noqa: PLC0415 - heavy
-
-    return anthropic.DefaultHttpxClient(
-        follow_redirects=False,
-        verify=trust.context_for(url),
-        mounts=dict.fromkeys(("http://", "https://", "all://")) if is_loopback(url) else {},
-        headers=IDENTITY_ENCODING,
-        cookies=no_cookies(),
-        event_hooks={
-            "request": [lambda request: request.extensions.update(trace=connection.trace)],
-            "response": [lambda reply: limit_reply(reply, url, connection.call)],
-        },
-    )
-
-
 def anthropic_client(
     kind: str, url: str, connection: ClientConnection, trust: TlsContexts, headers: Mapping[str, str], **login: Any
 ) -> Any:
@@ -92,7 +73,7 @@ def anthropic_client(
         max_retries=0,
         open_telemetry=False,
         default_headers=headers,
-        http_client=_http_client(url, connection, trust),
+        http_client=http_client(anthropic, url, connection, trust),
         **login,
     )
     client._custom_headers = headers  # noqa: SLF001 - no argument disables ANTHROPIC_CUSTOM_HEADERS

@@ -10,9 +10,8 @@ from msgspec.structs import replace
 
 from orch23.features.vendors.server_replies import (
     EVENT_STREAM,
-    IDENTITY_ENCODING,
     MAX_REPLY_BYTES,
-    limit_reply,
+    http_client,
     text_at,
     token_count_at,
 )
@@ -21,7 +20,6 @@ from orch23.model.digest import Json
 from orch23.model.llm import Pace, Request, Usage
 from orch23.model.media import Media
 from orch23.model.parsing import parse_json
-from orch23.model.server_url import is_loopback
 from orch23.providers.cache_marks import NO_MARKS, cache_marks, marked_content
 from orch23.providers.connections import (
     CONNECT_S,
@@ -30,7 +28,6 @@ from orch23.providers.connections import (
     ClientConnection,
     RunConnections,
     TlsContexts,
-    no_cookies,
 )
 from orch23.providers.faults import (
     UNEXPECTED_ERRORS,
@@ -47,7 +44,7 @@ from orch23.providers.faults import (
 from orch23.providers.model_facts import facts_of
 
 if TYPE_CHECKING:
-    from openai import DefaultHttpxClient, OpenAI, Stream
+    from openai import OpenAI, Stream
 
 
 SCHEMA_NAME = "answer"
@@ -204,34 +201,10 @@ def make_openai_client(server: ServerAccess, connection: ClientConnection, trust
         webhook_secret="",  # not used
         base_url=server.url,
         max_retries=0,
-        http_client=http_client(server.url, connection, trust, has_key=bool(server.key)),
+        http_client=http_client(openai, server.url, connection, trust, has_key=bool(server.key)),
     )
     without_environment(client)
     return client
-
-
-def http_client(
-    url: str, connection: ClientConnection, trust: TlsContexts, *, has_key: bool = True
-) -> "DefaultHttpxClient":
-    """Return the HTTP client of a server: no redirects, and no proxy for addresses of this machine.
-
-    Without a key, requests have no `Authorization`: a server that logs it would report a wrong key.
-    """
-    import openai  # noqa: PLC0415 - heavy
-
-    keyless = [] if has_key else [lambda request: request.headers.pop("authorization", None)]
-
-    return openai.DefaultHttpxClient(
-        follow_redirects=False,
-        trust_env=not is_loopback(url),
-        verify=trust.context_for(url),
-        headers=IDENTITY_ENCODING,
-        cookies=no_cookies(),
-        event_hooks={
-            "request": [lambda request: request.extensions.update(trace=connection.trace), *keyless],
-            "response": [lambda reply: limit_reply(reply, url, connection.call)],
-        },
-    )
 
 
 def without_environment(client: "OpenAI") -> None:

@@ -7,12 +7,14 @@ by line, and check the time only between two events.
 import contextlib
 import re
 from collections.abc import Iterable, Iterator
+from types import ModuleType
 from typing import Any
 
 from orch23.model.digest import Json
 from orch23.model.llm import token_count
 from orch23.model.parsing import MAX_JSON_DEPTH, json_at
-from orch23.providers.connections import CallSockets
+from orch23.model.server_url import is_loopback
+from orch23.providers.connections import CallSockets, ClientConnection, TlsContexts, no_cookies
 from orch23.providers.faults import (
     CLIENT_ERRORS,
     TransportError,
@@ -102,6 +104,27 @@ _END_S = 0.25
 
 # The header that requests plain replies. Compressed ones are refused: 1 MiB may become 1 GiB of text.
 IDENTITY_ENCODING = {"accept-encoding": "identity"}
+
+
+def http_client(
+    library: ModuleType, url: str, connection: ClientConnection, trust: TlsContexts, *, has_key: bool = True
+) -> Any:
+    """Return the HTTP client of a vendor's library: no redirects, and no proxy for addresses of this machine.
+
+    Without a key, requests have no `Authorization`: a server that logs it would report a wrong key.
+    """
+    keyless = [] if has_key else [lambda request: request.headers.pop("authorization", None)]
+    return library.DefaultHttpxClient(
+        follow_redirects=False,
+        trust_env=not is_loopback(url),
+        verify=trust.context_for(url),
+        headers=IDENTITY_ENCODING,
+        cookies=no_cookies(),
+        event_hooks={
+            "request": [lambda request: request.extensions.update(trace=connection.trace), *keyless],
+            "response": [lambda reply: limit_reply(reply, url, connection.call)],
+        },
+    )
 
 
 def limit_reply(response: Any, url: str, sockets: CallSockets) -> None:

@@ -16,9 +16,8 @@ from orch23.cli.error_report import report_error
 from orch23.cli.opening import parse_budget, settings_of
 from orch23.cli.parameters import PipelineArguments, run_build
 from orch23.cli.watched_build import SharedBudget, WatchedBuild
-from orch23.features.watch.file_events import FolderEvents, StopSignals
 from orch23.features.watch.lock_wait import is_locked
-from orch23.features.watch.watched_files import Change, WatchedFiles, WatchedTree, path_in
+from orch23.features.watch.watched_files import Change, FolderEvents, StopSignals, WatchedFiles, WatchedTree, path_in
 from orch23.model.event import RunFinished, StageFinished
 from orch23.model.event_data import StageStatus
 from orch23.model.paths import LOGS_FOLDER

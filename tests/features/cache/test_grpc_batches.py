@@ -12,7 +12,7 @@ from backports import zstd
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from orch23.features.cache import batches, recent_misses
+from orch23.features.cache import batches
 from orch23.features.cache.availability import CacheLimits
 from orch23.features.cache.bounds import UNASKED_BYTES
 from orch23.features.cache.client import CacheClient
@@ -177,7 +177,7 @@ def test_a_batch_is_tried_again(server: ReapiServer, rig: Rig) -> None:
 def test_a_result_of_small_files_takes_three_requests(
     server: ReapiServer, rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(recent_misses, "RECENT_S", 1e9)
+    monkeypatch.setattr(batches, "RECENT_S", 1e9)
     few = dict(list(SMALL.items())[:3])
     assert rig.client.entry(ACTION) is None
     assert rig.upload(few) == ()

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from orch23.features.cache import http_cache, recent_misses
+from orch23.features.cache import batches, http_cache
 from orch23.features.cache.bounds import MAX_ENTRY_BYTES, UNASKED_BYTES, BlobFault
 from orch23.features.cache.client import CacheClient
 from orch23.features.cache.registry import open_shared_cache
@@ -96,13 +96,13 @@ def test_one_connection_serves_all_requests(server: CacheServer, cache: SharedCa
 def test_an_entry_that_was_missing_a_moment_ago_is_not_asked_for_again(
     server: CacheServer, cache: SharedCache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(recent_misses, "RECENT_S", 1e9)
+    monkeypatch.setattr(batches, "RECENT_S", 1e9)
     assert cache.entry(ACTION) is None
     cache.put_entry(ACTION, b"")
     cache.put_entry(ACTION, b"\n")
     assert server.methods() == ["GET ac", "PUT ac", "HEAD ac"]
     server.asked.clear()
-    monkeypatch.setattr(recent_misses, "RECENT_S", -1.0)
+    monkeypatch.setattr(batches, "RECENT_S", -1.0)
     assert cache.entry(DIGEST) is None
     cache.put_entry(DIGEST, b"")
     assert server.methods() == ["GET ac", "HEAD ac", "PUT ac"], "it was asked for long ago"
@@ -111,7 +111,7 @@ def test_an_entry_that_was_missing_a_moment_ago_is_not_asked_for_again(
 def test_small_blobs_are_uploaded_unasked(
     server: CacheServer, cache: SharedCache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(recent_misses, "RECENT_S", 1e9)
+    monkeypatch.setattr(batches, "RECENT_S", 1e9)
     small, large = bytes(UNASKED_BYTES), bytes(UNASKED_BYTES + 1)
     put(cache, large)
     server.asked.clear()

@@ -11,7 +11,7 @@ import pytest
 from moto.server import ThreadedMotoServer
 from obstore.store import ObjectStore, S3Store
 
-from orch23.features.cache import recent_misses
+from orch23.features.cache import batches
 from orch23.features.cache.bounds import MAX_ENTRY_BYTES, UNASKED_BYTES, BlobFault
 from orch23.features.cache.client import CacheClient
 from orch23.features.cache.object_store import ObjectStoreCache
@@ -133,7 +133,7 @@ def test_a_store_that_cannot_create_only_is_noticed_once(bucket: ObjectStore, er
 def test_what_was_missing_a_moment_ago_or_is_small_is_stored_unasked(
     bucket: ObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(recent_misses, "RECENT_S", 1e9)
+    monkeypatch.setattr(batches, "RECENT_S", 1e9)
     lenient = Lenient(bucket)
     cache = ObjectStoreCache(lenient)  # type: ignore[arg-type]  # a double of what it uses
     assert cache.entry(ACTION) is None

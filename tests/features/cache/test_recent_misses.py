@@ -1,6 +1,6 @@
 """Which entries were missing a moment ago."""
 
-from orch23.features.cache.recent_misses import RECENT_S, RecentMisses
+from orch23.features.cache.batches import RECENT_S, RecentMisses
 from orch23.model.digest import digest_bytes
 
 ONE, TWO = digest_bytes(b"one"), digest_bytes(b"two")

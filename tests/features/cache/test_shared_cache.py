@@ -419,7 +419,6 @@ def test_a_build_without_a_shared_cache_loads_nothing_of_it(tmp_path: Path, monk
     parts = (
         "orch23.features.cache",
         "orch23.features.cache.reapi",
-        "orch23.features.cache.signing",
         "orch23.model.shared_cache",
         "orch23.cli.shared_",
         "orch23.decide.shared_",

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from orch23.features.cache import opening, recent_misses, server_login
+from orch23.features.cache import batches, opening, server_login
 from orch23.features.cache.availability import CacheLimits
 from orch23.features.cache.client import CacheClient
 from orch23.features.cache.reapi.entries import decode_result
@@ -68,7 +68,7 @@ def test_a_server_is_written_only_on_request_and_gets_every_blob_before_its_entr
 def test_a_stored_stage_takes_few_requests(
     server: CacheServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(recent_misses, "RECENT_S", 1e9)
+    monkeypatch.setattr(batches, "RECENT_S", 1e9)
     stages = STAGES.replace("cp a.txt b.txt", "date > b.txt")
     green(checkout(tmp_path / "one", stages).build("--cache", server.url, "--cache-write"))
     # Each stage has its action, its record and its output; all have the command and the input root of their actions.

@@ -7,9 +7,8 @@ from msgspec.structs import replace
 
 from orch23.features.cache.client import CacheClient
 from orch23.features.cache.reapi.entries import decode_result, encode_result, entry_digest
-from orch23.features.cache.responses import RESPONSE_KIND, VERSION, CacheResponses
-from orch23.features.cache.signatures import SIGNATURE, Signatures
-from orch23.features.cache.signing.keys import KeyPair
+from orch23.features.cache.signatures import SIGNATURE, KeyPair, Signatures
+from orch23.features.cache.source import RESPONSE_KIND, VERSION, CacheResponses
 from orch23.model.llm import SCRIPTED_PROVENANCE, Exchange
 from orch23.store.exchanges import exchange_text
 from orch23.text.secrets import Secrets

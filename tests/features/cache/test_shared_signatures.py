@@ -5,8 +5,7 @@ from collections.abc import Mapping
 import pytest
 
 from orch23.features.cache.reapi.entries import EntryFile, decode_result, encode_result, entry_digest
-from orch23.features.cache.signatures import SIGNATURE, Signatures
-from orch23.features.cache.signing.keys import KeyPair
+from orch23.features.cache.signatures import SIGNATURE, KeyPair, Signatures
 from orch23.model.digest import FileEntry, digest_bytes
 
 PAIR, OTHER = KeyPair.generate("ci"), KeyPair.generate("ci")

@@ -10,8 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from orch23.features.cache.signatures import DOMAIN, MAX_SIGNATURE_BYTES, SignedEntry, sign_entry, signature_fault
-from orch23.features.cache.signing.keys import KeyPair, PublicKey
+from orch23.features.cache.signatures import (
+    DOMAIN,
+    MAX_SIGNATURE_BYTES,
+    KeyPair,
+    PublicKey,
+    SignedEntry,
+    sign_entry,
+    signature_fault,
+)
 from orch23.model.digest import Digest, digest_bytes
 from orch23.model.errors import ConfigurationError
 from orch23.text.secrets import Secrets

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from orch23.features.cache.opening import read_key_file
-from orch23.features.cache.signatures import SignedEntry, sign_entry, signature_fault
-from orch23.features.cache.signing.keys import KeyPair, PublicKey
+from orch23.features.cache.signatures import KeyPair, PublicKey, SignedEntry, sign_entry, signature_fault
 from orch23.model.digest import digest_bytes
 from tests.e2e.pipelines import shell
 from tests.project import Project

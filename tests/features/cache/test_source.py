@@ -9,9 +9,8 @@ import pytest
 from orch23.decide.shared_results import ResultOrigin
 from orch23.features.cache.claims import Claim, FoundResult, Lookup
 from orch23.features.cache.client import CacheClient
-from orch23.features.cache.responses import CacheResponses
 from orch23.features.cache.signatures import Signatures
-from orch23.features.cache.source import CacheSource
+from orch23.features.cache.source import CacheResponses, CacheSource
 from orch23.model.digest import Digest
 from orch23.model.record import Record
 from orch23.text.secrets import Secrets

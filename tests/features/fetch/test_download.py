@@ -14,8 +14,7 @@ import pytest
 from orch23.attempt.safeguards import NetworkAccess
 from orch23.features.fetch import connections
 from orch23.features.fetch.connections import FetchError
-from orch23.features.fetch.download import download
-from orch23.features.fetch.runner import FETCH_RUNNER
+from orch23.features.fetch.download import FETCH_RUNNER, download
 from orch23.features.fetch.step.spec import FetchStep
 from tests.file_server import answering
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from msgspec import UNSET
 
-from orch23.features.metrics import run_metrics
-from orch23.features.metrics.run_metrics import StageFile, runs_with_metrics, stage_keys
+from orch23.features.metrics import states
+from orch23.features.metrics.states import StageFile, runs_with_metrics, stage_keys
 from orch23.model.event import Event, RunStarted, StageFinished
 from orch23.model.event_data import StageStatus
 from orch23.store.run_logs import Journal
@@ -53,7 +53,7 @@ def test_a_damaged_line_is_skipped(logs: Path) -> None:
 
 
 def test_at_most_so_many_journals_are_read(logs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_metrics, "_MAX_JOURNALS", 2)
+    monkeypatch.setattr(states, "_MAX_JOURNALS", 2)
     found = [*runs_with_metrics(logs, "pipeline.yaml", "20260101T000004Z-0000000a")]
     assert [one.run_id[14] for one in found] == ["4"]
 

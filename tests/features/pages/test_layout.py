@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orch23.features.pages.html.layout import ROW, GraphLayout, layered_layout
+from orch23.features.pages.html.graph import ROW, GraphLayout, layered_layout
 
 HEIGHT = 28.0
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import pytest
 from msgspec import UNSET
 
-from orch23.features.metrics.run_metrics import RunMetrics, StageFile
+from orch23.features.metrics.states import RunMetrics, StageFile
 from orch23.features.metrics.values import MetricsError, MetricValues
 from orch23.features.pages.html.metrics import (
     MAX_VERSIONS,

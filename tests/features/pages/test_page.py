@@ -7,9 +7,8 @@ import pytest
 
 from orch23.features.pages.html.compose import PageSources, compose_page
 from orch23.features.pages.html.page import RunPage, StageGroup, StageView
-from orch23.features.pages.html.rendering import render_page
 from orch23.features.pages.html.texts import KeptText
-from orch23.features.pages.writing import read_run
+from orch23.features.pages.writing import read_run, render_page
 from orch23.model.event import (
     AttemptFinished,
     AttemptStarted,

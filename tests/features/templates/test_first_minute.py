@@ -2,7 +2,7 @@
 
 import pytest
 
-from orch23.features.templates.source import builtin_templates
+from orch23.features.templates.rendering import builtin_templates
 from tests.project import Project
 
 NOBODY = {"XDG_DATA_HOME": "/nonexistent"}

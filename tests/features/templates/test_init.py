@@ -15,7 +15,7 @@ import yaml
 from orch23.cli.console import Console
 from orch23.cli.doctor_finding import provider_finding
 from orch23.features.templates import actions as template
-from orch23.features.templates.source import builtin_templates
+from orch23.features.templates.rendering import builtin_templates
 from scripts.copier_template import describe, descriptions
 from tests.project import Outcome, Project
 from tests.sandbox.users import ROOT

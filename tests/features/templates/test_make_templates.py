@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from orch23.features.templates.source import TEMPLATES_FOLDER as SHIPPED
+from orch23.features.templates.rendering import TEMPLATES_FOLDER as SHIPPED
 from scripts.copier_template import (
     Blob,
     Description,

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from orch23.features.templates.source import find_source
+from orch23.features.templates.rendering import find_source
 from orch23.model.errors import NotFoundError
 
 

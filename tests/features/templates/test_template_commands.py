@@ -318,7 +318,7 @@ def test_a_template_of_ours_is_updated_from_an_older_orch23(
         if not other.name.startswith("quickstart."):
             other.unlink()
     shipped.mkdir()
-    monkeypatch.setattr("orch23.features.templates.source.TEMPLATES_FOLDER", shipped)
+    monkeypatch.setattr("orch23.features.templates.rendering.TEMPLATES_FOLDER", shipped)
     assert make_all(source, shipped) == ["quickstart v1: new"]
     assert project.run("init", "quickstart", "--defaults", "--data", "name=four").code == 0
     project.replace("pipelines/quickstart.yaml", "    max: 4\n", "    max: 2\n")
@@ -335,7 +335,7 @@ def test_a_template_of_ours_is_updated_from_an_older_orch23(
     assert all(line in text for line in ("name: four\n", "    max: 2\n", "    timeout: 60s\n"))
     assert project.run("validate", "pipelines/quickstart.yaml").code == 0
 
-    monkeypatch.setattr("orch23.features.templates.source.TEMPLATES_FOLDER", older_shipped)
+    monkeypatch.setattr("orch23.features.templates.rendering.TEMPLATES_FOLDER", older_shipped)
     older = project.run("template", "update")
     assert older.code == 66
     assert "up to v1, not v2" in older.err

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from orch23.features.vendors import bedrock, vertex
+from orch23.features.vendors import claude_clouds as clouds
 from orch23.providers import registry
 from orch23.providers.model_facts import facts_of
 from orch23.providers.prices import Prices
@@ -24,7 +24,7 @@ OPUS, SONNET = "claude-opus-4-8", "claude-sonnet-4-5-20250929"
     ],
 )
 def test_a_model_of_bedrock_is_a_model_of_the_vendor(model: str, claude: str) -> None:
-    assert bedrock.claude_of(model) == claude
+    assert clouds.claude_in_bedrock(model) == claude
 
 
 @pytest.mark.slow
@@ -43,7 +43,7 @@ def test_facts_prices_and_media_are_those_of_the_model(provider: str, model: str
 
 
 def test_vertex_names_have_an_at_sign_for_the_date() -> None:
-    assert vertex.claude_of("claude-sonnet-4-5@20250929") == SONNET
+    assert clouds.claude_in_vertex("claude-sonnet-4-5@20250929") == SONNET
 
 
 @pytest.mark.parametrize("provider", ["bedrock", "vertex", "azure"])
@@ -58,6 +58,6 @@ def test_only_an_address_of_the_pipeline_needs_a_grant(provider: str) -> None:
 
 def test_keys_of_aws_come_from_the_environment_first() -> None:
     keys = {"AWS_ACCESS_KEY_ID": "id", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_REGION": "eu-west-1"}
-    assert bedrock.aws_login(keys) == bedrock.AwsLogin("eu-west-1", ("id", "secret", None))
-    assert bedrock.aws_login({**keys, "AWS_BEARER_TOKEN_BEDROCK": "b"}).bearer == "b"
-    assert "secret" not in repr(bedrock.aws_login(keys))
+    assert clouds.aws_login(keys) == clouds.AwsLogin("eu-west-1", ("id", "secret", None))
+    assert clouds.aws_login({**keys, "AWS_BEARER_TOKEN_BEDROCK": "b"}).bearer == "b"
+    assert "secret" not in repr(clouds.aws_login(keys))

@@ -4,7 +4,7 @@ import threading
 import time
 from pathlib import Path
 
-from orch23.features.watch.file_events import FolderEvents
+from orch23.features.watch.watched_files import FolderEvents
 from orch23.features.watch.watching import _changed_text
 
 

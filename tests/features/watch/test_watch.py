@@ -455,7 +455,7 @@ def test_a_build_of_the_whole_pipeline_is_freed_before_the_next_edit(watching: W
     kept = watching.root.parent / "kept"
     program = f"""\
 import gc
-from orch23.features.watch.file_events import FolderEvents
+from orch23.features.watch.watched_files import FolderEvents
 wait = FolderEvents.wait
 def counted(self, longest_s):
     gc.unfreeze()
@@ -560,9 +560,9 @@ def test_all_builds_share_one_budget(
 
 def _refusing(error: str) -> str:
     return f"""\
-from orch23.features.watch import file_events
+from orch23.features.watch import watched_files
 def refuse(_): raise {error}("OS file watch limit reached")
-file_events._notify_of = refuse
+watched_files._notify_of = refuse
 {PROGRAM}"""
 
 
@@ -578,9 +578,9 @@ def test_files_are_compared_every_second_if_they_cannot_be_watched(watching: Wat
 
 def test_a_lost_event_is_found_by_the_comparison_of_all_files(watching: Watching) -> None:
     program = f"""\
-from orch23.features.watch import file_events
-whole = file_events._notify_of
-file_events._notify_of = lambda folders: whole([one for one in folders if not one.endswith("specs")])
+from orch23.features.watch import watched_files
+whole = watched_files._notify_of
+watched_files._notify_of = lambda folders: whole([one for one in folders if not one.endswith("specs")])
 {OFTEN}"""
     watching.start(program=program)
     watching.write("specs/app.md", "unseen\n")
@@ -594,7 +594,7 @@ def test_a_folder_that_was_replaced_while_the_queue_overflowed_is_watched_again(
     """The kernel drops the events of a full queue: that `specs` was replaced is not known."""
     delivered = watching.root.parent / "delivered"
     program = f"""\
-from orch23.features.watch.file_events import FolderEvents
+from orch23.features.watch.watched_files import FolderEvents
 wait = FolderEvents.wait
 def logged(self, longest_s):
     found = wait(self, longest_s)

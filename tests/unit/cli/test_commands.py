@@ -120,5 +120,5 @@ def test_a_declaration_imports_only_light_modules_and_does_nothing(name: str) ->
 @pytest.mark.needs("templates")
 def test_a_completion_is_an_action_too() -> None:
     context = click.Context(click.Command("init"))
-    complete = load_action("templates.source:complete_templates")
+    complete = load_action("templates.rendering:complete_templates")
     assert [item.value for item in complete(context, click.Argument(["template"]), "tdd")] == ["tdd_loop"]

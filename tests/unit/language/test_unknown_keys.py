@@ -14,7 +14,7 @@ STAGE = {"properties": {"inputs": {}, "promote": {}, "llm": LLM, "shell": {"oneO
 @pytest.mark.needs("vendors")
 def test_the_variables_are_those_that_the_providers_read() -> None:
     from orch23.features.vendors.anthropic_messages import ANTHROPIC_KEY  # noqa: PLC0415 - of the feature
-    from orch23.features.vendors.azure import AZURE_KEY  # noqa: PLC0415 - likewise
+    from orch23.features.vendors.openai_adapter import AZURE_KEY  # noqa: PLC0415 - likewise
     from orch23.features.vendors.openai_client import OPENAI_KEY  # noqa: PLC0415 - likewise
 
     assert {"anthropic": ANTHROPIC_KEY, "openai": OPENAI_KEY, "azure": AZURE_KEY} == KEY_VARIABLES

@@ -28,7 +28,7 @@ class FetchStep(Step, Struct, frozen=True, omit_defaults=True, tag="fetch", kw_o
 
     kind: ClassVar[str] = "fetch"
     language: ClassVar[str] = "orch23.features.fetch.step.language:FETCH_LANGUAGE"
-    run: ClassVar[str] = "orch23.features.fetch.runner:FETCH_RUNNER"
+    run: ClassVar[str] = "orch23.features.fetch.download:FETCH_RUNNER"
     show: ClassVar[str] = "orch23.features.fetch.step.spec:show_fetch"
 
     sha256: str

@@ -5,11 +5,16 @@ from decimal import Decimal
 
 from msgspec import UNSET, Struct
 
-from orch23.features.pages.html.attempts import attempt_texts, attempt_view, first_failing, payment, shown_command
-from orch23.features.pages.html.changes import Changes
-from orch23.features.pages.html.comparison import compare_runs, cost_text
+from orch23.features.pages.html.attempts import (
+    Changes,
+    attempt_texts,
+    attempt_view,
+    first_failing,
+    payment,
+    shown_command,
+)
+from orch23.features.pages.html.comparison import compare_runs, cost_text, describe_impact
 from orch23.features.pages.html.graph import draw_graph, draw_timeline
-from orch23.features.pages.html.impact import describe_impact
 from orch23.features.pages.html.metrics import NO_METRICS, MetricsHistory, describe_metrics
 from orch23.features.pages.html.page import (
     Fact,

@@ -4,15 +4,17 @@ from collections.abc import Callable, Mapping, Sequence
 
 from msgspec import UNSET, Struct
 
-from orch23.features.metrics.comparison import change_texts, metric_text, value_text
-from orch23.features.metrics.run_metrics import RunMetrics, StageFile, files_of
+from orch23.features.metrics.states import RunMetrics, StageFile, files_of
 from orch23.features.metrics.values import (
     MetricChange,
     MetricName,
     MetricsError,
     MetricValues,
+    change_texts,
     compare_metrics,
     finite_number,
+    metric_text,
+    value_text,
 )
 from orch23.features.pages.html.page import MetricRow, MetricsView, PlotView
 from orch23.model.run_facts import RunFacts

@@ -14,8 +14,7 @@ from orch23.cli.console import Console
 from orch23.cli.opening import project_root, select_run
 from orch23.features.pages.html.compose import compose_page
 from orch23.features.pages.html.page import RunPage
-from orch23.features.pages.html.rendering import page_policy, render_page
-from orch23.features.pages.writing import JournalFold, former_run, page_sources
+from orch23.features.pages.writing import JournalFold, former_run, page_policy, page_sources, render_page
 from orch23.model.event import Event
 from orch23.model.paths import LOGS_FOLDER
 from orch23.model.run_facts import RunFacts

@@ -1,1 +1,0 @@
-"""Sign results in a shared cache, and verify their signatures."""
