@@ -1,6 +1,6 @@
 """Track the outcome of each stage and promote its files: alone, in an atomic group, or write-behind."""
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TypeAlias
 
@@ -25,6 +25,7 @@ from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ExitCode, MissingBytesError
 from orch23.model.event import FROM_SHARED_CACHE, Warned
 from orch23.model.event_data import StageStatus, checked_transition
+from orch23.model.paths import escape_pattern
 from orch23.model.pipeline import ForeachStage, Stage
 from orch23.model.record import Record
 from orch23.model.text import join_first
@@ -132,7 +133,9 @@ class AtomicGroups(Struct):
                 self.events.promoted(name, "promoted", own)
             if one.how != "fresh":
                 self.events.warn_of(name, undeclared_tool_files(self.writer.opened.state.plan, name, own.written))
-            ends[name] = _edited(one.outcome, own.edited) if own.edited else one.outcome
+            links = [path for path in own.edited if self.writer.opened.store.workspace.links(escape_pattern(path))]
+            end = _behind_links(one.outcome, links) if links else _edited(one.outcome, own.edited)
+            ends[name] = end if own.edited else one.outcome
         return ends
 
     def _stuck(self, members: Mapping[str, PassedStage], change: WorkspaceChange) -> Outcomes:
@@ -174,6 +177,13 @@ def _edited(end: StageOutcome, foreign: tuple[str, ...]) -> StageOutcome:
     """Return the outcome of a stage whose files have bytes of the user: from before the build, or edited meanwhile."""
     text = f"not replaced, because no build made what is there: {', '.join(foreign)}"
     return StageOutcome(status=StageStatus.EDITED, text=text, code=ExitCode.DECISION, key=end.key, paths=foreign)
+
+
+def _behind_links(end: StageOutcome, links: Sequence[str]) -> StageOutcome:
+    """Return the outcome of a stage that would replace symbolic links. They are no edits that it could take over."""
+    hint = "let the stage write the file that the link leads to, or delete the link; then build again"
+    errors = (Diagnostic("E691", f"`{path}` is a symbolic link, and was left as it is", hint=hint) for path in links)
+    return stopped_by(end.key, *errors, code=ExitCode.SAFETY)
 
 
 class Promotions(Struct, kw_only=True, dict=True):

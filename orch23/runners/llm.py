@@ -1,7 +1,7 @@
 """Run an llm step: render the prompt, get a response from recordings or a model, validate it."""
 
 import contextlib
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Iterator
 from functools import partial
 
 from msgspec import Struct, field
@@ -31,11 +31,11 @@ from orch23.model.event_data import RecordingMode
 from orch23.model.features import EXPLORE, load_feature
 from orch23.model.llm import ExchangeOutcome, Proposal, ProposedWrite, Request, Response, response_data
 from orch23.model.media import may_be_media
-from orch23.model.paths import match_any
+from orch23.model.paths import escape_pattern, match_any
 from orch23.model.pipeline import SliceInput, WriteScope
 from orch23.model.text import LineSplitter
 from orch23.proposal.proposal import judge_response
-from orch23.proposal.proposal_codes import EMPTY, FORBIDDEN_DELETE, NOT_SHOWN, TOO_LARGE
+from orch23.proposal.proposal_codes import EMPTY, FORBIDDEN_DELETE, NOT_SHOWN, TOO_LARGE, UNSAFE_PATH
 from orch23.proposal.proposal_files import MAX_FILE_BYTES, ProposalScope
 from orch23.providers.media import media_errors
 from orch23.providers.registry import media_limits_of
@@ -324,6 +324,8 @@ def _judge(attempts: AttemptLoop, step: LLMStep, turn: AttemptInput, response: R
     if not isinstance(judged, Proposal):
         failure = failure_of(judged.kind, judged.diagnostics, retryable=judged.outcome != "refused")
         return _Rejected(failure, judged.outcome, digest_json(ascii(response.text)))
+    if links := [*_link_errors(attempts, judged)]:
+        return _Rejected(failure_of("write_scope_violation", links), "invalid", judged.digest())
     if turn.failure is not None and attempts.history.has_failed and judged.keeps:
         # It keeps the files of a failed result: the next attempt gets what failed once more.
         unchanged = Diagnostic(EMPTY, "the response changes nothing, and the files failed", hint="change what failed")
@@ -338,6 +340,17 @@ def _judge(attempts: AttemptLoop, step: LLMStep, turn: AttemptInput, response: R
     # Responses are redacted before they are recorded: a file with a redaction mark must not be written (ADR 9).
     secrets = guard_proposal(attempts.safeguards.secrets, judged, base)
     return _Rejected(failure_of("llm_output_invalid", secrets), "invalid") if secrets else judged
+
+
+def _link_errors(attempts: AttemptLoop, judged: Proposal) -> Iterator[Diagnostic]:
+    """Yield an error for each file that is, or is behind, a symbolic link: promotion writes through none."""
+    for path in (one.path for one in judged.writes):
+        names = path.split("/")
+        above = ("/".join(names[:count]) for count in range(1, len(names) + 1))
+        if link := next((one for one in above if attempts.tree.links(escape_pattern(one))), None):
+            shown = attempts.resolved.files.get(path)
+            hint = f"change `{shown.link}` instead" if shown and shown.link else "name the file itself, or another one"
+            yield Diagnostic(UNSAFE_PATH, f"`{link}` is a symbolic link", subject=path, hint=hint)
 
 
 def _complete(

@@ -195,3 +195,38 @@ def test_affected_sees_what_lies_behind_links_on_both_sides(tmp_path: Path) -> N
     assert "2 of 3 stages are affected" in reported
     assert "src/l/f changed" in reported
     assert "one changed" in reported
+
+
+def test_a_model_that_writes_through_a_link_is_asked_for_the_file_itself(project: Project) -> None:
+    answers = [
+        json.dumps({"writes": [{"path": path, "content": "2\n"}]}) for path in ("src/l/a", "src/l/new", "src/d/a")
+    ]
+    stage = {"inputs": ["src/**"], "edits": ["src/**"], "llm": {"returns": "files"}, "retry": 2}
+    project.write({**scripted({"a": stage}, {"a": answers}), "src/d/a": "1\n"})
+    linked(project, {"src/l": "d"})
+    built = project.build()
+    green(built)
+    for attempt, path in ((1, "src/l/a"), (2, "src/l/new")):
+        assert f"attempt {attempt} failed: {path}: `src/l` is a symbolic link" in built.err
+    assert "change `src/d/a` instead" in project.run("show", "a", "--prompt", "--attempt", "2").out
+    assert project.read("src/d/a") == "2\n"
+    assert sorted(one.name for one in (project.root / "src/d").iterdir()) == ["a"]
+    up_to_date(project.build())
+
+
+@pytest.mark.parametrize("key", ["edits", "outputs"])
+def test_a_stage_does_not_replace_a_link_and_says_what_to_do(project: Project, key: str) -> None:
+    project.write({"src/a": "1\n"})
+    linked(project, {"src/l": "a"})
+    written(project, a={key: ["src/l"], "shell": "echo made > src/l"})
+    for options in ([], ["--overwrite-edited"]):
+        refused = project.build(*options)
+        assert refused.code == 2
+        assert "E691" in refused.err
+        assert "delete the link; then build again" in refused.err
+    assert (project.root / "src/l").readlink() == Path("a")
+    (project.root / "src/l").unlink()
+    green(project.build())
+    assert project.read("src/l") == "made\n"
+    assert project.read("src/a") == "1\n"
+    up_to_date(project.build())

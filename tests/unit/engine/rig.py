@@ -118,6 +118,9 @@ class MemoryWorkspace:
         del ignored
         return tuple(sorted(path for path in self.files if match(normalize_pattern(pattern), path)))
 
+    def links(self, _pattern: str) -> tuple[str, ...]:
+        return ()
+
     def listing(self, pattern: str, outputs: object = None, exclude: tuple[str, ...] = ()) -> tuple[str, ...]:
         return tuple(path for path in self.writable_files(pattern) if not match_any(exclude, path))
 
