@@ -18,6 +18,7 @@ MAX_CLASSES = 367
 MAX_LIBRARIES = 122  # 111 with Python 3.11
 """Modules and classes of orch23, and other modules. Loading them takes most of the time of an edit."""
 MAX_CALLS = 6_400  # 6,020 with Python 3.11, up to 200 more if other processes make the step wait
+MAX_CALLS_OF_INPUTS = 7_900  # 7,439
 MAX_OPENED = 135  # 125
 """Calls of functions of orch23, and files and folders of the project that are opened: they depend on no clock."""
 UNUSED = {"click", "jinja2", "networkx", "yaml"}
@@ -78,6 +79,15 @@ def test_an_edit_loads_calls_and_opens_at_most_so_much(root: Path) -> None:
     assert sum(calls.values()) <= MAX_CALLS
     assert opened <= MAX_OPENED
     assert len(modules) - len(ours) <= MAX_LIBRARIES
+
+
+def test_an_edit_of_inputs_reads_one_stage_of_the_pipeline(root: Path) -> None:
+    text = (root / "pipeline.yaml").read_text()
+    (root / "pipeline.yaml").write_text(text.replace("inputs: [in/7]", "inputs: [in/7, in/8]"))
+    done = orch23(root, "build", program=PROGRAM)
+    assert (done.returncode, "1 built, 69 fresh" in done.stderr) == (0, True), done.stderr
+    _, _, calls, _ = json.loads((root / "loaded.json").read_text())
+    assert sum(calls.values()) <= MAX_CALLS_OF_INPUTS
 
 
 def test_an_edit_beside_a_folder_calls_no_function_for_each_of_its_files(project: Project) -> None:
