@@ -111,16 +111,7 @@ class Worker(Struct, frozen=True, kw_only=True):
         """
         if isinstance(verify, VerifyOnly) and verify.claim and is_llm(resolved.stage.step):
             # A new model call would cost money and give another result: the files are verified as they are (ADR 21).
-            # Where the recorded version of a file is lost, its newest one is used. If it fails, no model is called.
-            claim = verify.record
-            files = {one: self._newest(getattr(resolved, one)) for one in ("files", "verify_files", "base")}
-            failure = self.verify(replace(resolved, **files), self._newest(claim.outputs), claim.deleted)
-            if failure is None:
-                return _holds(claim)
-            hint = f"no model was called: `--resample {resolved.stage.name}` requests a new result"
-            problems = (*failure.diagnostics, Diagnostic("E696", _UNVERIFIED, hint=hint))
-            failure = replace(failure, diagnostics=problems)
-            return replace(_holds(claim), failure=failure, note=_UNVERIFIED, outputs={}, claim=None)
+            return self._verify_claim(resolved, verify.record)
         resolved = self._checked_patterns(resolved) if resolved.unmatched else resolved
         if isinstance(verify, VerifyOnly) and verify.claim and resolved.stage.edits:
             # In a clone, the bytes that a program started from may be lost: its result proves itself.
@@ -247,6 +238,20 @@ class Worker(Struct, frozen=True, kw_only=True):
             return replace(done, failure=failure, note=note, outputs={})
         fingerprint = record_edit(self.opened, resolved, recorded.outputs)
         return replace(done, exchanges=(fingerprint,), accepted=tuple(adopted))
+
+    def _verify_claim(self, resolved: ResolvedStage, claim: Record) -> StageResult:
+        """Verify a model's result that only the lock file has. If it fails, no model is called.
+
+        Where the recorded version of a file is lost, its newest one is used.
+        """
+        files = {one: self._newest(getattr(resolved, one)) for one in ("files", "verify_files", "base")}
+        failure = self.verify(replace(resolved, **files), self._newest(claim.outputs), claim.deleted)
+        if failure is None:
+            return _holds(claim)
+        hint = f"no model was called: `--resample {resolved.stage.name}` requests a new result"
+        problems = (*failure.diagnostics, Diagnostic("E696", _UNVERIFIED, hint=hint))
+        failure = replace(failure, diagnostics=problems)
+        return replace(_holds(claim), failure=failure, note=_UNVERIFIED, outputs={}, claim=None)
 
     def _run_claim(self, claim: Record, attempts: AttemptLoop) -> StageResult:
         """Run a step whose result only the lock file has: the new result counts.

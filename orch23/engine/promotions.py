@@ -339,11 +339,7 @@ class Promotions(Struct, kw_only=True, dict=True):
         )
         success = PassedStage(resolved=resolved, record=record, outcome=end, how="promoted")
         if cheap:
-            self.set_status(name, StageStatus.DEFERRED)
-            self._write_behind.add(success)
-            self.events.deferred(name)
-            # Downstream stages read the result from the store, so they need not wait for the promotion.
-            self.walk.release(name)
+            self._defer(success)
         else:
             self._apply(self._taking(success))
 
@@ -393,6 +389,14 @@ class Promotions(Struct, kw_only=True, dict=True):
         for success in members.values() if ends is None else ():
             self._apply(self._taking(success))
         return True
+
+    def _defer(self, success: PassedStage) -> None:
+        name = success.resolved.stage.name
+        self.set_status(name, StageStatus.DEFERRED)
+        self._write_behind.add(success)
+        self.events.deferred(name)
+        # Downstream stages read the result from the store, so they need not wait for the promotion.
+        self.walk.release(name)
 
     # ---- steps, which `_apply` runs after the deferred results are on disk ----------------------
 

@@ -366,12 +366,7 @@ class ResultWriter(Struct, dict=True):
         for path, wanted in change.new.items():
             # The replaced bytes are stored first: after a kill the user can still get them back.
             if (there := change.old[path]) is not None:
-                # The user's bytes go beside the transcripts, which no cleanup removes.
-                if not store.contents.has(there.digest):
-                    store.add_file(path)
-                ownership = state.ownership
-                if not ownership.is_known(path, there) or ownership.is_accepted(path, there):
-                    store.exchanges.put_original(store.contents.get(there.digest), None)
+                self._rescue(path, there)
             if wanted is not None and not store.contents.has(wanted.digest):
                 store.contents.put(state.read(path, wanted))
         # Before the first write, so that no change of this build is taken for an edit by the user.
@@ -379,6 +374,15 @@ class ResultWriter(Struct, dict=True):
         promoted = store.promoter.promote(change.new, change.old, self._declared.by_names)
         store.workspace.note_written(change.new)
         return replace(promoted, edited=(*change.foreign, *promoted.edited))
+
+    def _rescue(self, path: str, there: FileEntry) -> None:
+        """Keep bytes that are about to be replaced; the user's go beside the transcripts, which no cleanup removes."""
+        store = self.opened.store
+        if not store.contents.has(there.digest):
+            store.add_file(path)
+        ownership = self.opened.state.ownership
+        if not ownership.is_known(path, there) or ownership.is_accepted(path, there):
+            store.exchanges.put_original(store.contents.get(there.digest), None)
 
 
 # ---- write-behind ---------------------------------------------------------------------------

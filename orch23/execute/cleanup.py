@@ -80,14 +80,7 @@ def temporary_folder(purpose: Literal["sandbox", "template", "worker"], top: Pat
 
         top = Path(tempfile.gettempdir())
     top = top.resolve()
-    # The folders of killed processes, and what still runs in them.
-    with contextlib.suppress(OSError):
-        for name in filter(_TEMPORARY_NAME.fullmatch, os.listdir(top)):
-            # Another user's folder of that name is left alone: in /tmp anyone can create one.
-            with contextlib.suppress(OSError), closing(_lock_folder(top / name)) as lock:
-                if os.fstat(lock).st_uid == os.geteuid():
-                    kill_leftovers(top / name)
-                    remove_tree(top / name)
+    _remove_abandoned(top)
     path, lock = _create_locked(top, purpose)
     try:
         yield path
@@ -106,6 +99,17 @@ def _create_locked(top: Path, purpose: str) -> tuple[Path, int]:
             if path.exists():
                 return path, lock
             os.close(lock)
+
+
+def _remove_abandoned(top: Path) -> None:
+    """Remove the folders of killed processes, and kill what still runs in them."""
+    with contextlib.suppress(OSError):
+        for name in filter(_TEMPORARY_NAME.fullmatch, os.listdir(top)):
+            # Another user's folder of that name is left alone: in /tmp anyone can create one.
+            with contextlib.suppress(OSError), closing(_lock_folder(top / name)) as lock:
+                if os.fstat(lock).st_uid == os.geteuid():
+                    kill_leftovers(top / name)
+                    remove_tree(top / name)
 
 
 def _lock_folder(path: Path) -> int:

@@ -202,15 +202,7 @@ def kill_tree(tree: ProcessTree) -> tuple[int, ...]:
     os.waitid(os.P_PID, tree.leader, os.WEXITED | os.WNOWAIT)
     deadline = time.monotonic() + _KILL_WITHIN_S
     if tree.namespace_init is not None:
-        # The kernel ends all other processes of the namespace before its first one.
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            signal.pidfd_send_signal(tree.namespace_init, signal.SIGKILL)
-        dead = select.poll()
-        dead.register(tree.namespace_init, select.POLLIN)
-        dead.poll(_KILL_WITHIN_S * 1000)
-        # Its parent may have reaped it.
-        with contextlib.suppress(ChildProcessError):
-            os.waitid(os.P_PIDFD, tree.namespace_init, os.WEXITED | os.WNOHANG)
+        _kill_namespace(tree.namespace_init)
     return () if _was_only_child(tree) else _kill_members(tree, deadline)
 
 
@@ -278,6 +270,18 @@ def _is_namespace_init(pid: int, parent: int) -> bool:
     words = dict(line.partition(b":")[::2] for line in status.splitlines())
     pids = words.get(b"NSpid", b"").split()
     return len(pids) > 1 and pids[-1] == b"1" and words.get(b"PPid", b"").strip() == b"%d" % parent
+
+
+def _kill_namespace(init: int) -> None:
+    """Kill the first process of a PID namespace and wait until it is dead: the kernel ends all others before it."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        signal.pidfd_send_signal(init, signal.SIGKILL)
+    dead = select.poll()
+    dead.register(init, select.POLLIN)
+    dead.poll(_KILL_WITHIN_S * 1000)
+    # Its parent may have reaped it.
+    with contextlib.suppress(ChildProcessError):
+        os.waitid(os.P_PIDFD, init, os.WEXITED | os.WNOHANG)
 
 
 def _members(tree: ProcessTree, children: Callable[[int], list[int]]) -> list[ProcessInfo]:

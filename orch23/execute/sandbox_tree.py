@@ -349,11 +349,7 @@ def _scan_file(scan: _Scan, folder: int, name: str, path: str, status: os.stat_r
         scan.report(path, "E617", message, "write less")
         raise _LimitReachedError
     if not status.st_mode & stat.S_IRUSR:
-        # The name may be another file by now: links and files with other names are skipped.
-        with closing(os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)) as descriptor:
-            now = os.fstat(descriptor)
-            if stat.S_ISREG(now.st_mode) and now.st_nlink == 1:
-                os.chmod(f"/proc/self/fd/{descriptor}", stat.S_IMODE(now.st_mode) | stat.S_IRUSR)
+        _make_readable(folder, name)
     scan.files.add(path)
     if _differs(folder, name, status, scan.inputs.get(path), scan.meter):
         scan.written[path] = bool(status.st_mode & stat.S_IXUSR)
@@ -388,6 +384,14 @@ def file_name_problem(name: str) -> str | None:
     if len(raw) > _MAX_NAME_BYTES:
         return f"has more than {_MAX_NAME_BYTES} bytes"
     return "holds a control character" if _CONTROL_CHARACTER.search(name) else None
+
+
+def _make_readable(folder: int, name: str) -> None:
+    """Let the owner read a file. The name may be another file by now: links and files with other names are skipped."""
+    with closing(os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)) as descriptor:
+        status = os.fstat(descriptor)
+        if stat.S_ISREG(status.st_mode) and status.st_nlink == 1:
+            os.chmod(f"/proc/self/fd/{descriptor}", stat.S_IMODE(status.st_mode) | stat.S_IRUSR)
 
 
 def _open_regular(folder: int, name: str) -> int:

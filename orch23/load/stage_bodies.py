@@ -257,19 +257,23 @@ def _read_header(at: str, body: Mapping[str, Json], context: LoadContext) -> tup
     found = Problems(at)
     foreach, group_of_items = _foreach(document, found.below("foreach"))
     group = _group_of_stage(body, document, found, context) or group_of_items
+    _check_item(body, foreach, found)
+    problems = NodeSet.at(rendered.failed).unaffected((*wrong, *independent_problems(wrong, found.found)))
+    is_broken = context.report_all(problems, rendered.moved)
+    return foreach, group, not (failed or is_broken)
+
+
+def _check_item(body: Mapping[str, Json], foreach: Foreach, problems: Problems) -> None:
     # `needs` makes edges of the graph, which is built before the items of a list in a file are known. Items may come
     # from a model, which may not decide that no user looks at its result.
     hints = {"needs": "use `foreach.needs`", "pools": "write names of pools out", "approve": "write `approve: true`"}
     for key, hint in hints.items():
         if uses_name(body.get(key), foreach.name):
-            found.add(key, "E857", f"an item may not decide `{key}`", hint)
+            problems.add(key, "E857", f"an item may not decide `{key}`", hint)
     # A model may have written the items (ADR 12).
     if foreach.source is not None and uses_name(body.get("if"), foreach.name):
         hint = "leave items out of the list where it is made"
-        found.add("if", "E857", "an item of a file may not decide `if`", hint)
-    problems = NodeSet.at(rendered.failed).unaffected((*wrong, *independent_problems(wrong, found.found)))
-    is_broken = context.report_all(problems, rendered.moved)
-    return foreach, group, not (failed or is_broken)
+        problems.add("if", "E857", "an item of a file may not decide `if`", hint)
 
 
 def _report_item_uses(foreach: Foreach, unknown: RenderedTree, at: str, context: LoadContext) -> bool:

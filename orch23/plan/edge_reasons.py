@@ -157,21 +157,27 @@ def cycle_error(pipeline: Pipeline, nodes: Mapping[str, Node], edges: Sequence[E
 
 def later_maker_error(plan: Plan, reader: str, path: str, makers: Collection[str]) -> Diagnostic | None:
     """Return the error that a stage reads a file of one of these stages that comes after it; None if none does."""
+    way = _way(plan, reader, makers)
+    return cycle_error(plan.pipeline, plan.nodes, (*way, Edge(way[-1].reader, reader, path))) if way else None
+
+
+def _way(plan: Plan, first: str, goals: Collection[str]) -> list[Edge]:
+    """Return the edges of the shortest way from a stage to one of these that are downstream of it; or none."""
     # Part of a plan has no edges, only their ends.
     why = {(edge.producer, edge.reader): edge.why for edge in plan.edges}
     before: dict[str, str] = {}
-    waiting = deque([reader])
-    while waiting and (at := waiting.popleft()) not in makers:
+    waiting = deque([first])
+    while waiting and (at := waiting.popleft()) not in goals:
         for after in plan.downstream.get(at, ()):
             if after not in before:
                 before[after] = at
                 waiting.append(after)
-    at = next((goal for goal in sorted(makers) if goal in before), "")
+    at = next((goal for goal in sorted(goals) if goal in before), "")
     way: list[Edge] = []
     while at in before:
         way.insert(0, Edge(before[at], at, why.get((before[at], at), "other stages")))
         at = before[at]
-    return cycle_error(plan.pipeline, plan.nodes, (*way, Edge(way[-1].reader, reader, path))) if way else None
+    return way
 
 
 def _removals(pipeline: Pipeline, steps: Sequence[tuple[Node, Node, str]]) -> str:

@@ -158,15 +158,11 @@ class _Reduction:
             return self._union(node)
         if kind == "object":
             return self._object(node)
-        form: dict[str, Json]
         if kind == "array":
-            form = {"type": "array", "items": self.reduce(node.pop("items", None))}
-            if node.get("minItems") in (0, 1):  # not a set: the value may be unhashable
-                form["minItems"] = node.pop("minItems")
-            return form, node
+            return self._array(node)
         if kind not in _PLAIN_TYPES:
             raise _InexpressibleError
-        form = {"type": kind}
+        form: dict[str, Json] = {"type": kind}
         if kind == "string" and node.get("format") in _FORMATS:
             form["format"] = node.pop("format")
         return form, node
@@ -200,6 +196,12 @@ class _Reduction:
             "required": required,
             "additionalProperties": False,
         }
+        return form, node
+
+    def _array(self, node: dict[str, Json]) -> tuple[dict[str, Json], dict[str, Json]]:
+        form: dict[str, Json] = {"type": "array", "items": self.reduce(node.pop("items", None))}
+        if node.get("minItems") in (0, 1):  # not a set: the value may be unhashable
+            form["minItems"] = node.pop("minItems")
         return form, node
 
     def _resolved(self, reference: str) -> Mapping[str, Json]:

@@ -119,19 +119,23 @@ def _step(value: Json, step: str, seen: str) -> Json:
         keys = list(value)
         _refuse(f"nothing is at `{seen}`", did_you_mean(step, keys) or "the keys are: " + ", ".join(keys[:8]))
     if isinstance(value, Sequence) and not isinstance(value, str):
-        place = _of_list(step)
-        if isinstance(place, tuple):
-            found = [one for one in value if has_field(one, place)]
-            if len(found) == 1:
-                return found[0]
-            _refuse(f"{len(found) or 'no'} items match `{seen}`", f"exactly one item may have {place[0]} = {place[1]}")
-        if isinstance(place, int) and place < len(value):
-            return value[place]
-        _refuse(
-            f"nothing is at `{seen}`: the list has {len(value)} items",
-            f"leave `{seen}` out for the whole list; or count from 0, or name an item by a field: `[id=T1]`",
-        )
+        return _list_item(value, step, seen)
     _refuse(f"nothing is at `{seen}`: there is no list or mapping above it", "shorten the pointer")
+
+
+def _list_item(value: Sequence[Json], step: str, seen: str) -> Json:
+    place = _of_list(step)
+    if isinstance(place, tuple):
+        found = [one for one in value if has_field(one, place)]
+        if len(found) == 1:
+            return found[0]
+        _refuse(f"{len(found) or 'no'} items match `{seen}`", f"exactly one item may have {place[0]} = {place[1]}")
+    if isinstance(place, int) and place < len(value):
+        return value[place]
+    _refuse(
+        f"nothing is at `{seen}`: the list has {len(value)} items",
+        f"leave `{seen}` out for the whole list; or count from 0, or name an item by a field: `[id=T1]`",
+    )
 
 
 # The steps to a value, and the value.

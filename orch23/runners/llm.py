@@ -327,11 +327,7 @@ def _judge(attempts: AttemptLoop, step: LLMStep, turn: AttemptInput, response: R
     if links := [*_link_errors(attempts, judged)]:
         return _Rejected(failure_of("write_scope_violation", links), "invalid", judged.digest())
     if turn.failure is not None and attempts.history.has_failed and judged.keeps:
-        # It keeps the files of a failed result: the next attempt gets what failed once more.
-        unchanged = Diagnostic(EMPTY, "the response changes nothing, and the files failed", hint="change what failed")
-        failure = failure_of("llm_output_invalid", (unchanged,))
-        feedback = replace(failure.feedback, excerpt=f"{failure.feedback.excerpt}\n\n{turn.failure.feedback.excerpt}")
-        return _Rejected(replace(failure, feedback=feedback), "empty", judged.digest())
+        return _changes_nothing(turn.failure, judged)
     # A result records which outputs were deleted. A deleted input could not be recorded.
     message, hint = "cannot be deleted: it is an input", "leave it out of `deletes`"
     deleted = (path for path in judged.deletes if path not in start)
@@ -351,6 +347,14 @@ def _link_errors(attempts: AttemptLoop, judged: Proposal) -> Iterator[Diagnostic
             shown = attempts.resolved.files.get(path)
             hint = f"change `{shown.link}` instead" if shown and shown.link else "name the file itself, or another one"
             yield Diagnostic(UNSAFE_PATH, f"`{link}` is a symbolic link", subject=path, hint=hint)
+
+
+def _changes_nothing(before: Failure, judged: Proposal) -> _Rejected:
+    """Refuse a response that keeps the files of a failed result; the next attempt gets what failed once more."""
+    unchanged = Diagnostic(EMPTY, "the response changes nothing, and the files failed", hint="change what failed")
+    failure = failure_of("llm_output_invalid", (unchanged,))
+    feedback = replace(failure.feedback, excerpt=f"{failure.feedback.excerpt}\n\n{before.feedback.excerpt}")
+    return _Rejected(replace(failure, feedback=feedback), "empty", judged.digest())
 
 
 def _complete(

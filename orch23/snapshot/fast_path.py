@@ -287,16 +287,7 @@ def _build(identity: str) -> "int | StaleSnapshot | None":
         if difference.has_news():
             snapshot.update_times(difference)
             write_snapshot(snapshot)
-        facts = snapshot.facts
-        now = time.time()
-        seconds = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(now))
-        moment = time.strftime("%Y-%m-%dT%H:%M:%S.", time.gmtime(now)) + f"{int(now * 1000) % 1000:03d}Z"
-        run_id, journal = _open_journal(f"{seconds}-{facts['key']}")
-        lines = [facts[name].replace(facts["run id"], run_id) for name in ("began", "ended")]
-        try:
-            os.write(journal, b"".join(_with_checksum(line.replace(facts["moment"], moment)) for line in lines))
-        finally:
-            os.close(journal)
+        _write_journal(snapshot)
         fcntl.flock(lock, fcntl.LOCK_UN)
     finally:
         os.close(lock)
@@ -338,6 +329,19 @@ def remove_snapshots(root: str, pipeline: str) -> None:
         facts = None if key is None else parse_facts(bytes_of(f"{folder}/{name}"), key)
         if facts is None or facts["pipeline"] == pipeline:
             os.unlink(f"{folder}/{name}")
+
+
+def _write_journal(snapshot: StatSnapshot) -> None:
+    facts = snapshot.facts
+    now = time.time()
+    seconds = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(now))
+    moment = time.strftime("%Y-%m-%dT%H:%M:%S.", time.gmtime(now)) + f"{int(now * 1000) % 1000:03d}Z"
+    run_id, journal = _open_journal(f"{seconds}-{facts['key']}")
+    lines = [facts[name].replace(facts["run id"], run_id) for name in ("began", "ended")]
+    try:
+        os.write(journal, b"".join(_with_checksum(line.replace(facts["moment"], moment)) for line in lines))
+    finally:
+        os.close(journal)
 
 
 def _open_journal(run_id: str) -> tuple[str, int]:

@@ -70,14 +70,7 @@ def copy_and_hash(source: int, target: int, advance: AdvanceProgress) -> tuple[s
     if size > _SMALL_BYTES and share_blocks(source, target):
         return hash_file(target, advance)
     if size <= CHUNK_BYTES:
-        # One more byte is asked for: a read of exactly its size is the whole file.
-        data = os.read(source, size + 1)
-        if len(data) != size:
-            # It changes while it is read: continue in chunks, up to its end.
-            data += b"".join(iter(lambda: os.read(source, CHUNK_BYTES), b""))
-        write_all(target, data)
-        advance(len(data))
-        return sha256_hex(data), len(data)
+        return _copy_small(source, target, size, advance)
     sha256, size = _hash_pieces(source, size, lambda at, view: _copy_piece(source, target, at, view), advance)
     # The file may end with a hole.
     os.ftruncate(target, size)
@@ -92,11 +85,7 @@ def _hash_pieces(
     view = memoryview(bytearray(min(size + 1, CHUNK_BYTES)))
     at = 0
     for start, end in _extents(source):
-        while at < start:
-            hole = min(CHUNK_BYTES, start - at)
-            hasher.update(_ZEROS[:hole])
-            advance(hole)
-            at += hole
+        at = _hash_hole(hasher.update, at, start, advance)
         while end is None or at < end:
             found = read(at, view if end is None else view[: end - at])
             if found == 0:
@@ -106,6 +95,17 @@ def _hash_pieces(
             at += found
             advance(found)
     return hasher.hexdigest(), at
+
+
+def _copy_small(source: int, target: int, size: int, advance: AdvanceProgress) -> tuple[str, int]:
+    # One more byte is asked for: a read of exactly its size is the whole file.
+    data = os.read(source, size + 1)
+    if len(data) != size:
+        # It changes while it is read: continue in chunks, up to its end.
+        data += b"".join(iter(lambda: os.read(source, CHUNK_BYTES), b""))
+    write_all(target, data)
+    advance(len(data))
+    return sha256_hex(data), len(data)
 
 
 def _copy_piece(source: int, target: int, at: int, view: memoryview) -> int:
@@ -122,6 +122,16 @@ def _copy_piece(source: int, target: int, at: int, view: memoryview) -> int:
     os.lseek(target, at, os.SEEK_SET)
     write_all(target, view[:size])
     return size
+
+
+def _hash_hole(update: Callable[[memoryview], object], at: int, end: int, advance: AdvanceProgress) -> int:
+    """Hash the zeros of a hole, and return where it ends."""
+    while at < end:
+        size = min(CHUNK_BYTES, end - at)
+        update(_ZEROS[:size])
+        advance(size)
+        at += size
+    return at
 
 
 def _extents(source: int) -> Iterator[tuple[int, int | None]]:

@@ -37,18 +37,7 @@ class InputFiles:
             with new_file(target, executable=entry.executable) as descriptor:
                 self._contents.copy_to(entry.digest, descriptor, path.rpartition("/")[2])
         except MissingBytesError:
-            source = self._workspace.open(entry.link or path)
-            if source is None:
-                return False
-            with closing(source):
-                if bool(os.fstat(source).st_mode & stat.S_IXUSR) != entry.executable:
-                    return False
-                advance = self._meter("copying", path, entry.digest.size_bytes)
-                with new_file(target, executable=entry.executable) as descriptor:
-                    found, _ = copy_and_hash(source, descriptor, advance)
-            if found != entry.digest.sha256:
-                try_unlink(target)
-            return found == entry.digest.sha256
+            return self._copy_from_workspace(path, entry, target)
         return True
 
     def read(self, path: str, entry: FileEntry) -> bytes:
@@ -64,6 +53,20 @@ class InputFiles:
         if data is None or digest_bytes(data) != entry.digest:
             raise MissingBytesError(entry.digest.sha256)
         return data
+
+    def _copy_from_workspace(self, path: str, entry: FileEntry, target: str) -> bool:
+        source = self._workspace.open(entry.link or path)
+        if source is None:
+            return False
+        with closing(source):
+            if bool(os.fstat(source).st_mode & stat.S_IXUSR) != entry.executable:
+                return False
+            advance = self._meter("copying", path, entry.digest.size_bytes)
+            with new_file(target, executable=entry.executable) as descriptor:
+                found, _ = copy_and_hash(source, descriptor, advance)
+        if found != entry.digest.sha256:
+            try_unlink(target)
+        return found == entry.digest.sha256
 
 
 @contextlib.contextmanager

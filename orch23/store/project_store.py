@@ -174,20 +174,12 @@ class ProjectStore(Struct, frozen=True, kw_only=True):
             write_atomic(self.folder / ".gitignore", b"*\n", mode=PRIVATE_FILE_MODE)
             write_atomic(self.folder / "VERSION", STORE_VERSION, mode=PRIVATE_FILE_MODE)
         for folder in (self.folder, self.logs):
-            # An earlier version, or a copy of the project, left it open to other users.
-            with contextlib.suppress(OSError):
-                # It does not exist yet, or belongs to another user.
-                if stat.S_IMODE(folder.stat().st_mode) & ~PRIVATE_FOLDER_MODE:
-                    folder.chmod(PRIVATE_FOLDER_MODE)
+            _make_private(folder)
         for name in SWEPT_FOLDERS:
             make_folder(self.folder / name, PRIVATE_FOLDER_MODE)
         for folder in (self.folder, self.logs, *(self.folder / name for name in GROUPED)):
             sweep_temps(folder)
-        with contextlib.suppress(ValueError):
-            for name in to_struct(TRUSTED.decode(read_regular(self.folder / _WRITING_INTO) or b""), list[str]):
-                with contextlib.suppress(OSError, SafetyError):
-                    sweep_temps_below(self.root, split_path(f"{name}/any" if name else "any")[0])
-        try_unlink(self.folder / _WRITING_INTO)
+        self._sweep_project()
 
     @contextlib.contextmanager
     def writing_into(self, folders: Collection[str]) -> Iterator[None]:
@@ -197,6 +189,13 @@ class ProjectStore(Struct, frozen=True, kw_only=True):
         """
         write_atomic(self.folder / _WRITING_INTO, TRUSTED.encode(sorted(folders)), mode=PRIVATE_FILE_MODE)
         yield
+        try_unlink(self.folder / _WRITING_INTO)
+
+    def _sweep_project(self) -> None:
+        with contextlib.suppress(ValueError):
+            for folder in to_struct(TRUSTED.decode(read_regular(self.folder / _WRITING_INTO) or b""), list[str]):
+                with contextlib.suppress(OSError, SafetyError):
+                    sweep_temps_below(self.root, split_path(f"{folder}/any" if folder else "any")[0])
         try_unlink(self.folder / _WRITING_INTO)
 
     def save_index(
@@ -312,6 +311,14 @@ def may_hold_secret(rows: Mapping[bytes, bytes | None], suspects: Callable[[Iter
             parts.append(part.decode("utf-8", "replace"))
             size_bytes += len(part)
     return suspects(parts)
+
+
+def _make_private(folder: Path) -> None:
+    """Refuse other users a folder that an earlier version, or a copy of the project, left open to them."""
+    with contextlib.suppress(OSError):
+        # It does not exist yet, or belongs to another user.
+        if stat.S_IMODE(folder.stat().st_mode) & ~PRIVATE_FOLDER_MODE:
+            folder.chmod(PRIVATE_FOLDER_MODE)
 
 
 def _check_version(path: Path) -> None:

@@ -143,23 +143,9 @@ class Records:
         with self._lock:
             self._load()
             self._find("key", record.key)
-            # Another process may have changed its file: an append could follow a torn line.
-            then = (self._read_files or {}).get(record.key)
-            try:
-                size = os.stat(f"{self._base}/{record.key[:2]}/{record.key}").st_size
-            except FileNotFoundError:
-                size = None
-            if size != (None if then is None else then.size_bytes):
-                self._forget_index()
+            self._reload_if_changed(record.key)
             files = self._load()
-            while self._damaged:
-                key = self._damaged[-1]
-                if files[key].entries:
-                    self._rewrite(key, files[key])
-                else:
-                    self._path(key).unlink(missing_ok=True)
-                    del files[key]
-                self._damaged.pop()
+            self._repair(files)
             file = files.setdefault(record.key, RecordFile())
             entry = RecordEntry(record, sha256_hex(body), self._number + 1)
             known = file.entries.get(entry.digest)
@@ -382,6 +368,26 @@ class Records:
         self.damaged += [f"records/{key[:12]}: {error}" for error in file.errors]
         self._damaged += [key] if file.must_be_rewritten else []
         return file
+
+    def _reload_if_changed(self, key: str) -> None:
+        """Read all files again if another process changed this one: an append could follow a torn line."""
+        known = (self._read_files or {}).get(key)
+        try:
+            size = os.stat(f"{self._base}/{key[:2]}/{key}").st_size
+        except FileNotFoundError:
+            size = None
+        if size != (None if known is None else known.size_bytes):
+            self._forget_index()
+
+    def _repair(self, files: dict[str, RecordFile]) -> None:
+        while self._damaged:
+            key = self._damaged[-1]
+            if files[key].entries:
+                self._rewrite(key, files[key])
+            else:
+                self._path(key).unlink(missing_ok=True)
+                del files[key]
+            self._damaged.pop()
 
     def _write(self, key: str, file: RecordFile, entry: RecordEntry, line: bytes, *, durable: bool) -> None:
         file.put(entry)
