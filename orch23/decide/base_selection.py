@@ -14,6 +14,7 @@ from orch23.decide.project_state import ProjectState
 from orch23.decide.stage_view import ObsoleteFiles, StageTree
 from orch23.model.digest import FileEntry, digest_bytes
 from orch23.model.errors import MissingBytesError
+from orch23.model.paths import match_any
 from orch23.model.pipeline import Stage, family_of
 from orch23.model.record import Record, same_result, starts_from, written_paths
 from orch23.plan.nodes import reads_of
@@ -136,6 +137,12 @@ class BaseSelection(Struct, frozen=True):
         # Neither the stage nor another item of its chain has a result in the lock file.
         items = state.plan.chains.get(state.chain_of(name) or "", (name,))
         is_new = self._kept_failure(name) is None and state.former.keys().isdisjoint(items)
+        for path in [*state.known_originals] if is_new and stage.edits else ():
+            made = (*state.locked.owning(path), *state.locked.deleting(path))
+            # A file that only ended stages wrote is a source: it is also gone if they, or the user, deleted it.
+            ended = match_any(stage.edits, path) and not any(state.plan.is_declared(one.stage) for one in made)
+            if ended and state.store.workspace.entry(path) is None:
+                state.known_originals[path] = None
         # Files on disk that the stage may start from, or see before a later stage edits them.
         patterns = (*reads_of(stage), *stage.outputs) if stage.chain else reads_of(stage)
         # `edits` match no file that git ignores: it would be shown to the model that reads the same pattern.

@@ -251,7 +251,7 @@ class StageDecider(Struct):
                 # `for_next_run` compares with the base in force, not with the last alternative.
                 state.moved_bases[name] = in_force
                 state.moved_bases[name] = bases.for_next_run(name, in_force, repeats=bool(known.current))
-                if state.moved_bases[name] != in_force:
+                if resolved.stage.edits or state.moved_bases[name] != in_force:  # its originals may be others
                     resolved = self.resolve(name)
                     known = self._known(resolved, need_intermediate=need_intermediate)
         decision = decide(self._without_started(known))

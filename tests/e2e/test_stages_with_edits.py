@@ -190,6 +190,21 @@ def test_after_a_reset_a_program_starts_from_a_file_that_no_one_committed(reposi
 
 
 @pytest.mark.slow
+def test_what_an_ended_stage_deleted_stays_deleted_for_a_stage_that_replaces_it(repository: Repository) -> None:
+    model, asked = EchoModel(), spec("src/a: x", f"src/b: {DELETED}")
+    repository.write({**pipeline({"one": FEATURE}), "src/a": "a\n", "src/b": "b\n", "spec.md": asked})
+    with model.answering():
+        green(repository.build("a.yaml"))
+        repository.write({**pipeline({"two": FEATURE}), "spec.md": spec("src/a: y")})
+        green(repository.build("a.yaml"))
+        assert repository.read("src/a") == "a\n" + addition("x") + addition("y")
+        assert model.last.base == {"src/a": "a\n" + addition("x")}
+        up_to_date(repository.build("a.yaml"))
+    assert len(model.calls) == 2
+    assert not repository.exists("src/b")
+
+
+@pytest.mark.slow
 def test_a_program_takes_an_edit_after_release_and_leaves_it(repository: Repository) -> None:
     stage = {"edits": ["src/**"], "shell": "grep -q done src/a || echo done >> src/a"}
     repository.write({**pipeline({"tidy": stage}), "src/a": "a\n", "src/b": "b\n"})

@@ -170,6 +170,9 @@ class Building(Editing):
             edited = [p for p in edited if all(self.disk[p] != made.outputs.get(p) for made in matching)]
         in_place = stage.kind == "llm"
         if edited and (not in_place or any(self._moved(stage).get(path) != self.disk[path] for path in edited)):
+            if self.resamples:
+                message = "a new response that is still due: the next build is forced, too"
+                raise UnsureError(message)
             self.ends[stage.name] = "edited"
             self.stale.add(stage.name)
         else:

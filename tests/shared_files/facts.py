@@ -39,6 +39,7 @@ class Facts:
         self.held: list[tuple[Stage, Made, str]] = []
         self.incoming: str | None = None
         self.gone: set[str] = set()
+        self.forgotten: set[str] = set()
         self.stale: set[str] = set()
         self.core_of: dict[str, tuple[Any, ...]] = {}
         self.versions: list[str | None] = []
@@ -84,6 +85,8 @@ class Facts:
 
         A file that only stages made which have ended is a source for those with `edits`.
         """
+        if path in self.forgotten:
+            return None
         there = self.disk.get(path)
         writers = [made for made in self.lock.all() if path in made.written]
         removed = writers and there is not None and self._becomes(path) == "removed"
@@ -119,7 +122,8 @@ class Facts:
             if not is_result and (there is None or not self.makers(path, there) or self.is_accepted(path)):
                 return there
         for made in self.lock.all():
-            if path in made.originals:
+            # A result of `edits` that was recalled does not start from a file that was deleted since.
+            if path in made.originals and not (made.edits and there is None and made in self.lock.others):
                 return made.originals[path]
         text = self.disk.get(path)
         if text is not None:
@@ -270,6 +274,7 @@ class Facts:
         if not self.follows:
             return base
         new = self._is_new(stage)
+        base |= dict.fromkeys(self._forget(stage, base) if new and stage.edits else ())
         for path in {**dict.fromkeys(p for p in self.disk if stage.covers(p)), **base}:
             if path not in self.disk or path in self.gone:
                 continue
@@ -282,6 +287,13 @@ class Facts:
             if starts:
                 base[path] = self.disk[path]
         return base
+
+    def _forget(self, stage: Stage, base: Iterable[str]) -> set[str]:
+        """Return the files that are not there and that only ended stages wrote: they are no originals any more."""
+        names = {one.name for one in self.declared}
+        kept = {path for made in self.lock.all() if made.stage in names for path in made.written}
+        self.forgotten |= {path for path in base if stage.covers(path) and path not in {*kept, *self.disk}}
+        return self.forgotten.intersection(base)
 
     def _is_new(self, stage: Stage) -> bool:
         """Return whether the lock file has no result of the stage; an item of a chain that had one is no new chain."""
