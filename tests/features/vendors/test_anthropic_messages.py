@@ -360,6 +360,7 @@ def test_a_server_that_is_not_there_is_not_reached() -> None:
     assert url in fault.diagnostic.message
 
 
+@pytest.mark.stride(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("reply", [NoReply(hold=True), events_reply(BEGUN, hold=True)], ids=["first", "middle"])
 def test_a_stall_is_cut_long_before_the_deadline(reply) -> None:
@@ -368,6 +369,7 @@ def test_a_stall_is_cut_long_before_the_deadline(reply) -> None:
     assert "nothing was received for 1 s" in fault.diagnostic.message
 
 
+@pytest.mark.stride(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("reply", [NoReply(hold=True), events_reply(BEGUN, hold=True)], ids=["first", "middle"])
 def test_the_deadline_ends_a_call_that_waits(reply) -> None:
@@ -916,6 +918,7 @@ def test_llmock_finds_no_fault_with_a_client_that_gives_up(llmock, name: str) ->
     llmock.assert_resilient(strict=True)
 
 
+@pytest.mark.stride(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("status", [429, 529])
 def test_llmock_a_refusal_for_good_is_waited_for_until_the_wall_time_is_over(llmock, status: int) -> None:

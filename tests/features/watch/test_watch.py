@@ -317,7 +317,7 @@ def test_a_checkout_is_one_build(watching: Watching) -> None:
     assert watching.builds() == 1
 
 
-@pytest.mark.stride(5)
+@pytest.mark.stride(7)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 @pytest.mark.parametrize("is_polling", [False, True])
 def test_a_signal_ends_it_while_it_waits(watching: Watching, number: signal.Signals, *, is_polling: bool) -> None:
