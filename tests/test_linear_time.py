@@ -209,7 +209,9 @@ def grows(function: linear.Function, growth: Callable[..., float]) -> str:
 @pytest.mark.slow
 def test_no_function_of_a_text_takes_quadratic_time() -> None:
     quick = functools.partial(linear.quick_growth, largest=4_000)
-    found = {name: grows(one, quick) for name, one in names_of_functions().items()}
+    every = {name: one for name, one in names_of_functions().items() if name not in FUNCTIONS}
+    third = dict(list(every.items())[::3])  # `make thorough` takes the others too
+    found = {name: grows(one, quick) for name, one in (third | FUNCTIONS).items()}
     assert {name: worst for name, worst in found.items() if worst} == {}
 
 

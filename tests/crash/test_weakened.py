@@ -97,7 +97,7 @@ def test_a_weakened_build_is_found_out(project: Project, server: Server, weaken:
     assert found
 
 
-@pytest.mark.stride(3)
+@pytest.mark.stride(5)
 @pytest.mark.parametrize("case", CASES.values(), ids=list(CASES))
 def test_the_sound_build_passes_the_same_case(
     project: Project, server: Server, case: Callable[[Project, Server, str], str]

@@ -88,6 +88,7 @@ stages:
     )
 
 
+@pytest.mark.stride(2)
 @pytest.mark.parametrize("way", WAYS)
 def test_an_answer_is_built_and_recorded(project: Project, aimock: str, way: str) -> None:
     story(project, aimock, way, "Say it whole.")

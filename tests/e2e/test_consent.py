@@ -98,7 +98,7 @@ CHANGES = {
 }
 
 
-@pytest.mark.stride(2)
+@pytest.mark.stride(4)
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_change_of_what_was_allowed_asks_again(clone: Project, change: str) -> None:
     allow(clone)

@@ -102,7 +102,7 @@ def with_submodule(project: Project) -> Project:
 
 
 @pytest.mark.needs("metrics")
-@pytest.mark.stride(3)
+@pytest.mark.stride(5)
 @pytest.mark.parametrize("given", ['"vendor/**"', "vendor/lib/a.txt", '"**/*.txt"', '{list: "vendor/**"}', "vendor/"])
 def test_a_submodule_that_is_not_checked_out_is_not_deleted(with_submodule: Project, given: str) -> None:
     project = with_submodule
@@ -406,7 +406,7 @@ def converted(project: Project, attributes: str = "") -> Project:
 
 
 @pytest.mark.needs("metrics")
-@pytest.mark.stride(3)
+@pytest.mark.stride(5)
 @pytest.mark.parametrize("how", ["config", "global", "* text=auto eol=crlf", "* text eol=crlf", "* eol=crlf"])
 def test_a_clean_clone_with_other_line_ends_is_not_edited(project: Project, how: str) -> None:
     clone = converted(project, "" if how in ("config", "global") else how)

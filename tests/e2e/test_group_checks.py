@@ -141,6 +141,7 @@ def test_tests_that_no_model_can_pass_do_not_propose_another_response(project: P
     assert calls(project) == ["a 1", "b 1"]
 
 
+@pytest.mark.stride(2)
 @pytest.mark.parametrize("fault", ["from b import other\\n", "import no_such_module\\n"])
 def test_a_model_whose_file_cannot_be_imported_has_another_attempt(project: Project, fault: str) -> None:
     body = KNOWS.replace("'tests/test_app.py::test_NAME ' in brief.failing | join(' ')", "brief.failing")

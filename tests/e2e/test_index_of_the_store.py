@@ -80,7 +80,7 @@ def test_without_it_everything_is_decided_and_it_is_made_again(many: Project, mo
     edited(moments, many, 5, "five\n")
 
 
-@pytest.mark.stride(2)
+@pytest.mark.stride(3)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "data", [b"", b"no database", b"SQLite format 3\0" + bytes(4080)], ids=["empty", "text", "zeros"]

@@ -137,7 +137,7 @@ def red_item(project: Project, where: str, *, before: str = "") -> Project:
     return project
 
 
-@pytest.mark.stride(3)
+@pytest.mark.stride(5)
 @pytest.mark.parametrize("argv", [(), ("--force",), ("pipeline.yaml", "one"), ("pipeline.yaml", "one@T1")])
 @pytest.mark.parametrize("before", ["", "mine\n"])
 @pytest.mark.parametrize("where", ["list.json", "src.json"])

@@ -46,6 +46,7 @@ def test_a_step_over_its_limits_is_killed(project: Project, name: str, what: str
     assert not project.exists("a")
 
 
+@pytest.mark.stride(5)
 @pytest.mark.slow
 @pytest.mark.parametrize("folder", ["/tmp", "/var/tmp", "/dev/shm"])
 @pytest.mark.parametrize("name", ["bubblewrap", "namespaces"])

@@ -103,6 +103,7 @@ def test_steps_that_start_at_once_use_the_same_copies(project: Project, monkeypa
     assert len(made) == 1
 
 
+@pytest.mark.stride(3)
 @pytest.mark.parametrize("name", [b"a,b:c\\", b"=x \n", b"\xff"])
 def test_the_project_may_have_any_path(tmp_path: Path, name: bytes) -> None:
     need("namespaces")

@@ -142,7 +142,7 @@ def test_with_how_many_jobs_nothing_is_done_does_not_matter(root: Path) -> None:
 SHARED = ("--overwrite-edited", "--allow-unsandboxed", "--offline", "--replay", "--keep-going")
 
 
-@pytest.mark.stride(3)
+@pytest.mark.stride(5)
 @pytest.mark.parametrize("option", SHARED)
 def test_builds_with_and_without_an_option_that_decides_nothing_are_quick_after_each_other(
     root: Path, option: str

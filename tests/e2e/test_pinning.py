@@ -243,7 +243,7 @@ UNASKED = {
 }
 
 
-@pytest.mark.stride(3)
+@pytest.mark.stride(5)
 @pytest.mark.parametrize("change", UNASKED)
 def test_what_the_model_does_not_see_asks_no_one(built: Project, change: str) -> None:
     old, new = UNASKED[change]

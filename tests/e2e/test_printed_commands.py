@@ -66,6 +66,7 @@ TESTED: dict[str, Any] = {
 }
 
 
+@pytest.mark.stride(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("group", ["", "g"])
 def test_a_failed_test_is_run_alone_by_the_printed_command(project: Project, group: str) -> None:

@@ -123,7 +123,7 @@ def test_of_several_stages_only_those_that_had_no_end_are_called(project: Projec
     assert len(calls(project)) == 6
 
 
-@pytest.mark.stride(3)
+@pytest.mark.stride(5)
 @pytest.mark.parametrize("source", ["list.json", "names.json"])
 @pytest.mark.parametrize("names", [("each",), ("each@u", "each@v")])
 def test_of_a_foreach_only_the_items_are_called_that_had_no_end(
@@ -164,7 +164,7 @@ def test_a_response_that_has_arrived_is_used_and_not_paid_for_again(project: Pro
     assert calls(project) == ["a", "a", "a"]
 
 
-@pytest.mark.stride(2)
+@pytest.mark.stride(4)
 @pytest.mark.parametrize("between", [("other",), ("--offline",), ("--replay",), ("-n",), ("--only", "other")])
 def test_a_build_that_does_not_call_it_keeps_the_promise(project: Project, between: Sequence[str]) -> None:
     green(written(project, B + OTHER).build())

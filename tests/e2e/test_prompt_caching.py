@@ -134,7 +134,7 @@ class HeldFirst:
         assert self.together.wait(60)
 
 
-@pytest.mark.stride(3)
+@pytest.mark.stride(7)
 @pytest.mark.parametrize("prompt", PROMPTS.values(), ids=PROMPTS)
 @pytest.mark.parametrize(("respond", "attempts"), [(lambda _text: "good", 1), (third_time, 3)])
 def test_sixteen_items_write_what_they_share_once(

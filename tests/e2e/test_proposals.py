@@ -187,7 +187,7 @@ KEYS = [(found.start(1), found[1]) for found in re.finditer(r"(?m)(?:^ *(?:- )?|
 TYPOS = [(at, word, typo) for at, word in KEYS for typo in misspelt(word) if typo != word]
 
 
-@pytest.mark.stride(7)
+@pytest.mark.stride(17)
 @pytest.mark.parametrize(("at", "word", "typo"), TYPOS)
 def test_a_misspelt_key_has_no_wrong_proposal(project: Project, at: int, word: str, typo: str) -> None:
     text = PIPELINE[:at] + typo + PIPELINE[at + len(word) :]

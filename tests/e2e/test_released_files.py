@@ -166,7 +166,7 @@ ITEMS = [{"id": name, "files": [PATH], "text": name} for name in ("c", "d")]
 SEQUENCE = {"foreach": {"in": ITEMS, "key": "id", "as": "one", "order": "sequential"}}
 
 
-@pytest.mark.stride(3)
+@pytest.mark.stride(7)
 @pytest.mark.slow
 @pytest.mark.parametrize("reset", [False, True])
 @pytest.mark.parametrize("more", [{}, SEQUENCE])

@@ -539,7 +539,7 @@ class KilledError(Exception):
     """The process is gone at this place."""
 
 
-@pytest.mark.stride(3)
+@pytest.mark.stride(5)
 @pytest.mark.slow
 @pytest.mark.parametrize("at", range(7))
 def test_reset_after_a_kill_during_the_promotion_of_a_group(repository, model, monkeypatch, at):

@@ -66,6 +66,7 @@ def test_a_program_starts_from_the_files_that_a_user_saves(repository: Repositor
     assert not repository.exists("src/d")
 
 
+@pytest.mark.stride(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["llm", "shell"])
 def test_clean_gives_back_what_was_there_and_the_next_build_restores_the_result(

@@ -124,7 +124,7 @@ LOADED = (
 )
 
 
-@pytest.mark.stride(4)
+@pytest.mark.stride(7)
 @pytest.mark.parametrize("name", LOADED)
 def test_an_interrupt_while_the_program_loads_ends_it_without_a_word(project: Project, name: str) -> None:
     project.write({"pipeline.yaml": PIPELINE})
@@ -143,6 +143,7 @@ def test_an_interrupt_while_the_program_ends_ends_it_without_a_word(project: Pro
     assert found.stderr == b""
 
 
+@pytest.mark.stride(2)
 @pytest.mark.parametrize("locale", ["C", "POSIX"])
 def test_a_pipeline_with_names_outside_ascii_builds_in_an_ascii_locale(project: Project, locale: str) -> None:
     text = PIPELINE.replace("echo b", "echo \u2014 > \u00e9.txt").replace("[a.txt]", "[a.txt, \u00e9.txt]")

@@ -79,7 +79,7 @@ FORMS = {
 }
 
 
-@pytest.mark.stride(5)
+@pytest.mark.stride(11)
 @pytest.mark.parametrize("way", LATER)
 @pytest.mark.parametrize("form", FORMS)
 def test_a_missing_library_that_a_model_made_is_refused(project: Project, way: str, form: str) -> None:

@@ -251,6 +251,7 @@ def test_layers_are_made_in_the_order_of_what_they_depend_on(built: Project) -> 
             assert (f"layers@{below}", f"layers@{layer['name']}") in needed, "whether it reads a file of it or not"
 
 
+@pytest.mark.thorough  # beside tests/e2e/test_same_keys.py
 def test_the_same_files_give_the_same_order_questions_and_bytes(app: Project) -> None:
     def built(project: Project) -> tuple[list[str], list[str], dict[str, bytes]]:
         green(project.build(PIPELINE, "-j1"))

@@ -275,7 +275,7 @@ def test_only_the_failing_layer_is_tried_again_and_is_reported_what_failed(app: 
     assert sent.startswith(app.run("show", PIPELINE, ROUTES, "--prompt", "--attempt", "1").out.rstrip())
 
 
-@pytest.mark.stride(2)
+@pytest.mark.stride(4)
 @pytest.mark.parametrize("path", ["backend/app.py", "../spec/intent.json", "backend/routes/more.py"])
 def test_a_layer_that_writes_elsewhere_is_refused_whole_and_tried_again(app: Project, path: str) -> None:
     good = json.loads(answer(ROUTES))["writes"]

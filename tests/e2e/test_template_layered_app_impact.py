@@ -187,7 +187,7 @@ def test_an_app_that_is_an_interface_is_reached_by_changed_fields(project: Proje
     assert layers_asked(project) == set(LAYERS)
 
 
-@pytest.mark.stride(3)
+@pytest.mark.stride(5)
 @pytest.mark.parametrize("what", ARCHITECTURE)
 def test_a_change_of_the_architecture_reaches_exactly_the_layers_whose_entry_changed(app: Project, what: str) -> None:
     change, reached = ARCHITECTURE[what]

@@ -257,7 +257,7 @@ def test_a_journal_that_is_damaged_ends_the_next_build_with_3(tdd: Project) -> N
     assert "orch23 reset" in stopped.err
 
 
-@pytest.mark.stride(3)
+@pytest.mark.stride(5)
 @pytest.mark.parametrize("damage", [b"", b"{}", b'{"state": "PONDERING"}', b"\0" * 50])
 def test_a_state_file_that_is_damaged_harms_nothing(tdd: Project, damage: bytes) -> None:
     code_answers(tdd, RED_TEXT)

@@ -200,6 +200,7 @@ def test_an_answer_that_is_refused_writes_nothing_at_all(project: Project, code:
     assert ends(project)["factory@WO-01"] == "failed"
 
 
+@pytest.mark.stride(3)
 @pytest.mark.parametrize("code", ["E201", "E204", "E212"])
 def test_a_refusal_is_in_the_next_prompt_and_the_next_answer_is_taken(project: Project, code: str) -> None:
     answer, kind = REFUSED[code]
@@ -237,6 +238,7 @@ UNMET: dict[str, tuple[dict[str, Any], str, str, str]] = {
 SCRIPT = "if grep -rq FAULT --include='*.py' .; then echo grep found FAULT; exit 1; fi\n"
 
 
+@pytest.mark.stride(3)
 @pytest.mark.parametrize("name", sorted(UNMET))
 def test_what_fails_goes_back_to_the_baseline_and_the_second_attempt_is_reported(project: Project, name: str) -> None:
     one, wrong, kind, reported = UNMET[name]
@@ -250,6 +252,7 @@ def test_what_fails_goes_back_to_the_baseline_and_the_second_attempt_is_reported
     assert repository(project)["f1.py"] == "X = 1\n"
 
 
+@pytest.mark.stride(3)
 @pytest.mark.parametrize("name", sorted(UNMET))
 def test_what_fails_twice_ends_with_1_and_the_repository_is_as_it_was(project: Project, name: str) -> None:
     one, wrong, kind, reported = UNMET[name]

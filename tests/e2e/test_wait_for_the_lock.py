@@ -64,7 +64,7 @@ def kept(project: Project) -> dict[str, bytes]:
     return {path: data for path, data in project.files().items() if not path.startswith(".orch23/rooms/")}
 
 
-@pytest.mark.stride(3)
+@pytest.mark.stride(5)
 @pytest.mark.parametrize("option", [("--wait-lock",), ("--wait-lock=1h30m",), ("--wait-lock", "5000"), ()])
 def test_a_build_waits_for_another_one_and_plans_after_it(project: Project, option: tuple[str, ...]) -> None:
     variable = {} if option else {"ORCH23_BUILD_WAIT_LOCK": "2h"}
@@ -81,7 +81,7 @@ def test_a_build_waits_for_another_one_and_plans_after_it(project: Project, opti
     assert (again.code, "waiting" in again.err) == (0, False), "a snapshot repeats nothing of it"
 
 
-@pytest.mark.stride(3)
+@pytest.mark.stride(4)
 @pytest.mark.parametrize(
     "argv", [("build",), ("clean",), ("reset",), ("gc",), ("release", "a"), ("cache", "verify"), ("accept", "a")]
 )

@@ -78,7 +78,7 @@ def test_an_honest_run_is_green_in_every_tier(judges: Judges, tier: str) -> None
     assert judge.verdict({"test_a.py": GREEN}).passed
 
 
-@pytest.mark.stride(3)
+@pytest.mark.stride(5)
 @pytest.mark.slow
 @pytest.mark.parametrize("tier", TIERS)
 def test_plugins_that_are_declared_work_in_every_tier(judges: Judges, tier: str) -> None:

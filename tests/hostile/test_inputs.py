@@ -63,7 +63,7 @@ def bounded() -> None:
     resource.setrlimit(resource.RLIMIT_AS, (2 * MORE_BYTES, 2 * MORE_BYTES))
 
 
-@pytest.mark.stride(4)
+@pytest.mark.stride(9)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", BY_ITSELF)
 def test_no_malformed_input_ends_a_process_by_a_signal(project: Project, name: str) -> None:

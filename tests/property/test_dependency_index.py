@@ -223,7 +223,7 @@ SELECTIONS = (
 )
 
 
-@given(st.tuples(st.integers(0, 2**32), st.integers(1, 5), st.sampled_from(SELECTIONS)))
+@given(st.tuples(st.integers(0, 2**32), st.integers(1, 5 if THOROUGH else 2), st.sampled_from(SELECTIONS)))
 @settings(max_examples=1000 if THOROUGH else 1, deadline=None)
 def test_what_an_edit_reaches_is_what_deciding_everything_finds(history: tuple[int, int, tuple[str, ...]]) -> None:
     seed, length, selection = history

@@ -362,7 +362,7 @@ def agree(moments: Moments, argv: list[str]) -> None:
         assert (build.code, UP_TO_DATE in build.err) == (0, True), f"plan and build disagree: {plan} {build}"
 
 
-@pytest.mark.stride(4)
+@pytest.mark.stride(9)
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(SAMPLE))
 def test_a_sample(seed: int) -> None:

@@ -90,6 +90,7 @@ with tempfile.TemporaryDirectory() as folder, executor(sys.argv[2], Memory({}), 
 """
 
 
+@pytest.mark.stride(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("tier", WITH_NAMESPACES)
 def test_a_build_that_is_killed_takes_its_steps_with_it(tier: str) -> None:

@@ -23,7 +23,7 @@ def failing(tier: str, user: str, package: str) -> dict[str, str]:
     return found
 
 
-@pytest.mark.stride(3)
+@pytest.mark.stride(5)
 @pytest.mark.parametrize(("user", "package"), [("self", "pytest"), ("nobody", "")])
 @pytest.mark.parametrize("tier", ["bubblewrap", "namespaces"])
 def test_no_normal_program_breaks_in_namespaces(tier: str, user: str, package: str) -> None:

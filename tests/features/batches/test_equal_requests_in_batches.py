@@ -104,7 +104,7 @@ run()
 """
 
 
-@pytest.mark.stride(3)
+@pytest.mark.stride(5)
 @pytest.mark.parametrize("moment", ["before", "after"])
 @pytest.mark.parametrize("order", ["first", "second"])
 def test_a_kill_while_one_of_them_takes_the_response(project: Project, order: str, moment: str) -> None:

@@ -273,7 +273,7 @@ def test_a_server_that_cannot_be_reached_is_tried_three_times(project: Project) 
 # ---- polling and downloading ----------------------------------------------------------------------
 
 
-@pytest.mark.stride(3)
+@pytest.mark.stride(5)
 @pytest.mark.parametrize("status", [429, 500, 503])
 @pytest.mark.parametrize("part", ["msgbatch_1", "results"])
 def test_a_poll_or_download_that_fails_leaves_the_batch(project: Project, part: str, status: int) -> None:

@@ -142,7 +142,6 @@ def a_directory(path: Path, _elsewhere: Path) -> None:
 Hostile = Callable[[Path, Path], None]
 
 
-@pytest.mark.timeout(10)
 @pytest.mark.parametrize("kind", ["ac", "cas"])
 @pytest.mark.parametrize("make", [a_link, a_pipe, a_huge_file, a_directory])
 def test_what_is_no_file_of_the_cache_is_a_miss(
@@ -162,7 +161,6 @@ def test_what_is_no_file_of_the_cache_is_a_miss(
     assert not (tmp_path / "elsewhere").exists() or (tmp_path / "elsewhere").read_bytes() == DATA
 
 
-@pytest.mark.timeout(10)
 @pytest.mark.parametrize("below", ["cas", "tmp", f"cas/{DIGEST.sha256[:2]}"])
 @pytest.mark.parametrize("make", [a_link, a_pipe])
 def test_nothing_is_written_outside_of_the_directory(root: Path, tmp_path: Path, below: str, make: Hostile) -> None:

@@ -345,6 +345,7 @@ HOSTILE: dict[str, Callable[[], list[dict[str, Any]]]] = {
 }
 
 
+@pytest.mark.stride(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("case", HOSTILE)
 def test_a_reply_with_other_blobs_is_refused(server: ReapiServer, rig: Rig, case: str) -> None:

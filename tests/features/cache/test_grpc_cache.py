@@ -449,6 +449,7 @@ def test_a_status_is_a_fault(server: ReapiServer, cache: SharedCache, method: st
         assert not raised.value.transient
 
 
+@pytest.mark.stride(3)
 @pytest.mark.parametrize("method", CALLS)
 def test_a_server_that_hangs_is_a_transient_fault(
     server: ReapiServer, cache: SharedCache, method: str, monkeypatch: pytest.MonkeyPatch

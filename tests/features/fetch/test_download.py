@@ -49,6 +49,7 @@ def slow_body(connection):
     silent(connection)
 
 
+@pytest.mark.stride(3)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("scheme", "server"),

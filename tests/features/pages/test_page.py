@@ -314,6 +314,7 @@ def test_everything_is_escaped_and_nothing_hidden() -> None:
     assert {one[0] for one in re.findall(r'href="([^"]*)"', html)} == {"#"}
 
 
+@pytest.mark.stride(2)
 @pytest.mark.slow
 @pytest.mark.parametrize(("number", "most"), [(200, 5_000_000), (1_000, 5_000_000)])
 def test_the_size_of_a_page_with_many_stages(tmp_path: Path, number: int, most: int) -> None:

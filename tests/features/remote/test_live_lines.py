@@ -207,6 +207,7 @@ def test_lines_that_did_not_arrive_come_from_the_output() -> None:
     assert listener.lines == ["b", "a", "a", "é"]
 
 
+@pytest.mark.stride(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["dask", "server"])
 def test_without_a_listener_no_line_is_sent(tmp_path: Path, kind: str) -> None:

@@ -202,7 +202,7 @@ def test_a_resource_that_no_worker_has_ends_the_build_and_costs_no_attempt(
 
 
 @pytest.mark.needs("watch")
-@pytest.mark.stride(2)
+@pytest.mark.stride(4)
 @pytest.mark.parametrize(
     ("head", "option"),
     [("executor: dask\n", None), ("", ("--executor", "dask")), ("pools: {gpu: {executor: dask}}\n", ())],

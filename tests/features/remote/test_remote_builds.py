@@ -152,7 +152,7 @@ def cancels_steps_by_ctrl_c(project: Project, *options: str) -> None:
         wait_until(lambda: len(processes_with(seconds)) >= 2)
         wait_until(lambda: noted_actions(project))
         build.send_signal(signal.SIGINT)
-        build.wait(20)
+        build.wait(50)
     wait_until(lambda: not processes_with(seconds))
     assert noted_actions(project) == []
 
@@ -169,14 +169,14 @@ def finds_a_step_of_a_killed_build(project: Project, *options: str) -> None:
     with started(project.root, *words) as build:
         wait_until(lambda: noted_actions(project))
         build.kill()
-        build.wait(20)
+        build.wait(50)
     assert len(noted_actions(project)) == 1
     with started(project.root, *words) as build:
         # It is killed too, while it waits for the same step.
         wait_until(lambda: len([*(project.root / "logs").glob("*.jsonl")]) == 2)
         wait_until(lambda: "attempt_started" in newest_journal(project))
         build.kill()
-        build.wait(20)
+        build.wait(50)
     with started(project.root, *words) as build:
         wait_until(lambda: len([*(project.root / "logs").glob("*.jsonl")]) == 3)
         wait_until(lambda: "attempt_started" in newest_journal(project))
@@ -199,7 +199,7 @@ def cancels_a_found_step(project: Project, *options: str) -> None:
         wait_until(lambda: len(processes_with(seconds)) >= 2)
         wait_until(lambda: noted_actions(project))
         build.kill()
-        build.wait(20)
+        build.wait(50)
     before = processes_with(seconds)
     with started(project.root, *words) as build:
         wait_until(lambda: len([*(project.root / "logs").glob("*.jsonl")]) == 2)
@@ -207,7 +207,7 @@ def cancels_a_found_step(project: Project, *options: str) -> None:
         wait_until(lambda: '"line":"tick"' in newest_journal(project))
         assert processes_with(seconds) == before
         build.send_signal(signal.SIGINT)
-        build.wait(20)
+        build.wait(50)
     wait_until(lambda: not processes_with(seconds))
     assert noted_actions(project) == []
 
@@ -268,9 +268,9 @@ def test_a_worker_command_that_is_killed_leaves_no_process_and_the_next_one_no_f
             wait_until(lambda: len(processes_with(seconds)) >= 2)
             assert len([*folder.glob("orch23-worker-*")]) == 1
             build.send_signal(signal.SIGINT)
-            build.wait(20)
+            build.wait(50)
         second.terminate()
-        assert second.wait(20) == 0
+        assert second.wait(50) == 0
     assert [*folder.glob("orch23-worker-*")] == []
     assert len(project.events_of("attempt_started")) == 1
 
@@ -285,7 +285,7 @@ def test_a_worker_that_is_killed_while_it_starts_is_started_again(tmp_path: Path
         wait_until(lambda: cluster.local.scheduler.workers)
         cluster.local.close()
         # It ends with its scheduler.
-        assert cluster.commands[0].wait(30) == 0
+        assert cluster.commands[0].wait(50) == 0
 
 
 def test_a_worker_that_waits_for_its_scheduler_can_be_ended(tmp_path: Path) -> None:
@@ -295,7 +295,7 @@ def test_a_worker_that_waits_for_its_scheduler_can_be_ended(tmp_path: Path) -> N
             silent.settimeout(30)
             connection, _ = silent.accept()
             command.terminate()
-            assert command.wait(20) == 0
+            assert command.wait(50) == 0
             connection.close()
     assert [*(tmp_path / "workers").glob("orch23-worker-*")] == []
 

@@ -62,7 +62,7 @@ def everything(project: Project) -> dict[str, bytes]:
 # ---- what comes with orch23 ------------------------------------------------------------------------
 
 
-@pytest.mark.stride(3)
+@pytest.mark.stride(5)
 @pytest.mark.parametrize("name", NAMES)
 def test_an_empty_folder_gets_the_runnable_pipeline_as_it_stands_at_the_top_level(
     initialized: Initialized, tmp_path: Path, name: str
@@ -100,7 +100,7 @@ def test_every_path_that_the_head_of_the_pipeline_names_is_created(
     assert not any("](../" in project.read(path) for path in pages)
 
 
-@pytest.mark.stride(4)
+@pytest.mark.stride(7)
 @pytest.mark.parametrize("name", NAMES)
 def test_it_builds_without_a_warning_and_is_then_up_to_date_without_a_call(
     initialized: Initialized, tmp_path: Path, name: str
@@ -283,7 +283,7 @@ def test_a_command_that_responds_has_to_be_named(project: Project) -> None:
     assert init(project, "blank", "--data", "command=ask.py").code == 64
 
 
-@pytest.mark.stride(2)
+@pytest.mark.stride(5)
 @pytest.mark.parametrize(
     ("name", "answer", "place"),
     [
@@ -323,7 +323,7 @@ def test_a_command_is_a_program_with_its_arguments_and_may_cost_nothing(
     assert "up to date" in project.run("template", "update", name).err
 
 
-@pytest.mark.stride(3)
+@pytest.mark.stride(7)
 @pytest.mark.parametrize("answer", ["say 'a b'", "-x", '["a" "b"]', "[a]", "a\\b", "a\nb", " ", '["]'])
 def test_a_command_that_would_be_read_otherwise_is_refused(project: Project, answer: str) -> None:
     refused = init(project, "blank", "--data", "provider=command", "--data", f"command={answer}")
@@ -736,7 +736,7 @@ def test_a_url_runs_nothing(project: Project, url: str) -> None:
 
 
 @pytest.mark.usefixtures("copier_as_ever")
-@pytest.mark.stride(2)
+@pytest.mark.stride(5)
 @pytest.mark.parametrize(
     ("settings", "word"),
     [
@@ -763,7 +763,7 @@ def test_a_template_that_would_run_code_is_refused(
 
 
 @pytest.mark.usefixtures("copier_as_ever")
-@pytest.mark.stride(2)
+@pytest.mark.stride(5)
 @pytest.mark.parametrize("path", [".git/hooks/post-commit", "sub/.GIT/config", ".orch23/VERSION", "[[ '.git' ]]/x"])
 def test_a_template_writes_nothing_into_the_folders_of_git_and_orch23(
     project: Project, tmp_path: Path, path: str

@@ -194,7 +194,7 @@ def test_earlier_samples_stay_since_a_build_finds_the_newest_by_way_of_them(grow
     assert_replays(grown, tmp_path)
 
 
-@pytest.mark.stride(3)
+@pytest.mark.stride(5)
 @pytest.mark.slow
 @pytest.mark.parametrize("place", ["tools/gen.yaml", "pipelines/other.yaml"])
 @pytest.mark.parametrize("is_built", [True, False])

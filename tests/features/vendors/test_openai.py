@@ -251,7 +251,7 @@ def test_what_a_run_over_its_budget_could_not_collect_is_not_forgotten_with_it(p
 # ---- a server that others wrote, and its verdict --------------------------------------------------
 
 
-@pytest.mark.stride(3)
+@pytest.mark.stride(7)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("api", "fault"),

@@ -319,6 +319,7 @@ def test_a_connection_that_ends_before_a_word_may_have_cost() -> None:
     assert (found.transient, found.charged) == (True, True)
 
 
+@pytest.mark.stride(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("parts", [(), (chunk("half"),)], ids=["before a word", "after a word"])
 def test_a_stall_ends_at_the_deadline(parts: tuple[bytes, ...]) -> None:

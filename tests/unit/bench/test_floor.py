@@ -31,6 +31,7 @@ def project(root: Path, *, cat: bool = False) -> Project:
     return made
 
 
+@pytest.mark.stride(2)
 @pytest.mark.parametrize("cat", [False, True])
 def test_it_builds_and_rebuilds_what_is_right_and_then_has_nothing_to_do(tmp_path, cat) -> None:
     made = project(tmp_path, cat=cat)

@@ -109,7 +109,7 @@ def test_a_build_of_shell_stages_loads_no_module_of_other_stages_or_commands(tmp
 
 
 @pytest.mark.needs("fetch")
-@pytest.mark.stride(3)
+@pytest.mark.stride(5)
 @pytest.mark.parametrize(
     ("stages", "kinds"),
     [

@@ -58,7 +58,7 @@ def test_it():
 """
 
 
-@pytest.mark.stride(3)
+@pytest.mark.stride(5)
 @pytest.mark.parametrize("args", [(), ("-q",), ("-vv",), ("-n1",)])
 def test_a_failure_shows_the_whole_difference(judge: Judge, args: tuple[str, ...]) -> None:
     verdict = judge.verdict({"test_a.py": LISTS}, PytestStep(args=args, plugins=("xdist",) if "-n1" in args else ()))

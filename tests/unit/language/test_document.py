@@ -69,7 +69,7 @@ def keys_below(value: Any) -> set[str]:
     return (set(value) if isinstance(value, Mapping) else set()).union(*map(keys_below, below))
 
 
-@pytest.mark.stride(2)
+@pytest.mark.stride(4)
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(DRIVES))
 def test_msgspec_and_the_schema_take_the_same_documents(seed: int) -> None:
@@ -81,7 +81,7 @@ def test_msgspec_and_the_schema_take_the_same_documents(seed: int) -> None:
     assert DOCUMENTS // DRIVES // 10 < good < DOCUMENTS // DRIVES // 2, "both kinds of documents are tried"
 
 
-@pytest.mark.stride(2)
+@pytest.mark.stride(4)
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(DRIVES))
 def test_documents_with_expressions_are_the_same_to_all_three(seed: int) -> None:

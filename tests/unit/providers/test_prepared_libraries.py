@@ -50,7 +50,7 @@ def reply(asked: Asked) -> Reply:
     return Reply(type=STREAM, parts=parts)
 
 
-@pytest.mark.stride(2)
+@pytest.mark.stride(3)
 @pytest.mark.parametrize(
     ("provider", "api"),
     [("anthropic", ""), with_needs("openai", "chat"), with_needs("openai", "responses")],

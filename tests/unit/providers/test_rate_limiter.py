@@ -128,6 +128,7 @@ def test_stages_at_ten_requests_a_minute_are_as_fast_as_the_server_allows(call_s
     assert simulation.refused <= 20
 
 
+@pytest.mark.stride(5)
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("call_s", [0.0, 0.1, 1.0])
 def test_calls_at_twenty_a_second_are_as_fast_as_the_server_allows(call_s: float, seed: int) -> None:
