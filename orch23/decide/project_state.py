@@ -83,8 +83,13 @@ class ProjectState(Struct, dict=True):
         So is a file that only ended stages wrote, unless this build removes it. Stages that were `seen` may have been
         decided on it.
         """
-        nodes = self.plan.nodes
-        programs = {name for name in self.former if isinstance(one := nodes.get(name), Stage) and one.is_editor}
+        former = ((name, record, self.plan.nodes.get(name)) for name, record in self.former.items())
+        programs = {
+            name
+            for name, record, node in former
+            if (isinstance(node, Stage) and node.is_editor)
+            or (node is None and "edits" in record.manifest and record.manifest.get("kind") != "llm")
+        }
         ended = {n for n in self.former if not self.plan.is_declared(n) and (not seen or family_of(n) in seen)}
         new = (self.former[name] for name in programs | ended if name not in seen)
         # What `reset` retains of a result may lack a file that was edited, and has its original.

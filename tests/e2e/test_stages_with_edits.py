@@ -446,3 +446,17 @@ def test_a_renamed_stage_does_not_restore_the_edit_that_it_ran_from(repository: 
         repository.write(pipeline({"renamed": feature}))
         up_to_date(repository.build("a.yaml"))
     assert repository.read("src/a") == "mine\n" + addition("x")
+
+
+@pytest.mark.slow
+def test_an_edit_of_a_file_of_a_renamed_program_is_seen_at_once(repository: Repository) -> None:
+    repository.write({**pipeline(TWO), "src/a": "A\n", "src/b": "b\n", "spec.md": spec("src/a: x")})
+    model = EchoModel()
+    with model.answering():
+        green(repository.build("a.yaml"))
+        repository.edit("src/b", "mine\n")
+        repository.write(pipeline({"feature": TWO["feature"], "renamed": TWO["shout"]}))
+        green(repository.build("a.yaml"))
+        assert model.last.base["src/b"] == "mine\n"
+        assert repository.read("src/b") == "MINE\n"
+        up_to_date(repository.build("a.yaml"))
