@@ -200,11 +200,6 @@ def edited_outcome(edits: Edited, key: str = "") -> StageOutcome:
     )
 
 
-def held_outcome(key: str) -> StageOutcome:
-    """Return the outcome of a stage that would call a model in a build that may not."""
-    return StageOutcome(status=StageStatus.AWAITING, text="it would call a model", code=ExitCode.WAITING, key=key)
-
-
 def missing_bytes_outcome(name: str, key: str, lost: MissingBytesError) -> StageOutcome:
     """Return the outcome of a stage that needs lost bytes."""
     return stopped_by(key, missing_bytes_error(name, lost))

@@ -41,13 +41,13 @@ if TYPE_CHECKING:
 def record_edit(opened: OpenPipeline, resolved: ResolvedStage, outputs: Files) -> str:
     """Keep accepted files as an exchange, so that they can be rebuilt, and return its fingerprint."""
     from orch23.model.llm import Exchange  # noqa: PLC0415 - only for edits of a user
-    from orch23.store.exchanges import accepted_edit_fingerprint  # noqa: PLC0415 - as above
+    from orch23.store.exchanges import user_fingerprint  # noqa: PLC0415 - as above
 
     store, step = opened.store, resolved.stage.step
     texts: dict[str, str | None] = {
         path: opened.state.read(path, entry).decode("utf-8", errors="replace") for path, entry in outputs.items()
     }
-    fingerprint = accepted_edit_fingerprint(resolved.stage.name, texts)
+    fingerprint = user_fingerprint("accepted", resolved.stage.name, dict(texts))
     exchange = Exchange(
         fingerprint=fingerprint,
         stage=resolved.stage.name,

@@ -171,19 +171,14 @@ def executors_of(plugins: tuple[str, ...]) -> Registry[MakeExecutor]:
     return Registry(own, "orch23.executors", plugins, lambda found, _: "" if callable(found) else fault.format(found))
 
 
-def missing_executor(name: str) -> Diagnostic | None:
-    """Return the error that the feature with an executor is not a part of this installation; None if there is none."""
-    from orch23.model.features import EXECUTORS, has_feature, missing_feature  # noqa: PLC0415 - likewise
-
-    return None if has_feature(EXECUTORS, name) else missing_feature(EXECUTORS[name])
-
-
 def unknown_executor_errors(pipeline: Pipeline) -> list[Diagnostic]:
     """Return an error for each executor of a pipeline and its pools that does not exist, or not here."""
     named: dict[tuple[str, ...], str] = {("executor",): pipeline.executor}
     named |= {("pools", pool, "executor"): name for pool, name in pipeline.pool_executors.items()}
     if set(named.values()) == {LOCAL_EXECUTOR}:
         return []
+    from orch23.model.features import EXECUTORS, has_feature, missing_feature  # noqa: PLC0415 - as above
+
     known = (LOCAL_EXECUTOR, *executors_of(pipeline.plugins))
     found: list[Diagnostic] = []
     for place, name in named.items():
@@ -192,6 +187,6 @@ def unknown_executor_errors(pipeline: Pipeline) -> list[Diagnostic]:
             hint = did_you_mean(name, known, all_known)
             message, fix = f"no executor is named `{name}`", fix_of_hint(name, hint)
             found.append(Diagnostic("E846", message, pipeline.locate(*place), hint, fix=fix, otherwise=all_known))
-        elif (missing := missing_executor(name)) is not None:
-            found.append(replace(missing, location=pipeline.locate(*place)))
+        elif not has_feature(EXECUTORS, name):
+            found.append(replace(missing_feature(EXECUTORS[name]), location=pipeline.locate(*place)))
     return found

@@ -16,7 +16,6 @@ from orch23.attempt.stage_outcomes import (
     StageOutcome,
     blocked_by,
     edited_outcome,
-    held_outcome,
     missing_bytes_outcome,
     stopped_by,
 )
@@ -195,7 +194,8 @@ class Settling(Struct, kw_only=True, dict=True):
                 self.results.end(name, missing_bytes_outcome(name, resolved.key, outcome))
             # No batch has its request: the build may not call models.
             case AwaitsResponseError():
-                self.results.end(name, held_outcome(resolved.key))
+                status, text, code = StageStatus.AWAITING, "it would call a model", ExitCode.WAITING
+                self.results.end(name, StageOutcome(status=status, text=text, code=code, key=resolved.key))
             case CancelledBuildError():
                 self.results.end(name, StageOutcome(status=StageStatus.CANCELLED, text="cancelled", key=resolved.key))
             # A limit of the run: this stage did not fail, and the build stops.

@@ -11,6 +11,7 @@ from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from json import JSONDecoder
 from json.decoder import scanstring  # type: ignore[attr-defined]  # there since 2.6, not in the stubs
+from math import isfinite
 from sys import intern
 from typing import Annotated, Any, Final, Literal, NoReturn, TypeAlias, TypeVar
 from uuid import UUID
@@ -127,17 +128,12 @@ def _unique(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
 
 
 def _finite(digits: str) -> float:
-    value = float(digits)
-    if value in (float("inf"), float("-inf")):
+    if not isfinite(value := float(digits)):
         raise ValueError
     return value
 
 
-def _no_constant(_name: str) -> NoReturn:
-    raise ValueError
-
-
-_DECODER = JSONDecoder(object_pairs_hook=_unique, parse_float=_finite, parse_constant=_no_constant)
+_DECODER = JSONDecoder(object_pairs_hook=_unique, parse_float=_finite, parse_constant=_finite)
 
 
 class _Reader(Struct, frozen=True):

@@ -41,14 +41,6 @@ class MediaLimits(Struct, frozen=True, kw_only=True):
     model_tokens: dict[str, int] = {}
     unscaled_tokens: dict[str, int] = {}
 
-    def image_tokens_of(self, model: str) -> int:
-        """Return the most tokens of a picture."""
-        return _of_model(self.unscaled_tokens, model) or self.scaled_tokens_of(model)
-
-    def scaled_tokens_of(self, model: str) -> int:
-        """Return the most tokens of a picture that the vendor makes, such as of a page."""
-        return _of_model(self.model_tokens, model) or self.image_tokens
-
 
 def _of_model(tokens: dict[str, int], model: str) -> int:
     return next((most for name, most in tokens.items() if model.startswith(name)), 0)
@@ -111,8 +103,10 @@ def _refusal(message: str, hint: str, path: str | None = None) -> Diagnostic:
 
 def media_tokens(request: Request, limits: MediaLimits) -> int:
     """Return the most tokens of the pictures and PDFs of a request."""
-    image = limits.image_tokens_of(request.model)
-    page = limits.page_tokens - limits.image_tokens + limits.scaled_tokens_of(request.model)
+    # A picture that the vendor makes, such as of a page, is scaled.
+    scaled = _of_model(limits.model_tokens, request.model) or limits.image_tokens
+    image = _of_model(limits.unscaled_tokens, request.model) or scaled
+    page = limits.page_tokens - limits.image_tokens + scaled
     return sum(image if one.kind == "image" else page * (pdf_pages(one.data) or limits.pages) for one in request.media)
 
 

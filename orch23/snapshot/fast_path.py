@@ -284,7 +284,7 @@ def _build(identity: str) -> "int | StaleSnapshot | None":
             return StaleSnapshot(snapshot, difference)
         os.write(lock, pid_line(os.getpid()))
         # With the new times, the next build does not hash these files and list these directories again.
-        if difference.has_news():
+        if difference.touched or difference.aged:
             snapshot.update_times(difference)
             write_snapshot(snapshot)
         _write_journal(snapshot)

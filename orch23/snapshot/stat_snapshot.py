@@ -45,10 +45,6 @@ class SnapshotDifference:
         self.touched, self.changed = touched, changed
         self.aged: dict[str, str] = {}
 
-    def has_news(self) -> bool:
-        """Return whether a snapshot with `update_times` takes less time to compare."""
-        return bool(self.touched or self.aged)
-
 
 class StatSnapshot:
     """Everything that a decision depends on. Paths are relative to the root, those of `outside` may be absolute.

@@ -388,14 +388,12 @@ def parse_exchange(data: bytes, read_text: Callable[[str], bytes | None] | None 
     return _complete(exchange, read_text)
 
 
-def accepted_edit_fingerprint(stage: str, files: Mapping[str, str | None]) -> str:
-    """Return the fingerprint of an edit that the user accepted: it has no request to compute one from."""
-    return sha256_hex(digest_json({"accepted": dict(files), "stage": stage}).encode())
+def user_fingerprint(kind: str, stage: str, value: Json) -> str:
+    """Return the fingerprint of what a user decided about a stage: there is no request to compute one from.
 
-
-def approval_fingerprint(stage: str, digest: str) -> str:
-    """Return the fingerprint of what a user decided about a change, by the digest of its files."""
-    return sha256_hex(digest_json({"approval": digest, "stage": stage}).encode())
+    With the kind `accepted` the value is the texts of the edited files, with `approval` the digest of a change.
+    """
+    return sha256_hex(digest_json({kind: value, "stage": stage}).encode())
 
 
 def _checked(name: str) -> str:

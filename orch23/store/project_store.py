@@ -31,8 +31,7 @@ from orch23.store.access import (
 )
 from orch23.store.content_store import DiskContentStore
 from orch23.store.file_copy import FileProgress, no_progress
-from orch23.store.index import INDEX_FILE, StoreIndex, index_folder
-from orch23.store.index_tables import FILES_TABLE, CompiledTable
+from orch23.store.index import FILES_TABLE, INDEX_FILE, CompiledTable, StoreIndex, index_folder
 from orch23.store.input_files import InputFiles
 from orch23.store.json_text import TRUSTED, StoreKey
 from orch23.store.promotion import Promoter

@@ -1,7 +1,7 @@
 """The format of records: as JSON in the store and in lock files, as lines of a file, and as rows of the index."""
 
 from _blake2 import blake2b
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Self, TypeAlias
 
 from msgspec import Meta, Struct, field
@@ -214,8 +214,3 @@ def index_row(kind: str, value: str) -> bytes:
     """Return the key of the row of a lookup."""
     # A digest, since a name or a path may be a secret (ADR 31).
     return blake2b(f"{kind}\0{value}".encode("utf-8", "surrogatepass"), digest_size=_ROW_BYTES).digest()
-
-
-def index_value(keys: Iterable[str]) -> bytes:
-    """Return the value of the row of a lookup: the stage keys of what it finds, one a line."""
-    return "\n".join(dict.fromkeys(keys)).encode()

@@ -19,7 +19,6 @@ from orch23.store.record_format import (
     RecordFile,
     file_lookup,
     index_row,
-    index_value,
     lookup_keys,
     move_body,
     record_body,
@@ -238,7 +237,10 @@ class Records:
             before, self._changed = self._changed, {}
             for kind, value in [one for one in before if one[0] != "key"] if is_partial else names:
                 keys = [entry.record.key for entry in self._index[kind][value]]
-                rows[index_row(kind, value)] = index_value([*before.get((kind, value), ()), *keys])
+                # The stage keys of what the lookup finds, one a line.
+                rows[index_row(kind, value)] = "\n".join(
+                    dict.fromkeys((*before.get((kind, value), ()), *keys))
+                ).encode()
             if is_partial:
                 return None, rows
             if self._source is not None and not self._damaged:

@@ -20,8 +20,7 @@ from orch23.model.paths import OWN_FOLDERS, is_glob, is_own_file, normalize_patt
 from orch23.snapshot.signatures import entries_signature, is_racy, lstat_or_none
 from orch23.snapshot.stat_snapshot import StatSnapshot
 from orch23.store.file_copy import FileProgress, hash_file, no_progress
-from orch23.store.index import StoreIndex
-from orch23.store.index_tables import EarlierHashes, HashedFile, file_row, pack_hashed_file, stamped_entry
+from orch23.store.index import EarlierHashes, HashedFile, StoreIndex, file_row, pack_hashed_file, stamped_entry
 from orch23.store.listing import (
     FILE_KIND,
     FOLDER_KIND,

@@ -14,7 +14,7 @@ from pathlib import Path
 from orch23.execute import process_tree
 from orch23.model.digest import FileEntry
 from orch23.store import promotion, safe_files, workspace
-from orch23.store.index_tables import HashedFile
+from orch23.store.index import HashedFile
 from orch23.store.promotion import Promoter
 from orch23.store.safe_files import DirectoryCache, FileStamp
 from orch23.verdict import verdict

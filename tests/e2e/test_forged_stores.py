@@ -16,8 +16,7 @@ from orch23.model.record import LockFile
 from orch23.snapshot.stat_snapshot import StatSnapshot, parse_snapshot
 from orch23.snapshot.store_registry import registered_stores, registration, sealing_key
 from orch23.store.access import authenticate_store, key_of_store
-from orch23.store.index import StoreIndex
-from orch23.store.index_tables import FILES_TABLE
+from orch23.store.index import FILES_TABLE, StoreIndex
 from orch23.store.json_text import TRUSTED, add_checksum, checked_line, mac_of
 from orch23.store.lock_file import read_lock, write_lock
 from orch23.store.records import Records

@@ -13,7 +13,7 @@ from tests.sandbox.users import need
 pytestmark = pytest.mark.slow
 
 MANY = 70
-MAX_MODULES = 128
+MAX_MODULES = 127
 MAX_CLASSES = 367
 MAX_LIBRARIES = 122  # 111 with Python 3.11
 """Modules and classes of orch23, and other modules. Loading them takes most of the time of an edit."""

@@ -52,7 +52,7 @@ def quick() -> Iterator[None]:
     with (
         patch("os.fsync", lambda _fd: None),
         patch("orch23.store.promotion.sync_filesystem", lambda _p: None),
-        patch("orch23.store.index_tables.CompiledTable._version", b"of this code"),
+        patch("orch23.store.index.CompiledTable._version", b"of this code"),
         patch("orch23.execute.supervisor.close_idle_supervisors", keep_supervisors),
     ):
         yield

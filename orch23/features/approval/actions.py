@@ -24,7 +24,7 @@ from orch23.model.text import visible
 from orch23.plan.planner import Selection
 from orch23.report.values import pluralize
 from orch23.snapshot.fast_path import remove_snapshots
-from orch23.store.exchanges import approval_fingerprint
+from orch23.store.exchanges import user_fingerprint
 from orch23.store.run_logs import format_timestamp
 from orch23.store.safe_files import PRIVATE_FILE_MODE, PRIVATE_FOLDER_MODE, make_folder, try_unlink, write_atomic
 from orch23.text.secrets import secrets_from
@@ -68,7 +68,7 @@ def _keep(console: Console, state: ProjectState, change: Change, name: str, by: 
         raise InvalidInputError(*found)
     store, by = state.store, by or _user(console.environ, state.store.root)
     decision = Exchange(
-        fingerprint=approval_fingerprint(name, change.digest),
+        fingerprint=user_fingerprint("approval", name, change.digest),
         stage=name,
         request={},
         response=text,

@@ -8,7 +8,7 @@ from orch23.decide.project_state import ProjectState
 from orch23.model.digest import FileEntry
 from orch23.model.llm import Exchange
 from orch23.model.parsing import to_struct
-from orch23.store.exchanges import approval_fingerprint
+from orch23.store.exchanges import user_fingerprint
 from orch23.store.project_store import ProjectStore
 from orch23.store.safe_files import list_folder, read_regular
 
@@ -34,7 +34,7 @@ def approval_of(store: ProjectStore, digest: str) -> Exchange | None:
         found = to_struct(store.key.decode(read_regular(store.approvals / f"{digest}.json") or b""), Exchange)
     except ValueError:
         return None
-    return found if found.fingerprint == approval_fingerprint(found.stage, digest) else None
+    return found if found.fingerprint == user_fingerprint("approval", found.stage, digest) else None
 
 
 def rejection_of(store: ProjectStore, change: Change, stage: str) -> Exchange | None:
@@ -43,7 +43,7 @@ def rejection_of(store: ProjectStore, change: Change, stage: str) -> Exchange | 
     Raises:
         CorruptStateError: a committed transcript is damaged.
     """
-    found = store.exchanges.get(approval_fingerprint(stage, change.digest), change.members[stage])
+    found = store.exchanges.get(user_fingerprint("approval", stage, change.digest), change.members[stage])
     return found if found is not None and found.outcome == "rejected" else None
 
 

@@ -16,8 +16,7 @@ from orch23.snapshot import signatures
 from orch23.snapshot.signatures import ENTRIES, FINE_RACY_NS, RACY, RACY_NS, signature
 from orch23.snapshot.stat_snapshot import SnapshotDifference, StatSnapshot
 from orch23.store import observations
-from orch23.store.index import StoreIndex
-from orch23.store.index_tables import FILES_TABLE
+from orch23.store.index import FILES_TABLE, StoreIndex
 from orch23.store.safe_files import replace_file
 from orch23.store.workspace import Workspace
 from tests.ignored_paths import is_ignored
