@@ -14,7 +14,7 @@ from orch23.model.file_policy import is_protected, secret_file_reason
 from orch23.model.paths import match_any
 from orch23.model.pipeline import Stage
 from orch23.model.record import Manifest, Record, core_of, key_of, retained_key, written_paths
-from orch23.resolve.resolution import ResolvedStage, VisibleFiles, is_discovered, never_sent_error
+from orch23.resolve.resolution import ResolvedStage, VisibleFiles, explored_files, is_discovered, never_sent_error
 
 PartOf: TypeAlias = Callable[[str], str | None]
 
@@ -85,7 +85,7 @@ def as_of_records(
 
 def explorable(stage: Stage, tree: VisibleFiles, never_send: tuple[str, ...]) -> dict[str, FileEntry]:
     """Return the files that the model of a stage may look at, by path."""
-    found = {path: entry for one in stage.explore for path, entry in tree.matching(one).items()}
+    found = {path: entry for one in stage.explore for path, entry in explored_files(one, tree).items()}
     return {path: found[path] for path in sorted(found) if not _is_withheld(path, found[path], never_send)}
 
 
