@@ -91,9 +91,9 @@ def explorable(stage: Stage, tree: VisibleFiles, never_send: tuple[str, ...]) ->
 
 def _is_withheld(path: str, entry: FileEntry, never_send: tuple[str, ...]) -> bool:
     """Return whether a file, or the target of a link, may not be shown: it may have secrets, or is never sent."""
-    # A place is `PATH#PART`, so a path with `#` has none.
+    # A place is `PATH#PART`, so a path with `#` has none. A line break in a name would be a line of the map.
     hidden = any(secret_file_reason(one) or is_protected(one) for one in (path, entry.link) if one)
-    return "#" in path or hidden or never_sent_error(never_send, path, entry) is not None
+    return "#" in path or not path.isprintable() or hidden or never_sent_error(never_send, path, entry) is not None
 
 
 def part_digest(place: str, stage: Stage, tree: VisibleFiles, never_send: tuple[str, ...]) -> str | None:
