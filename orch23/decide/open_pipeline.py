@@ -364,10 +364,27 @@ def _without_plan(pipeline: Pipeline, tools: PlanningTools, store: ProjectStore)
 
 def missing_input_errors(plan: Plan, store: ProjectStore, known: Collection[str] = ()) -> tuple[Diagnostic, ...]:
     """Return an error for each literal input that does not exist and that no stage makes; `known` stages have all."""
-    workspace = store.workspace
-    return missing_inputs_errors(
-        plan, lambda path: workspace.input_entry(path) is not None, workspace.is_folder, known, _similar_paths(store)
-    )
+    return _missing_inputs(plan, store, lambda path: store.workspace.input_entry(path) is not None, known)
+
+
+def _missing_inputs(
+    plan: Plan,
+    store: ProjectStore,
+    exists: Callable[[str], bool],
+    known: Collection[str],
+    is_result: Callable[[str], bool] = lambda _path: False,
+) -> tuple[Diagnostic, ...]:
+    def errors(deleted: Collection[str]) -> tuple[Diagnostic, ...]:
+        is_there, is_folder = (lambda path: path in deleted or exists(path)), store.workspace.is_folder
+        return missing_inputs_errors(plan, is_there, is_folder, known, _similar_paths(store), is_result)
+
+    if not (found := errors(())):
+        return ()
+    # A stage and those before it start from a file that its last result deleted.
+    records = read_lock(lock_path(store.root, plan.pipeline.file)).owner_records().values()
+    ours = [one for one in records if plan.is_declared(one.stage)]
+    deleted = {path for one in ours for path in one.deleted if one.originals.get(path) is not None}
+    return errors(deleted) if deleted else found
 
 
 def _similar_paths(store: ProjectStore) -> Callable[[str], list[str]]:
@@ -401,7 +418,7 @@ def _check_lists(decider: StageDecider, check: CheckProvider) -> None:
     before_makers = plan.upstream_of_chains
     if not problems and (plan.expansions or has_ended_stages or before_makers):  # otherwise `check_plan` has found all
         known = () if plan.expansions or has_ended_stages else plan.nodes.keys() - before_makers.keys()
-        problems += missing_inputs_errors(plan, exists, is_folder, known, is_result=state.is_only_result)
+        problems += _missing_inputs(plan, state.store, exists, known, state.is_only_result)
     if problems:
         raise InvalidInputError(*problems)
 

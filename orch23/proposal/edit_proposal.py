@@ -258,7 +258,8 @@ def read_edited_files(text: str, scope: ProposalScope) -> EditedFiles:
         hint = "write plain text in UTF-8"
         fault = Diagnostic(codes.INVALID_TEXT, "the response contains a NUL character", hint=hint)
         return EditedFiles(FilesEnvelope(errors=(fault,)))
-    response = read_edits(plain)
+    paths = {*scope.base, *scope.not_shown}
+    response = read_edits(plain, paths.union(map(scope.response_path, paths)))
     if not any((response.edits, response.files, response.deletes)):
         fault = Diagnostic(codes.WRONG_SHAPE, "the response has no SEARCH/REPLACE block", hint=_FORM)
         return EditedFiles(FilesEnvelope(errors=(fault,)))

@@ -8,7 +8,7 @@ write and `>>>>>>> REPLACE`, in a fence or not. Longer marks, all of one length,
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -143,15 +143,18 @@ def _without_marks(line: str) -> str:
     return _BULLET.sub("", _HEADING.sub("", line.strip())).strip("* \t")
 
 
-def labelled_path(line: str) -> str:
-    """Return the path that a line consists of, without the marks of Markdown around it, or an empty text."""
+def labelled_path(line: str, known: Container[str] = ()) -> str:
+    """Return the path that a line consists of, without the marks of Markdown around it, or an empty text.
+
+    A `known` path may have white space.
+    """
     plain = _without_marks(line).removesuffix(":").strip("* \t")
     before, _, note = plain.removesuffix(")").rpartition("(")
     plain = before.strip("* \t") if plain.endswith(")") and note.lower() in _NOTES else plain
     named = _LABEL.sub("", plain).strip("* \t")
     path = named.strip("`")
     is_marked = named != plain or (named.startswith("`") and named.endswith("`")) or path in _PLAIN_NAMES
-    return path if is_path(path, is_marked=is_marked and "`" not in path) else ""
+    return path if path in known or is_path(path, is_marked=is_marked and "`" not in path) else ""
 
 
 def _path_of_comment(first: list[str]) -> str:
@@ -216,8 +219,11 @@ def has_search_block(text: str) -> bool:
     return any(map(_opening, text.splitlines()))
 
 
-def read_edits(text: str) -> EditResponse:
-    """Split a response into its SEARCH/REPLACE blocks and the Markdown around them. It has no NUL."""
+def read_edits(text: str, known: Container[str] = ()) -> EditResponse:
+    """Split a response into its SEARCH/REPLACE blocks and the Markdown around them. It has no NUL.
+
+    `known` are paths of existing files: a line that is one of them is not prose.
+    """
     found, around = _cut_out(text.replace("\r\n", "\n").split("\n"))
     fenced = read_fenced("\n".join(around))
     edits: list[EditBlock] = []
@@ -243,9 +249,9 @@ def read_edits(text: str) -> EditResponse:
                 edits.append(replace(block, path=path, fault=fault))
                 last = ""
             elif line.strip():
-                last = labelled_path(line)
+                last = labelled_path(line, known)
                 # Text may follow: the lines to find must be in this file.
-                path = last if is_path(last) else path
+                path = last if last in known or is_path(last) else path
                 if isinstance(item, FencedBlock) and not last:
                     edits.append(EditBlock(item.line, path, fault="the fence has text beside its SEARCH blocks"))
     return EditResponse(tuple(edits), tuple(files), fenced.deletes)

@@ -14,7 +14,7 @@ from orch23.model.file_policy import is_protected, secret_file_reason
 from orch23.model.paths import match_any
 from orch23.model.pipeline import Stage
 from orch23.model.record import Manifest, Record, core_of, key_of, retained_key, written_paths
-from orch23.resolve.resolution import ResolvedStage, VisibleFiles, is_discovered, never_sent_error
+from orch23.resolve.resolution import ResolvedStage, VisibleFiles, explored_files, is_discovered, never_sent_error
 
 PartOf: TypeAlias = Callable[[str], str | None]
 
@@ -85,15 +85,15 @@ def as_of_records(
 
 def explorable(stage: Stage, tree: VisibleFiles, never_send: tuple[str, ...]) -> dict[str, FileEntry]:
     """Return the files that the model of a stage may look at, by path."""
-    found = {path: entry for one in stage.explore for path, entry in tree.matching(one).items()}
+    found = {path: entry for one in stage.explore for path, entry in explored_files(one, tree).items()}
     return {path: found[path] for path in sorted(found) if not _is_withheld(path, found[path], never_send)}
 
 
 def _is_withheld(path: str, entry: FileEntry, never_send: tuple[str, ...]) -> bool:
     """Return whether a file, or the target of a link, may not be shown: it may have secrets, or is never sent."""
-    # A place is `PATH#PART`, so a path with `#` has none.
+    # A place is `PATH#PART`, so a path with `#` has none. A line break in a name would be a line of the map.
     hidden = any(secret_file_reason(one) or is_protected(one) for one in (path, entry.link) if one)
-    return "#" in path or hidden or never_sent_error(never_send, path, entry) is not None
+    return "#" in path or not path.isprintable() or hidden or never_sent_error(never_send, path, entry) is not None
 
 
 def part_digest(place: str, stage: Stage, tree: VisibleFiles, never_send: tuple[str, ...]) -> str | None:

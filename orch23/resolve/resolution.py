@@ -14,9 +14,10 @@ from msgspec.structs import replace
 
 from orch23.model.diagnostic import Diagnostic, fix_of_hint
 from orch23.model.digest import FileEntry, Json, digest_bytes
+from orch23.model.errors import SafetyError
 from orch23.model.file_policy import secret_file_reason
 from orch23.model.parsing import YamlReader
-from orch23.model.paths import match, match_any
+from orch23.model.paths import escape_pattern, match, match_any
 from orch23.model.pipeline import (
     CheckStep,
     CommandsStep,
@@ -192,9 +193,21 @@ def resolve_stage(
         unmatched=(
             *((("inputs", at), one) for at, one in inputs.unmatched),
             *((("verify", "inputs", at), one) for at, one in verify.unmatched),
-            *((("explore", at), GlobInput(one)) for at, one in enumerate(stage.explore) if not tree.matching(one)),
+            *(
+                (("explore", at), GlobInput(one))
+                for at, one in enumerate(stage.explore)
+                if not explored_files(one, tree)
+            ),
         ),
     )
+
+
+def explored_files(pattern: str, tree: VisibleFiles) -> Mapping[str, FileEntry]:
+    """Return the files that a pattern of `explore` matches, by path. It cannot exclude links."""
+    try:
+        return tree.matching(pattern)
+    except SafetyError:  # a link leads out of the project, or in a circle
+        return tree.matching(pattern, tuple(map(escape_pattern, tree.links(pattern))))
 
 
 def is_discovered(stage: Stage, aspect: str) -> bool:

@@ -221,3 +221,36 @@ def test_a_deletion_is_seen_by_readers_after_it_and_clean_gives_all_files_back(p
     assert project.files("src") == {path: text.encode() for path, text in files.items()}
     assert project.build().code == 0
     assert project.read("after.txt") == "new\nnew\n"
+
+
+@pytest.mark.parametrize(
+    "stages",
+    [
+        '  a: {inputs: [old.txt], edits: ["*.txt"], shell: mv old.txt new.txt}\n',
+        (
+            "  a: {inputs: [old.txt], edits: [new.txt], shell: cp old.txt new.txt}\n"
+            '  b: {needs: [a], edits: ["*.txt"], shell: rm old.txt}\n'
+        ),
+        (
+            "  a: {inputs: [old.txt], outputs: [new.txt], shell: cp old.txt new.txt}\n"
+            '  b: {needs: [a], edits: ["old*"], shell: rm old.txt}\n'
+        ),
+    ],
+    ids=["itself", "the next one", "one after a reader"],
+)
+def test_an_input_that_the_stage_or_a_later_one_deletes_is_there_for_the_next_run(
+    project: Project, stages: str
+) -> None:
+    project.write(shell(stages, {"old.txt": "one\n"}))
+    green(project.build())
+    assert not project.exists("old.txt")
+    # Not a plan from a snapshot.
+    project.edit("pipeline.yaml", project.read("pipeline.yaml") + "# a comment\n")
+    assert set(project.plan().values()) == {"fresh"}
+    green(project.run("validate"))
+    (project.root / "new.txt").unlink()
+    project.edit("pipeline.yaml", project.read("pipeline.yaml").replace("a: {", "a: {salt: 2, "))
+    green(project.build())
+    assert (project.read("new.txt"), project.exists("old.txt")) == ("one\n", False)
+    project.edit("pipeline.yaml", project.read("pipeline.yaml").replace("old.txt]", "other.txt]"))
+    assert "`other.txt` of stage `a` does not exist" in project.build().err

@@ -72,6 +72,25 @@ def test_blocks_without_a_path_edit_the_file_of_the_block_before() -> None:
     assert files(judge(text)) == {"src/a.py": expected, "src/b.py": "z = 1\n"}
 
 
+@pytest.mark.parametrize("path", ["src/a b.py", "src/COPYING", "COPYING"])
+@pytest.mark.parametrize("form", ["{}\n", "`{}`\n", "### {}:\n\n", "ws/{}\n"])
+@pytest.mark.parametrize("is_shown", [True, False])
+def test_a_line_that_is_an_existing_file_is_never_prose_between_two_blocks(
+    path: str, form: str, *, is_shown: bool
+) -> None:
+    cwd, scope = ("ws" if form.startswith("ws/") else "."), WriteScope(("**",))
+    full = f"ws/{path}" if cwd == "ws" else path
+    first = "ws/src/first.py" if cwd == "ws" else "src/first.py"
+    base = {first: "x3 = 3\nx5 = 5\n", **({full: "x5 = 5\n"} if is_shown else {})}
+    hidden = frozenset[str]() if is_shown else frozenset({full})
+    text = f"src/first.py\n{EDIT}\n{form.format(path)}{block('x5 = 5' + chr(10), 'x5 = 55' + chr(10))}"
+    judgement = judge(text, base=base, cwd=cwd, write_scope=scope, not_shown=hidden)
+    if is_shown:
+        assert files(judgement) == {first: "x3 = 33\nx5 = 5\n", full: "x5 = 55\n"}
+    else:
+        assert only(judgement).code == codes.NOT_SHOWN
+
+
 def test_a_new_file_may_be_given_whole_and_a_file_deleted() -> None:
     text = f"src/new.py\n```python\nz = 1\n```\n\nsrc/a.py\n```python\n{EDIT}```\n\ndelete: src/old.py\n"
     judgement = judge(text, base={"src/a.py": SHOP, "src/old.py": "x = 1\n"})
