@@ -116,6 +116,9 @@ class Editing(Facts):
         whole = [m for m in every if not m.failed and m.core == core and _texts(m.start) == base]
         found = [made for made in whole if self.is_at_rest(made)] or whole
         runs = not found or stage.family == self.forced
+        if runs and last is None and any(one.core == core for one in self.lock.all()):
+            message = "a program under another name, whose base had moved"
+            raise UnsureError(message)
         made = self._ran(stage, core, base, start, comes) if runs else replace(found[0], stage=stage.name)
         if any(map(self.others, made.written)):
             message = "a file that another pipeline has"

@@ -344,7 +344,8 @@ class Player(Steps):
             if any("# drop" in old if s.kind == "shell" else path in self._deleted_by_spec() for s in deletes):
                 self.written.pop(path, None)
                 continue
-            restored = any(seen.ends.get(s.name) == "restored" for s in covering)
+            again = {"restored"} | ({"built"} if self.lost == "bytes are lost" else set())  # made again from its record
+            restored = any(seen.ends.get(s.name) in again for s in covering)
             newer = any(seen.ends.get(s.name) in ("built", "restored", "verified") for s in covering)
             if restored:
                 self.counts["restored over"] += theirs or at_head
@@ -362,8 +363,8 @@ class Player(Steps):
             require(not theirs, "I1", f"the user's bytes are gone, {reported}")
             by_program = newer and any(stage.kind != "llm" for stage in covering)
             # A forced run repeats the request of its record, as a restore repeats its result.
-            again = by_program or self._created_again(path, old) or any(s.family == repeats for s in covering)
-            require(not at_head or again, "I1", f"committed bytes are gone, {reported}")
+            is_repeated = by_program or self._created_again(path, old) or any(s.family == repeats for s in covering)
+            require(not at_head or is_repeated, "I1", f"committed bytes are gone, {reported}")
             in_place = not path.startswith("build/")
             require(
                 not in_place or marks <= kept,

@@ -132,15 +132,12 @@ class Rules(Building):
             raise UnsureError(message)
         names = {stage.name for stage in self.declared}
         kept = [m for m in [*self.store.records, *self.store.retained] if m.failed and m.stage in names]
-        declared = {(stage.kind, stage.outputs) for stage in self.declared}
         made_here, off = [*self.store.records, *self.store.retained], {stage.family for stage in self.skipped}
         # The lock file of a clone does not suffice to remove files of a stage that no one declares.
         known = [
             made
             for made in self.lock.all()
-            if made.stage in names
-            or made.identity in declared
-            or any(replace(one, failed=made.failed) == made for one in made_here)
+            if made.stage in names or any(replace(one, failed=made.failed) == made for one in made_here)
         ]
         known += [made for made in self.lock.all() if made.stage.partition("@")[0] in off]
         records = [*known, *kept]
