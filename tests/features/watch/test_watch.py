@@ -600,7 +600,7 @@ def logged(self, longest_s):
         log.write("event\\n" if found else "no event\\n")
     return found
 FolderEvents.wait = logged
-{OFTEN}"""
+{PROGRAM}"""
     most = int(MAX_QUEUED.read_text())
     if most > 100_000:
         pytest.skip("the queue of this system is too long to fill it")
