@@ -646,7 +646,7 @@ def test_a_failed_item_with_a_new_task_withholds_nothing_of_a_new_item(repo: Rep
         items(z="q", x="bad")
         assert project.run("build", "a.yaml").code == 1
         bases = model.bases("src/a")
-        assert project.read("src/a") == bases[-1] == bases[-2] + addition("q")
+        assert project.read("src/a") == bases[-1] == f"{bases[-2]}{addition('q')}"
         before = project.files("src") | {"a.lock": project.read("a.lock").encode()}
         assert project.run("build", "a.yaml").code == 1
         assert model.bases("src/a") == bases, "the response of the failed attempt is recorded"
