@@ -388,7 +388,8 @@ def recall(state: ProjectState, stage: Stage, own: Collection[str]) -> bool:
     more: list[Record] = []
     # In another branch, the last item may have been another one.
     members = state.plan.chains[stage.chain.chain] if stage.chain else (name,)
-    for record in ownership.past_records({one for one in members if family_of(one) == family_of(name)}):
+    mine = {one for one in members if family_of(one) == family_of(name)}
+    for record in ownership.past_records(mine - state.done.keys()):
         # A stage with a newer record owns its files again.
         is_over = record.is_released and (name in state.former or any(not one.is_released for one in more))
         known = (*state.locked.records, *state.locked.released, *more)

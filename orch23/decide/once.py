@@ -48,7 +48,7 @@ def users_files(
     head = _of_head(lock, plan, git).records
     # `reset` keeps no key, and two tasks may have an equal result.
     given = {n for n, one in once.items() if n in head and one.task == head[n].task and same_result(one, head[n])}
-    taken = _taken_over([once[name] for name in given], lock.records.values())
+    taken = _taken_over([once[name] for name in sorted(given)], lock.records.values())
 
     def view(one: Record) -> Record:
         if one.task and one.stage in given:

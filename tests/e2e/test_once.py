@@ -10,7 +10,7 @@ from orch23.execute.git_repository import GitRepository
 from orch23.store.lock_file import read_lock
 from tests.moments import age, noticed, run
 from tests.project import Outcome, Project, scripted
-from tests.repository import Repository
+from tests.repository import EchoModel, Repository, addition, pipeline
 
 A = "def a():\n    return 1\n"
 TASK = "Return two.\n"
@@ -626,3 +626,28 @@ def test_an_edit_before_the_commit_stays_the_start_of_a_program_after_it(repo: R
     green(repo.build())
     assert repo.plan()["mod"] == "done"
     assert repo.read("src/a.py") == repo.read("seen.txt") == "mine = 1\n# end\n"
+
+
+def test_a_failed_item_with_a_new_task_withholds_nothing_of_a_new_item(repo: Repository, tmp_path: Path) -> None:
+    project, model = repo, EchoModel()
+
+    def items(**texts: str) -> None:
+        found = [{"id": name, "files": ["src/a"], "text": text} for name, text in texts.items()]
+        each = {"in": found, "key": "id", "as": "one", "order": "sequential"}
+        made = {"foreach": each, "outputs": ["src/a"], "once": True, "retry": 0, "llm": {"returns": "files"}}
+        project.write(pipeline({"mod": {**made, "verify": [{"shell": "! grep -q bad src/a"}]}}))
+
+    items(x="p", y="p")
+    project.write({"src/a": "a\n"})
+    with model.answering():
+        green(project.run("build", "a.yaml"))
+        project.commit()
+        project = project.clone(tmp_path / "clone")
+        items(z="q", x="bad")
+        assert project.run("build", "a.yaml").code == 1
+        bases = model.bases("src/a")
+        assert project.read("src/a") == bases[-1] == f"{bases[-2]}{addition('q')}"
+        before = project.files("src") | {"a.lock": project.read("a.lock").encode()}
+        assert project.run("build", "a.yaml").code == 1
+        assert model.bases("src/a") == bases, "the response of the failed attempt is recorded"
+        assert project.files("src") | {"a.lock": project.read("a.lock").encode()} == before
