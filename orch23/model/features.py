@@ -63,7 +63,7 @@ PLAN_FILES: Final[Mapping[str, str]] = {
 APPROVAL: Final[Mapping[str, str]] = {
     "gate": "approval.gate:check_approval",
     "ask": "approval.actions:ask",
-    "waiting": "approval.decisions:approval_clauses",
+    "waiting": "approval.changes:approval_clauses",
     "show": "approval.actions:show_changes",
 }
 # Send the spans of a build while it runs, or of one that has ended.

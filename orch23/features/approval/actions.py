@@ -13,7 +13,8 @@ from orch23.cli.parameters import PipelineArguments
 from orch23.cli.project_loading import Project, open_for_reading
 from orch23.decide.project_state import ProjectState
 from orch23.execute.git_revision import git_command, run_git
-from orch23.features.approval.decisions import Change, diff_text, file_changes, is_rejected, waiting_changes
+from orch23.features.approval.changes import diff_text, file_changes
+from orch23.features.approval.decisions import Change, is_rejected, waiting_changes
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
 from orch23.model.errors import InvalidInputError, NotFoundError, UsageError

@@ -30,10 +30,7 @@ OF_MODELS = frozenset(
             )
         ),
         "features.local.provider",
-        *(
-            f"features.vendors.{vendor}"
-            for vendor in ("anthropic_messages", "openai_adapter", "azure", "bedrock", "vertex")
-        ),
+        *(f"features.vendors.{vendor}" for vendor in ("anthropic_messages", "openai_adapter", "claude_clouds")),
         *("proposal.proposal", "proposal.omissions", "proposal.response_parser", "language.evaluation"),
     )
 )
