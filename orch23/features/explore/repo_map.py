@@ -28,6 +28,15 @@ _TOKEN = lazy_pattern(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*|\d+")
 _PART = lazy_pattern(r"[A-Z]+(?![^\W\d_A-Z])|[A-Z]?[^\W\d_A-Z]+|\d+")
 _ENDING = lazy_pattern(r"(?<=\w{3})(?<=(\w))(?:\1(?<![lsz]))?(?:ations?|ings?|ers?|ors?|ions?|ies|ed|es|(?<!s)s|ly|e)$")
 
+# Prose has these in each sentence and code seldom: by their rarity in code they would be the best words of a task.
+_COMMON = """\
+a about after again all also an and another any are as at be because been before being both but by can could did do
+does doing down each else even every for from had has have he here how i if in into is it its just may me might more
+most must my no not now of on one only or other our out over same she should since so some still such than that the
+their them then there these they this those to too two under up us very was we were what when where which while who
+will with without would you your"""
+_COMMON_WORDS: Final = frozenset(_COMMON.split())
+
 _Places = Sequence[tuple[str, Definition]]
 
 
@@ -119,7 +128,7 @@ def terms_of(name: str) -> tuple[str, ...]:
 def _task_terms(text: str) -> dict[str, float]:
     """Return the stems of the words of a task with their weights."""
     words = (part.lower() for token in _TOKEN.findall(text) for part in _PART.findall(token))
-    counts = Counter(_ENDING.sub("", one) for one in words)
+    counts = Counter(_ENDING.sub("", one) for one in words if one not in _COMMON_WORDS)
     return {term: 1 + math.log(count) for term, count in counts.items() if len(term) > 1}
 
 
