@@ -14,10 +14,10 @@ from orch23.model.patterns import lazy_pattern
 # Weights of a term by where it is: the name of the definition, the names around it, its comments and strings, its code.
 _NAME, _AROUND, _WORDS, _CODE = 6.0, 2.0, 1.5, 1.0
 # BM25: how soon more of the same term counts less, and how much a long text does.
-_SATURATION, _LENGTH = 1.5, 0.75
+_SATURATION, _LENGTH = 1.5, 0.5
 _ALL_WORDS: Final = ""  # among the weights of terms: the length of a text
 _FILE = 0.3  # how much the score of the whole file counts for each of its definitions
-_TO_USED = 0.3  # how much of a score goes to the definitions that it refers to
+_TO_USED, _TO_USER = 0.3, 0.6  # how much of a score goes to the definitions that it refers to, and that refer to it
 _MOST_CANDIDATES: Final = 8  # a name with more definitions is not followed
 _SECONDARY = 0.4  # factor of tests, examples and documents
 _SECONDARY_FOLDERS = {"test", "tests", "testing", "doc", "docs", "example", "examples", "bench", "benchmarks", "vendor"}
@@ -191,7 +191,7 @@ def _bm25(wanted: Mapping[str, float], texts: Sequence[Mapping[str, float]]) -> 
 
 
 def _with_references(scores: Sequence[float], places: _Places) -> list[float]:
-    """Add to each score a part of those of the definitions that refer to it.
+    """Add to each score a part of those of the definitions that refer to it, and that it refers to.
 
     A definition that many refer to gets less of each: otherwise the most used ones were the best of every task.
     """
@@ -209,4 +209,5 @@ def _with_references(scores: Sequence[float], places: _Places) -> list[float]:
                 if number != user:
                     shares = len(numbers) * math.sqrt(len(names) * users[number])
                     found[number] += _TO_USED * scores[user] / shares
+                    found[user] += _TO_USER * scores[number] / shares
     return found

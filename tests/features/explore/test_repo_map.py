@@ -98,6 +98,15 @@ def test_what_a_matching_definition_refers_to_is_before_what_nothing_refers_to()
     assert found.index("b.py#helper_two") < found.index("b.py#helper_one")
 
 
+def test_what_refers_to_a_matching_definition_is_before_what_refers_to_another_one() -> None:
+    files = {
+        "a.py": "def first():\n    return apples()\n\n\ndef second():\n    return pears()\n",
+        "b.py": 'def apples():\n    return 1\n\n\ndef pears():\n    """Print the yearly balance."""\n',
+    }
+    found = order("The yearly balance is wrong", files)
+    assert found.index("a.py#second") < found.index("a.py#first")
+
+
 def test_common_words_of_a_sentence_do_not_count() -> None:
     files = {
         "a.py": 'def talk():\n    """It should only do this when there is no other."""\n',
