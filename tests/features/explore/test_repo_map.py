@@ -116,6 +116,14 @@ def test_common_words_of_a_sentence_do_not_count() -> None:
     assert order("It should do this only when there is no balance", files)[0] == "b.py#balance"
 
 
+def test_a_file_with_several_matching_definitions_is_before_one_with_a_single_one() -> None:
+    other = "\n\ndef f():\n    return 1\n"
+    pear = 'def pear():\n    """The price of fruit."""\n'
+    files = {"a.py": pear + other * 2, "b.py": pear + other + other.replace("f()", "fruit_price()")}
+    files["c.py"] = other * 9
+    assert [one for one, _ in build("The price of a fruit is wrong", files).places[:2]] == ["b.py", "b.py"]
+
+
 def test_a_definition_that_everything_uses_is_not_the_best_of_every_task() -> None:
     users = "".join(f'def user_{number}():\n    """Count apples."""\n    return base()\n\n\n' for number in range(60))
     files = {"a.py": users + 'def pears():\n    """Count apples and pears."""\n', "b.py": "def base():\n    return 1\n"}
