@@ -4,6 +4,7 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
+from heapq import nlargest
 from typing import Final
 
 from msgspec import Struct
@@ -14,10 +15,11 @@ from orch23.model.patterns import lazy_pattern
 # Weights of a term by where it is: the name of the definition, the names around it, its comments and strings, its code.
 _NAME, _AROUND, _WORDS, _CODE = 6.0, 2.0, 1.5, 1.0
 # BM25: how soon more of the same term counts less, and how much a long text does.
-_SATURATION, _LENGTH = 1.5, 0.75
+_SATURATION, _LENGTH = 1.5, 0.5
 _ALL_WORDS: Final = ""  # among the weights of terms: the length of a text
-_FILE = 0.3  # how much the score of the whole file counts for each of its definitions
-_TO_USED = 0.3  # how much of a score goes to the definitions that it refers to
+_BEST_OF_FILE: Final = 5
+_FILE = 0.15  # how much the scores of the best definitions of a file count for each of its definitions
+_TO_USED, _TO_USER = 0.3, 0.6  # how much of a score goes to the definitions that it refers to, and that refer to it
 _MOST_CANDIDATES: Final = 8  # a name with more definitions is not followed
 _SECONDARY = 0.4  # factor of tests, examples and documents
 _SECONDARY_FOLDERS = {"test", "tests", "testing", "doc", "docs", "example", "examples", "bench", "benchmarks", "vendor"}
@@ -27,6 +29,15 @@ _NAMED = lazy_pattern(r"[\w/-]+(?:\.[\w/-]+)*")  # paths and names with dots
 _TOKEN = lazy_pattern(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*|\d+")
 _PART = lazy_pattern(r"[A-Z]+(?![^\W\d_A-Z])|[A-Z]?[^\W\d_A-Z]+|\d+")
 _ENDING = lazy_pattern(r"(?<=\w{3})(?<=(\w))(?:\1(?<![lsz]))?(?:ations?|ings?|ers?|ors?|ions?|ies|ed|es|(?<!s)s|ly|e)$")
+
+# Prose has these in each sentence and code seldom: by their rarity in code they would be the best words of a task.
+_COMMON = """\
+a about after again all also an and another any are as at be because been before being both but by can could did do
+does doing down each else even every for from had has have he here how i if in into is it its just may me might more
+most must my no not now of on one only or other our out over same she should since so some still such than that the
+their them then there these they this those to too two under up us very was we were what when where which while who
+will with without would you your"""
+_COMMON_WORDS: Final = frozenset(_COMMON.split())
 
 _Places = Sequence[tuple[str, Definition]]
 
@@ -92,6 +103,7 @@ def map_of(task_text: str, outlines: Iterable[FileOutline]) -> RepoMap:
     scores = _with_references(scores, places)
     for number, (path, _) in enumerate(places):
         scores[number] *= _SECONDARY if _is_secondary(path) else 1
+    scores = _with_files(scores, places)
     seen: set[str] = set()
     ranked = []
     for number in sorted(range(len(places)), key=lambda number: (-round(scores[number], 9), number)):
@@ -119,7 +131,7 @@ def terms_of(name: str) -> tuple[str, ...]:
 def _task_terms(text: str) -> dict[str, float]:
     """Return the stems of the words of a task with their weights."""
     words = (part.lower() for token in _TOKEN.findall(text) for part in _PART.findall(token))
-    counts = Counter(_ENDING.sub("", one) for one in words)
+    counts = Counter(_ENDING.sub("", one) for one in words if one not in _COMMON_WORDS)
     return {term: 1 + math.log(count) for term, count in counts.items() if len(term) > 1}
 
 
@@ -142,10 +154,9 @@ def _is_secondary(path: str) -> bool:
 
 
 def _text_scores(wanted: Mapping[str, float], places: _Places) -> list[float]:
-    """Return the BM25F score of each definition, with a part of that of its file."""
+    """Return the BM25F score of each definition."""
     known: dict[str, tuple[str, ...]] = {}
-    definitions: list[dict[str, float]] = []  # weights of terms
-    files: dict[str, dict[str, float]] = {}
+    texts: list[dict[str, float]] = []  # weights of terms
     for path, definition in places:
         length = 1 + sum(definition.words.values()) + sum(definition.names.values())
         weights: dict[str, float] = defaultdict(float, {_ALL_WORDS: length})
@@ -158,16 +169,7 @@ def _text_scores(wanted: Mapping[str, float], places: _Places) -> list[float]:
                     known[word] = tuple(term for term in terms_of(word) if term in wanted)
                 for term in known[word]:
                     weights[term] += factor * count
-        definitions.append(weights)
-        of_file = files.setdefault(path, defaultdict(float))
-        for term, weight in weights.items():
-            of_file[term] += weight
-    scores = _bm25(wanted, definitions)
-    of_files = dict(zip(files, _bm25(wanted, list(files.values())), strict=True))
-    return [score + _FILE * of_files[path] for score, (path, _) in zip(scores, places, strict=True)]
-
-
-def _bm25(wanted: Mapping[str, float], texts: Sequence[Mapping[str, float]]) -> list[float]:
+        texts.append(weights)
     usual = sum(weights[_ALL_WORDS] for weights in texts) / max(len(texts), 1)
     having = Counter(term for weights in texts for term in weights)
     rarity = {
@@ -182,7 +184,7 @@ def _bm25(wanted: Mapping[str, float], texts: Sequence[Mapping[str, float]]) -> 
 
 
 def _with_references(scores: Sequence[float], places: _Places) -> list[float]:
-    """Add to each score a part of those of the definitions that refer to it.
+    """Add to each score a part of those of the definitions that refer to it, and that it refers to.
 
     A definition that many refer to gets less of each: otherwise the most used ones were the best of every task.
     """
@@ -200,4 +202,14 @@ def _with_references(scores: Sequence[float], places: _Places) -> list[float]:
                 if number != user:
                     shares = len(numbers) * math.sqrt(len(names) * users[number])
                     found[number] += _TO_USED * scores[user] / shares
+                    found[user] += _TO_USER * scores[number] / shares
     return found
+
+
+def _with_files(scores: Sequence[float], places: _Places) -> list[float]:
+    """Add to each score a part of the best ones of its file: a large file is not better because it has more of them."""
+    of_file: dict[str, list[float]] = defaultdict(list)
+    for score, (path, _) in zip(scores, places, strict=True):
+        of_file[path].append(score)
+    best = {path: _FILE * sum(nlargest(_BEST_OF_FILE, ones)) for path, ones in of_file.items()}
+    return [score + best[path] for score, (path, _) in zip(scores, places, strict=True)]

@@ -98,6 +98,32 @@ def test_what_a_matching_definition_refers_to_is_before_what_nothing_refers_to()
     assert found.index("b.py#helper_two") < found.index("b.py#helper_one")
 
 
+def test_what_refers_to_a_matching_definition_is_before_what_refers_to_another_one() -> None:
+    files = {
+        "a.py": "def first():\n    return apples()\n\n\ndef second():\n    return pears()\n",
+        "b.py": 'def apples():\n    return 1\n\n\ndef pears():\n    """Print the yearly balance."""\n',
+    }
+    found = order("The yearly balance is wrong", files)
+    assert found.index("a.py#second") < found.index("a.py#first")
+
+
+def test_common_words_of_a_sentence_do_not_count() -> None:
+    files = {
+        "a.py": 'def talk():\n    """It should only do this when there is no other."""\n',
+        "b.py": 'def balance():\n    """Print one line for each year."""\n',
+        "c.py": 'def year():\n    """Print one line for each month."""\n',
+    }
+    assert order("It should do this only when there is no balance", files)[0] == "b.py#balance"
+
+
+def test_a_file_with_several_matching_definitions_is_before_one_with_a_single_one() -> None:
+    other = "\n\ndef f():\n    return 1\n"
+    pear = 'def pear():\n    """The price of fruit."""\n'
+    files = {"a.py": pear + other * 2, "b.py": pear + other + other.replace("f()", "fruit_price()")}
+    files["c.py"] = other * 9
+    assert [one for one, _ in build("The price of a fruit is wrong", files).places[:2]] == ["b.py", "b.py"]
+
+
 def test_a_definition_that_everything_uses_is_not_the_best_of_every_task() -> None:
     users = "".join(f'def user_{number}():\n    """Count apples."""\n    return base()\n\n\n' for number in range(60))
     files = {"a.py": users + 'def pears():\n    """Count apples and pears."""\n', "b.py": "def base():\n    return 1\n"}
