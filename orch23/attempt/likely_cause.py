@@ -226,7 +226,7 @@ def unseen_program(project: ProjectFacts, interpreter: str, key: str, name: str)
         return None
     target = Path(place).resolve()
     shown = (*SYSTEM_FOLDERS, Path(interpreter).parent.parent)
-    is_shown = not project.is_isolated() or any(map(target.is_relative_to, shown))
+    is_shown = not project.is_isolated() or any(target.is_relative_to(one) for one in shown)
     if found and is_shown:
         return None
     if is_shown:

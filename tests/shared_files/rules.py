@@ -126,8 +126,8 @@ class Rules(Building):
             self.disk[path] = text
 
     def _to_take(self, *, force: bool) -> tuple[dict[str, str | None], dict[str, str | None]]:
-        known = {made.stage for made in self.lock.all()}
-        if self.lock != self.store.wrote.get(self.pipeline) and any(m.stage not in known for m in self.store.records):
+        locked = {made.stage for made in self.lock.all()}
+        if self.lock != self.store.wrote.get(self.pipeline) and any(m.stage not in locked for m in self.store.records):
             message = "clean with a lock file that a merge replaced: results that only the store has count again"
             raise UnsureError(message)
         names = {stage.name for stage in self.declared}
