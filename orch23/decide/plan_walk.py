@@ -191,11 +191,7 @@ class PlanWalk:
         if isinstance(node, ForeachStage):
             return self._expand(node)
         if name not in self.wanted:
-            # Selected stages downstream are decided on the last result of this one.
-            record = self._decider.state.lock.records.get(name)
-            if record is not None:
-                self._decider.state.settle(name, record)
-            return PassedOver(name, record)
+            return self._pass_over(name)
         if name in self.unaffected:
             return self._keep(name)
         return HeldBack(name, ()) if self._is_over() else self.decide(name)
@@ -228,6 +224,13 @@ class PlanWalk:
     def reopen(self, names: Collection[str]) -> None:
         """Handle some nodes again."""
         self._frontier.replan(self._decider.state.plan, names)
+
+    def _pass_over(self, name: str) -> PassedOver:
+        # Selected stages downstream are decided on the last result of this one.
+        record = self._decider.state.lock.records.get(name)
+        if record is not None:
+            self._decider.state.settle(name, record)
+        return PassedOver(name, record)
 
     def _keep(self, name: str) -> Kept:
         """Take the last result of a stage over, with what it depends on."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
-from orch23.attempt.attempt import step_runner, unmet_conditions
+from orch23.attempt.attempt import StepRequirements, step_runner, unmet_conditions
 from orch23.attempt.conversation import Conversations, RequestBuilder
 from orch23.attempt.first_call import first_call_of
 from orch23.decide.decisions import DecidedStage
@@ -91,13 +91,7 @@ class CallPreflight(Struct, frozen=True, kw_only=True):
         running = [stage for stage in others if isinstance(seen.decisions.get(stage.name), Run)]
         needs = [(stage, step_runner(stage.step).needs(stage.step, self.contents)) for stage in running]
         # The user is not asked for consent to a build that cannot run.
-        found = [(resolved.stage, one) for resolved, missing in calling for one in self._errors(resolved, missing)]
-        is_offline = all(one.code == "E423" for _, one in found)
-        if self.conversations.offline:
-            found += [(stage, one.offline_error) for stage, one in needs if one.offline_error]
-        if found:
-            kind = ProviderError if is_offline else ConfigurationError
-            raise kind(*self._by_stage(found))
+        self._refuse_impossible(calling, needs)
         lacking = [(one.stage, grant) for one, _ in calling for grant in self._ungranted(llm_steps_of(one.stage))]
         lacking += [(stage, grant) for stage, need in needs for grant in self._not_granted(need.grants)]
         fallbacks = [(one.stage, step) for one, _ in calling for step in fallbacks_of(one.stage)]
@@ -115,6 +109,20 @@ class CallPreflight(Struct, frozen=True, kw_only=True):
                     warned.add(one)
                     text = f"the fallback {step.provider} {step.model} cannot be called: {one.message}; {one.hint}"
                     setting.notice(Event(Warned(code="W425"), text, stage.name, "warning"))
+
+    def _refuse_impossible(
+        self,
+        calling: Sequence[tuple[ResolvedStage, Request]],
+        needs: Sequence[tuple[Stage, StepRequirements]],
+    ) -> None:
+        """Raise the errors of stages that could not call their model, or would reach beyond this machine, offline."""
+        found = [(resolved.stage, one) for resolved, missing in calling for one in self._errors(resolved, missing)]
+        is_offline = all(one.code == "E423" for _, one in found)
+        if self.conversations.offline:
+            found += [(stage, one.offline_error) for stage, one in needs if one.offline_error]
+        if found:
+            kind = ProviderError if is_offline else ConfigurationError
+            raise kind(*self._by_stage(found))
 
     def _by_stage(self, found: Sequence[tuple[Stage, Diagnostic]]) -> Iterator[Diagnostic]:
         keys = {stage.family: "llm/provider" if stage.step.asks_model else stage.kind for stage, _ in found}

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar
 
 from orch23.model.diagnostic import Diagnostic
@@ -119,12 +118,7 @@ def key_texts(
         broken += [problem] if problem else []
     aspects: dict[str, Json] = {name: digest_bytes((text or "").encode()).sha256 for name, text in texts.items()}
     if step.answers is not None:
-        # Of its entry, or of the whole file if it has none: an edit of another entry must not make this stage stale.
-        own: Json = sources.text(step.answers)[0] or ""
-        with suppress(ValueError):
-            own = read_yaml(str(own))
-        own = own.get(stage.name, own.get(stage.family)) if isinstance(own, Mapping) else own
-        aspects["answers"] = digest_json(own)
+        aspects["answers"] = _scripted_responses(stage, step.answers, sources, read_yaml)
     # With an equal digest and equal other aspects, the prompt is the same. Lost inputs must not make a stage stale: the
     # digest does not need their bytes (ADR 19).
     files = [sources.text(path)[0] if path else None for path in (getattr(step, key) for key in step.author_keys)]
@@ -185,3 +179,15 @@ def _smaller(path: str, returns: str) -> str:
 def _size_bytes(one: PromptInput) -> int:
     media = media_of(one)
     return len(one.text.encode() if media is None else media.data)
+
+
+def _scripted_responses(stage: Stage, path: str, sources: AuthorTexts, read_yaml: YamlReader) -> Json:
+    """Return the digest of a stage's entry in a file of scripted responses; of the whole file if it has no entries."""
+    text = sources.text(path)[0] or ""
+    try:
+        value = read_yaml(text)
+    except ValueError:
+        value = text
+    # An edit of another stage's entry must not make this stage stale.
+    own = value.get(stage.name, value.get(stage.family)) if isinstance(value, Mapping) else value
+    return digest_json(own)

@@ -193,13 +193,7 @@ def _call(
     if request is None or errors:
         return AttemptResult(start, exchanges, failure_of("preflight", errors, retryable=False))
     if declared.fallback:
-        from orch23.attempt.fallback import FallbackConversation  # noqa: PLC0415 - few stages have fallbacks
-
-        conversations, resolved = _models(attempts).conversations, attempts.resolved
-        others = conversations.open_fallbacks(resolved, context.attempt, conversation.used)
-        build = partial(_fallback_request, attempts, context)
-        setting = conversations.fallback_setting(resolved)
-        conversation = FallbackConversation(**asdict(conversation), others=others, build=build, setting=setting)
+        conversation = _with_fallbacks(attempts, conversation, context)
     request = conversation.next_sample(request)
     hopeless = _unreadable(context, request)
     if context.exploring is None:
@@ -265,6 +259,18 @@ def _entry(attempts: AttemptLoop, start: Files, write: ProposedWrite) -> FileEnt
     before = start.get(write.path, attempts.resolved.files.get(write.path))
     stays = before is not None and before.executable and not is_script(attempts.tree.read(write.path, before))
     return FileEntry(attempts.contents.put(data), executable=stays or is_script(data))
+
+
+def _with_fallbacks(
+    attempts: AttemptLoop, first: RecordedConversation, context: AttemptContext
+) -> RecordedConversation:
+    from orch23.attempt.fallback import FallbackConversation  # noqa: PLC0415 - few stages have fallbacks
+
+    conversations, resolved = _models(attempts).conversations, attempts.resolved
+    others = conversations.open_fallbacks(resolved, context.attempt, first.used)
+    build = partial(_fallback_request, attempts, context)
+    setting = conversations.fallback_setting(resolved)
+    return FallbackConversation(**asdict(first), others=others, build=build, setting=setting)
 
 
 def _fallback_request(attempts: AttemptLoop, context: AttemptContext, other: RecordedConversation) -> Request | None:
