@@ -17,8 +17,8 @@ from orch23.attempt.safeguards import Safeguards, guard_edit
 from orch23.attempt.verification import Verifier
 from orch23.decide.decisions import DecidedStage
 from orch23.decide.open_pipeline import OpenPipeline, missing_input_errors
-from orch23.decide.project_state import ProjectState
-from orch23.decide.stage_view import ObsoleteFiles, StageTree
+from orch23.decide.project_state import ObsoleteFiles, ProjectState
+from orch23.decide.stage_view import StageTree
 from orch23.execute.interpreters import find_interpreter
 from orch23.model.diagnostic import Diagnostic, Severity
 from orch23.model.digest import FileEntry

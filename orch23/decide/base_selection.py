@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from orch23.decide.ownership import is_proven, may_write_outputs_of
-from orch23.decide.project_state import ProjectState
-from orch23.decide.stage_view import ObsoleteFiles, StageTree
+from orch23.decide.project_state import ObsoleteFiles, ProjectState
+from orch23.decide.stage_view import StageTree
 from orch23.model.digest import FileEntry, digest_bytes
 from orch23.model.errors import MissingBytesError
 from orch23.model.paths import match_any

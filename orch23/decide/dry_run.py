@@ -20,9 +20,9 @@ from orch23.decide.plan_walk import (
     Undecided,
     may_access,
 )
-from orch23.decide.project_state import ProjectState
+from orch23.decide.project_state import ObsoleteFiles, ProjectState
 from orch23.decide.protected_files import DeclaredByPlan
-from orch23.decide.stage_view import ObsoleteFiles, files_at_stake
+from orch23.decide.stage_view import files_at_stake
 from orch23.model.errors import InvalidInputError
 from orch23.model.paths import PatternSet, is_glob, match_any, with_folders
 from orch23.model.pipeline import ForeachStage, Stage, family_of

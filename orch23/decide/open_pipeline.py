@@ -19,8 +19,7 @@ from orch23.decide.ownership import (
     with_lost_records,
     without_impossible_records,
 )
-from orch23.decide.project_state import ProjectState
-from orch23.decide.stage_view import ObsoleteFiles
+from orch23.decide.project_state import ObsoleteFiles, ProjectState
 from orch23.model.diagnostic import Diagnostic, Location
 from orch23.model.digest import digest_bytes
 from orch23.model.errors import CorruptStateError, InvalidInputError

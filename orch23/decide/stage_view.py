@@ -1,121 +1,17 @@
-"""Show the files of a project as one stage sees them, and find the files that no stage owns any more."""
+"""Show the files of a project as one stage sees them."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from orch23.decide.project_state import ProjectState
+from orch23.decide.project_state import ObsoleteFiles, ProjectState
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry
 from orch23.model.errors import SafetyError
 from orch23.model.paths import PatternSet, is_glob, match, match_any, normalize_pattern
 from orch23.model.pipeline import ForeachStage, Stage, family_of
-from orch23.model.record import Record
 from orch23.plan.nodes import WriterIndex, writes_of
-
-
-class ObsoleteFiles(Struct, frozen=True):
-    """Files that a stage made which has ended, may not write them now, or has a newer result without them (ADR 19).
-
-    A build removes them. Files that the user has a claim to are released instead: they stay, and are sources from now
-    on.
-    """
-
-    state: ProjectState
-
-    def is_obsolete(self, path: str) -> bool:
-        """Return whether the next green build removes or replaces the file at a path."""
-        state = self.state
-        # Most files have no owner at all, and are not looked at.
-        entry = state.store.workspace.entry(path) if state.locked.owning(path) and not state.owners.get(path) else None
-        if entry is None:
-            return False
-        makers = (one for one in self._makers(path, entry) if not self._is_base(one.stage, path, entry))
-        having = [record for record in makers if self._may_remove(record, path)]
-        removable = bool(having) and not state.ownership.is_accepted(path, entry)
-        is_left = any(state.plan.is_declared(record.stage) for record in having)
-        return removable and (is_left or not self._is_released(path, having))
-
-    def _is_base(self, stage: str, path: str, entry: FileEntry) -> bool:
-        """Return whether the result of a stage started from a file: it leaves an older result as it is."""
-        result = self.state.results.get(stage)
-        return result is not None and path in result.bases and result.bases[path].start == entry
-
-    def _makers(self, path: str, entry: FileEntry) -> Iterable[Record]:
-        """Return the records with a file by a stage that owns its path: also a kept failure, or an earlier version."""
-        locked, known = self.state.locked, self.state.store.records.having
-        owners = {record.stage for record in locked.owning(path)}
-        found = tuple(locked.having(path, entry))
-        return found or tuple(one for one in (known(path, entry) if owners else ()) if one.stage in owners)
-
-    def _may_remove(self, record: Record, path: str) -> bool:
-        """Return whether a file may be removed: the stage of its record has ended, or leaves it out of its next result.
-
-        That is known before this result if neither the stage nor an item of its chain may write the file any more.
-        """
-        state, name = self.state, record.stage
-        node, chain = state.plan.nodes.get(name), state.chain_of(name)
-        if name in state.results or not state.plan.is_declared(name):
-            return state.may_remove_by(record)
-        stays = node is None or (state.declared.in_chain(chain, path) if chain else match_any(writes_of(node), path))
-        return not stays and state.may_remove_by(record)
-
-    def _is_released(self, path: str, having: Sequence[Record]) -> bool:
-        state, owning = self.state, self.state.locked.owning(path)
-        # The file existed before the first run: removing it would delete work of the user (ADR 19).
-        if state.known_originals.get(path) is not None:
-            return True
-        # A file that is still an input stays. If its stage is only switched off, the stage will make it again.
-        names = {name for record in owning for name in (record.stage, family_of(record.stage))}
-        if path in state.declared.sources and names.isdisjoint(state.plan.skipped):
-            return True
-        if any(path in one.bases or one.originals.get(path) for one in (*owning, *having)):  # made from a user's bytes
-            return True
-        if state.other_pipelines is not None and state.other_pipelines.owner(path) is not None:
-            return True
-        # One call of git for all of them: a process for each path would take seconds.
-        state.ownership.prefetch(self._of_ended_stages())
-        return state.ownership.is_committed(path)
-
-    def _of_ended_stages(self) -> tuple[str, ...]:
-        """Return the paths that the lock file gives to ended stages alone, and that no stage has written today."""
-        state = self.state
-        return tuple(
-            path
-            for path in sorted(state.locked.paths())
-            if not state.owners.get(path) and not state.has_declared_owner(path)
-        )
-
-    def has_lasting_file(self, path: str) -> bool:
-        """Return whether a path has a file that this build does not remove."""
-        entry = self.state.store.workspace.input_entry(path)
-        if entry is None or entry.link:
-            return entry is not None
-        return not self.is_obsolete(path) or self.replacement_of(path) is not None
-
-    def replacements(self) -> dict[str, FileEntry | None]:
-        """Return every obsolete file with what replaces it: the base of a newer result, or None."""
-        return {path: self.replacement_of(path) for path in sorted(self.state.locked.paths()) if self.is_obsolete(path)}
-
-    def replacement_of(self, path: str) -> FileEntry | None:
-        """Return the file that replaces an obsolete one, or None."""
-        state, entry = self.state, self.state.store.workspace.entry(path)
-        having = (r for r in state.locked.having(path, entry) if self._may_remove(r, path))
-        owners = (r.stage for r in having if state.plan.is_declared(r.stage))
-        return next((found for name in owners if (found := state.version_without(name, path)) is not None), None)
-
-    def released(self) -> dict[str, str]:
-        """Return every file of an ended stage that stays, with the name of the stage."""
-        owners = {path: self.state.locked.owning(path) for path in self._of_ended_stages()}
-        return {
-            path: owning[0].stage
-            for path, owning in owners.items()
-            if path not in self.state.declared.written.literal  # otherwise another stage takes the file over
-            and owning
-            and self.state.store.workspace.entry(path) is not None
-            and not self.is_obsolete(path)
-        }
 
 
 class StageTree(Struct, frozen=True):

@@ -15,8 +15,9 @@ from orch23.attempt.run_events import RunEvents
 from orch23.attempt.stage_outcomes import StageOutcome
 from orch23.decide.open_pipeline import OpenPipeline
 from orch23.decide.ownership import is_proven
+from orch23.decide.project_state import ObsoleteFiles
 from orch23.decide.protected_files import DeclaredByPlan
-from orch23.decide.stage_view import ObsoleteFiles, StageTree
+from orch23.decide.stage_view import StageTree
 from orch23.model.digest import FileEntry, git_blob_id
 from orch23.model.errors import MissingBytesError
 from orch23.model.event import FilesReleased

@@ -14,7 +14,7 @@ from orch23.cli.project_loading import Project, open_for_reading
 from orch23.decide.decisions import DecidedStage
 from orch23.decide.dry_run import Preview, preview
 from orch23.decide.ownership import check_left_out
-from orch23.decide.stage_view import ObsoleteFiles
+from orch23.decide.project_state import ObsoleteFiles
 from orch23.execute.git_revision import GitRevision, lock_at, open_revision
 from orch23.features.metrics.revision_view import (
     AffectedStage,

@@ -7,8 +7,8 @@ from threading import Thread
 import pytest
 from msgspec.structs import replace
 
-from orch23.decide.project_state import ProjectState
-from orch23.decide.stage_view import ObsoleteFiles, StageTree
+from orch23.decide.project_state import ObsoleteFiles, ProjectState
+from orch23.decide.stage_view import StageTree
 from orch23.model.digest import FileEntry, digest_bytes, git_blob_id
 from orch23.model.errors import MissingBytesError
 from orch23.model.pipeline import ChainLink, Foreach, ForeachStage, Item, PathInput, Pipeline, Stage, WriteScope
