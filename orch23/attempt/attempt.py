@@ -552,4 +552,5 @@ def _given(attempts: AttemptLoop) -> dict[str, FileEntry]:
 
 def _undeclared(attempts: AttemptLoop, start: Files, left: LeftoverFiles) -> dict[str, Diagnostic]:
     inputs = {path: entry for path, entry in _given(attempts).items() if path not in start}
-    return undeclared_writes(attempts.resolved.stage, left.changes(), inputs, attempts.safeguards.protected)
+    links, own = attempts.tree.links, attempts.safeguards.protected
+    return undeclared_writes(attempts.resolved.stage, left.changes(), inputs, links, own)

@@ -20,7 +20,7 @@ from orch23.model.diagnostic import Diagnostic, Severity, errors
 from orch23.model.digest import FileEntry
 from orch23.model.event import CheckResult, Warned
 from orch23.model.file_policy import DeclaredPatterns, sealed_reason
-from orch23.model.paths import is_glob, match_any
+from orch23.model.paths import escape_pattern, is_glob, match_any, with_above
 from orch23.model.pipeline import CheckStep, CommandsStep, Condition, EnsuresStep, Stage
 from orch23.model.step import ProcessStep, VerifyStep, describe_step
 from orch23.model.text import shorten_command
@@ -204,18 +204,28 @@ def verified_files(resolved: ResolvedStage, tree: Files) -> dict[str, FileEntry]
 
 
 def undeclared_writes(
-    stage: Stage, changed: Mapping[str, FileEntry | None], inputs: Files, own: tuple[str, ...] = ()
+    stage: Stage,
+    changed: Mapping[str, FileEntry | None],
+    inputs: Files,
+    links: Callable[[str], tuple[str, ...]],
+    own: tuple[str, ...] = (),
 ) -> dict[str, Diagnostic]:
-    """Return an error for each path that a process must not change: out of scope, protected, or an input.
+    """Return an error for each path that a process must not change: out of scope, protected, an input, behind a link.
 
-    `own` are patterns of orch23's own files.
+    `links` returns the links of the project that a pattern matches; `own` are patterns of orch23's own files.
     """
     problems: dict[str, Diagnostic] = {}
     scope = (*stage.fence.write, *stage.outputs)
     declared = DeclaredPatterns(scope, own)
+    folders = {above for folder in {path.rpartition("/")[0] for path in changed} for above in with_above(folder)}
+    linked = {one for one in folders if links(escape_pattern(one))}
+    linked |= {path for path in changed if path in inputs and inputs[path].link}
     for path in sorted(changed):
         verb = "removed" if changed[path] is None else "wrote"
-        if path in inputs:
+        link = next(filter(linked.__contains__, with_above(path)), None)
+        if link is not None:
+            why = f"`{link}` is a symbolic link"
+        elif path in inputs:
             why = "it is an input of the stage"
         elif match_any(stage.fence.protect, path):
             why = "it is protected"
@@ -227,6 +237,7 @@ def undeclared_writes(
             continue
         keys = "`edits` or `outputs`" if stage.edits else "`outputs` or `allowed_paths.write`"
         way = "write it elsewhere" if sealed_reason(path) else f"declare it in {keys}"
+        way = f"write what the link leads to, and declare that in {keys}" if link is not None else way
         hint = f"{way}, or list its name in `scratch`"
         problems[path] = Diagnostic("E306", f"the step {verb} `{path}`: {why}", hint=hint)
     return problems

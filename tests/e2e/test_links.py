@@ -230,3 +230,31 @@ def test_a_stage_does_not_replace_a_link_and_says_what_to_do(project: Project, k
     assert project.read("src/l") == "made\n"
     assert project.read("src/a") == "1\n"
     up_to_date(project.build())
+
+
+@pytest.mark.parametrize(
+    ("links", "stage", "command", "link"),
+    [
+        ({"lib": "src"}, {"inputs": ["lib/**"], "edits": ["lib/**"]}, "echo made > {}/new", "lib"),
+        ({"lib": "src"}, {"inputs": ["lib/**"], "outputs": ["lib/"]}, "echo made > {}/new", "lib"),
+        ({"src/l": "a"}, {"inputs": ["src/l"], "edits": ["src/l"]}, "echo made > {}", "src/l"),
+    ],
+)
+def test_a_program_that_writes_a_link_or_behind_one_fails_alone_and_may_write_what_it_leads_to(
+    project: Project, links: Mapping[str, str], stage: Mapping[str, Any], command: str, link: str
+) -> None:
+    project.write({"src/a": "1\n"})
+    linked(project, links)
+    other = {"outputs": ["o"], "shell": "echo o > o"}
+    written(project, a={**stage, "shell": command.format(link)}, other=other)
+    refused = project.build("-k")
+    assert refused.code == 1, refused.err
+    assert f"`{link}` is a symbolic link" in refused.err
+    assert "write what the link leads to, and declare that in" in refused.err
+    assert project.read("o") == "o\n"
+    key, target = next(one for one in stage if one != "inputs"), "src" if link == "lib" else "src/a"
+    way_out = [one.replace(link, target) for one in stage[key]]
+    written(project, a={**stage, key: way_out, "shell": command.format(target)}, other=other)
+    green(project.build())
+    assert "made\n" in (project.read("src/a"), project.exists("src/new") and project.read("src/new"))
+    up_to_date(project.build())

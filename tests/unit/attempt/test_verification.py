@@ -280,6 +280,10 @@ def test_a_list_with_wrong_items_does_not_pass_for_its_maker() -> None:
 # ---- where a step may write -----------------------------------------------------------------------------
 
 
+def no_links(_: str) -> tuple[str, ...]:
+    return ()
+
+
 def test_a_program_may_write_only_outputs_and_the_write_scope() -> None:
     fence = WriteScope(("work/",), protect=("work/keep/",))
     stage = Stage(name="s", step=ShellStep(("x",)), outputs=("out",), fence=fence)
@@ -291,7 +295,7 @@ def test_a_program_may_write_only_outputs_and_the_write_scope() -> None:
         "in": None,
         "p.lock": entry("1"),
     }
-    wrong = undeclared_writes(stage, changed, {"in": entry("0")}, ("p.lock",))
+    wrong = undeclared_writes(stage, changed, {"in": entry("0")}, no_links, ("p.lock",))
     assert {path: one.message for path, one in wrong.items()} == {
         "elsewhere": "the step wrote `elsewhere`: it is outside the fence",
         "in": "the step removed `in`: it is an input of the stage",
@@ -299,11 +303,11 @@ def test_a_program_may_write_only_outputs_and_the_write_scope() -> None:
         "work/keep/b": "the step wrote `work/keep/b`: it is protected",
     }
     inside = replace(stage, fence=WriteScope(("**",)))
-    assert list(undeclared_writes(inside, {"p.lock": entry("1")}, {}, ("p.lock",))) == ["p.lock"]
+    assert list(undeclared_writes(inside, {"p.lock": entry("1")}, {}, no_links, ("p.lock",))) == ["p.lock"]
 
 
 def test_of_many_wrong_paths_the_first_are_reported_and_the_rest_counted() -> None:
     stage = Stage(name="s", step=ShellStep(("x",)), outputs=("out",))
-    wrong = undeclared_writes(stage, {f"f{n:02}": entry("") for n in range(25)}, {})
+    wrong = undeclared_writes(stage, {f"f{n:02}": entry("") for n in range(25)}, {}, no_links)
     short = first_errors(wrong)
     assert (len(short), short[-1].message) == (21, "so it did with 5 more paths")
