@@ -35,7 +35,14 @@ from orch23.model.paths import escape_pattern, match_any
 from orch23.model.pipeline import SliceInput, WriteScope
 from orch23.model.text import LineSplitter
 from orch23.proposal.proposal import judge_response
-from orch23.proposal.proposal_codes import EMPTY, FORBIDDEN_DELETE, NOT_SHOWN, TOO_LARGE, UNSAFE_PATH
+from orch23.proposal.proposal_codes import (
+    EMPTY,
+    FORBIDDEN_DELETE,
+    NOT_SHOWN,
+    OUTSIDE_WRITE_SCOPE,
+    TOO_LARGE,
+    UNSAFE_PATH,
+)
 from orch23.proposal.proposal_files import MAX_FILE_BYTES, ProposalScope
 from orch23.providers.media import media_errors
 from orch23.providers.registry import media_limits_of
@@ -330,8 +337,8 @@ def _judge(attempts: AttemptLoop, step: LLMStep, turn: AttemptInput, response: R
     if not isinstance(judged, Proposal):
         failure = failure_of(judged.kind, judged.diagnostics, retryable=judged.outcome != "refused")
         return _Rejected(failure, judged.outcome, digest_json(ascii(response.text)))
-    if links := [*_link_errors(attempts, judged)]:
-        return _Rejected(failure_of("write_scope_violation", links), "invalid", judged.digest())
+    if refused := [*_link_errors(attempts, judged), *_withheld_errors(attempts, judged)]:
+        return _Rejected(failure_of("write_scope_violation", refused), "invalid", judged.digest())
     if turn.failure is not None and attempts.history.has_failed and judged.keeps:
         return _changes_nothing(turn.failure, judged)
     # A result records which outputs were deleted. A deleted input could not be recorded.
@@ -353,6 +360,15 @@ def _link_errors(attempts: AttemptLoop, judged: Proposal) -> Iterator[Diagnostic
             shown = attempts.resolved.files.get(path)
             hint = f"change `{shown.link}` instead" if shown and shown.link else "name the file itself, or another one"
             yield Diagnostic(UNSAFE_PATH, f"`{link}` is a symbolic link", subject=path, hint=hint)
+
+
+def _withheld_errors(attempts: AttemptLoop, judged: Proposal) -> Iterator[Diagnostic]:
+    """Yield an error for each file that a later request could not have. One that the stage names is its result."""
+    never_send, named = _models(attempts).requests.pipeline.never_send, attempts.resolved.stage.literal_outputs
+    for path in (one.path for one in judged.writes):
+        if match_any(never_send, path) and path not in named:
+            message = "matches a pattern of `never_send`, so no model may write it"
+            yield Diagnostic(OUTSIDE_WRITE_SCOPE, message, subject=path, hint="write another file, or leave it out")
 
 
 def _changes_nothing(before: Failure, judged: Proposal) -> _Rejected:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.pipelines import green
-from tests.project import Project, scripted
+from tests.project import Project, files_answer, scripted
 
 PRIVATE = "the private text"
 
@@ -99,6 +99,19 @@ def test_a_model_cannot_write_a_file_below_a_pattern_that_it_was_not_shown(proje
     assert "E213" in outcome.err
     assert not sent(project, PRIVATE)
     assert PRIVATE in project.read("src/private.py")
+
+
+@pytest.mark.parametrize("key", ["edits", "outputs"])
+def test_a_new_file_that_no_later_request_could_have_is_refused_with_feedback(project: Project, key: str) -> None:
+    answers = [files_answer({f"src/{name}": "2\n"}) for name in ("private/k", "b", "c")]
+    verify = [{"shell": "test -e src/c"}]
+    stage = {"inputs": ["src/**"], key: ["src/**" if key == "edits" else "src/"], "verify": verify, "retry": 2}
+    work = {**stage, "llm": {"returns": "files"}}
+    project.write({**scripted({"work": work}, {"work": answers}, never_send=["src/private"]), "src/a": "1\n"})
+    green(project.build())
+    assert set(project.files("src")) == {"src/a", "src/b", "src/c"}
+    prompt = project.run("show", "work", "--prompt", "--attempt", "2").out
+    assert "[E204] src/private/k: matches a pattern of `never_send`" in prompt
 
 
 @pytest.mark.parametrize(
