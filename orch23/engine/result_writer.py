@@ -96,7 +96,8 @@ class ResultWriter(Struct, dict=True):
         todays, bases = _with_key_of(resolved, record), state.bases(resolved.stage.name)
         starts = {path: base.start for path, base in record.bases.items()}
         if bases != record.bases and starts == state.moved_bases[resolved.stage.name]:
-            todays = replace(todays, bases=bases)  # an item before it has gone: it replaces another version
+            # An item before it has gone, or the lock file has another original: it replaces another version.
+            todays = replace(todays, bases=bases, originals={one: state.original(one) for one in record.originals})
         if (task := self._task_of(resolved)) != todays.task:
             todays = replace(todays, task=task)  # `once` was added or removed since the stage ran
         if todays is not record:

@@ -218,6 +218,25 @@ def test_a_program_takes_an_edit_after_release_and_leaves_it(repository: Reposit
     up_to_date(repository.build("a.yaml"))
 
 
+def test_with_another_original_in_the_lock_file_of_a_clone_a_second_build_changes_nothing(
+    repository: Repository, tmp_path: Path
+) -> None:
+    repository.write({**pipeline({"one": FEATURE}), "src/a": "a\n", "src/b": "b\n", "spec.md": spec("src/a: x")})
+    with EchoModel().answering():
+        green(repository.build("a.yaml"))
+        green(repository.run("release", "a.yaml", "one"))
+        repository.commit()
+        clone = repository.clone(tmp_path / "clone")
+        green(clone.build("a.yaml"))
+        repository.edit("src/b", "mine\n")
+        green(repository.build("a.yaml"))
+        repository.write({"a.lock": clone.read("a.lock")})
+        green(repository.build("a.yaml"))
+        lock = repository.read("a.lock")
+        up_to_date(repository.build("a.yaml"))
+    assert repository.read("a.lock") == lock
+
+
 @pytest.mark.slow
 def test_an_older_result_that_a_checkout_brings_back_is_the_base_of_a_program(repository: Repository) -> None:
     repository.write({**pipeline({"shout": SHOUT}), "src/a": "a\n"})

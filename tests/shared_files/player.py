@@ -254,7 +254,7 @@ class Player(Steps):
             stale = {
                 n: a
                 for n, a in now.items()
-                if n.partition("@")[0] == name and a not in ("fresh", "maybe", planned.get(n))
+                if n.partition("@")[0] == name and a not in ("fresh", "maybe", "done", planned.get(n))
             }
             require(not stale, "I4", f"after accept {stale}, before it {planned}")
         return seen.outcome.code != 64
