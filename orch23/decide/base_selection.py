@@ -377,7 +377,8 @@ def recall(state: ProjectState, stage: Stage, own: Collection[str]) -> bool:
     Return whether that is more than is known. `own` are the paths of its outputs and last result.
     """
     name, ownership, on_disk = stage.name, state.ownership, state.store.workspace.entry
-    if name in state.lock.retained or stage.is_editor:
+    # Released files are sources, whatever earlier lock files say.
+    if name in state.lock.retained or name in state.lock.released or stage.is_editor:
         return False
     # A model starts from each file in its folders: also from one that another branch made and the last result lacks.
     patterns = stage.outputs if stage.chain is not None or name not in state.former else ()

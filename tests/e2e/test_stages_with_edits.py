@@ -237,6 +237,22 @@ def test_with_another_original_in_the_lock_file_of_a_clone_a_second_build_change
     assert repository.read("a.lock") == lock
 
 
+def test_a_model_starts_from_a_released_file_that_was_edited_before_a_program(repository: Repository) -> None:
+    stages = {"one": FEATURE, "last": {"needs": ["one"], "edits": ["src/**"], "shell": "echo 1 > src/b"}}
+    repository.write({**pipeline(stages), "src/a": "a\n", "src/b": "b\n", "spec.md": spec("src/a: x")})
+    model = EchoModel()
+    with model.answering():
+        green(repository.build("a.yaml"))
+        repository.commit()
+        green(repository.run("release", "a.yaml", "one"))
+        mine = f"{repository.read('src/a')}mine\n"
+        repository.edit("src/a", mine)
+        green(repository.build("a.yaml"))
+        assert model.last.base["src/a"] == mine
+        assert repository.read("src/a") == mine + addition("x")
+        up_to_date(repository.build("a.yaml"))
+
+
 @pytest.mark.slow
 def test_an_older_result_that_a_checkout_brings_back_is_the_base_of_a_program(repository: Repository) -> None:
     repository.write({**pipeline({"shout": SHOUT}), "src/a": "a\n"})
