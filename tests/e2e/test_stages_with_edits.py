@@ -237,6 +237,24 @@ def test_with_another_original_in_the_lock_file_of_a_clone_a_second_build_change
     assert repository.read("a.lock") == lock
 
 
+def test_what_a_renamed_program_left_as_it_was_stays_its_start(repository: Repository, tmp_path: Path) -> None:
+    stage = {"edits": ["src/**"], "shell": "grep -q done src/a || echo done >> src/a"}
+    repository.write({**pipeline({"tidy": stage}), "src/a": "a\n", "src/b": "b\n"})
+    green(repository.build("a.yaml"))
+    repository.delete("a.lock")
+    repository.write(pipeline({"other": stage}))
+    repository.commit()
+    clone = repository.clone(tmp_path / "clone")
+    green(clone.build("a.yaml"))
+    repository.edit("src/b", "mine\n")
+    green(repository.build("a.yaml"))
+    repository.write({"a.lock": clone.read("a.lock")})
+    green(repository.build("a.yaml"))
+    lock = repository.read("a.lock")
+    up_to_date(repository.build("a.yaml"))
+    assert repository.read("a.lock") == lock
+
+
 def test_a_model_starts_from_a_released_file_that_was_edited_before_a_program(repository: Repository) -> None:
     stages = {"one": FEATURE, "last": {"needs": ["one"], "edits": ["src/**"], "shell": "echo 1 > src/b"}}
     repository.write({**pipeline(stages), "src/a": "a\n", "src/b": "b\n", "spec.md": spec("src/a: x")})
