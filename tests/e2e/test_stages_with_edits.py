@@ -271,6 +271,28 @@ def test_a_model_starts_from_a_released_file_that_was_edited_before_a_program(re
         up_to_date(repository.build("a.yaml"))
 
 
+def test_clean_gives_back_what_the_last_result_started_from_and_not_one_before_a_reset(
+    repository: Repository, tmp_path: Path
+) -> None:
+    last = {"needs": ["one"], "edits": ["src/b"], "shell": "test ! -e src/b || grep -q end src/b || echo end >> src/b"}
+    repository.write({**pipeline({"one": FEATURE, "last": last}), "src/a": "a\n", "src/b": "b\n"})
+    repository.write({"spec.md": spec("src/a: x")})
+    with EchoModel().answering():
+        green(repository.build("a.yaml"))
+        repository.commit()
+        clone = repository.clone(tmp_path / "clone")
+        clone.edit("src/b", "b\nend\ntheirs\n")
+        green(clone.build("a.yaml"))
+        repository.edit("spec.md", spec("src/a: x", f"src/b: {DELETED}"))
+        green(repository.build("a.yaml"))
+        repository.write({"a.lock": clone.read("a.lock"), "src/b": "mine\n"})
+        green(repository.run("reset", "a.yaml"))
+        green(repository.build("a.yaml"))
+        assert not repository.exists("src/b")
+        green(repository.run("clean", "a.yaml"))
+        assert repository.read("src/b") == "mine\n"
+
+
 @pytest.mark.slow
 def test_an_older_result_that_a_checkout_brings_back_is_the_base_of_a_program(repository: Repository) -> None:
     repository.write({**pipeline({"shout": SHOUT}), "src/a": "a\n"})

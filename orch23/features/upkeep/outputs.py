@@ -59,7 +59,8 @@ def plan_removal(opened: OpenPipeline, stages: Collection[str]) -> OutputRemoval
         NotFoundError: a name is not a stage, and no record has it.
     """
     lock = opened.state.lock
-    every = (*lock.owner_records().items(), *((one.stage, one) for one in lock.others))
+    last = lock.owner_records()
+    every = (*last.items(), *((one.stage, one) for one in lock.others))
     owning = [(name, record) for name, record in every if opened.state.may_remove_by(record)]
     names = {node.name for node in opened.pipeline.stages}
     kept = [one for one in kept_failures(opened.store, opened.pipeline.file) if family_of(one.stage) in names]
@@ -74,6 +75,8 @@ def plan_removal(opened: OpenPipeline, stages: Collection[str]) -> OutputRemoval
     starts = ((record, path, base.start) for record in reversed(records) for path, base in record.bases.items())
     before = [(one, path, entry) for one in reversed(records) for path, entry in one.originals.items() if entry]
     before += [one for one in starts if "edits" in one[0].manifest or is_released(*one[1:])]
+    # What `reset` kept of an earlier result may have started from other files than the one in the lock file.
+    before.sort(key=lambda one: last.get(one[0].stage) is one[0])
     originals = {path: entry for _, path, entry in before}  # of the first record that has one
     # After a merge, the record of the other side may have the file on disk, and started from another one.
     originals |= {path: entry for record, path, entry in before if record.outputs.get(path) == on_disk(path)}
