@@ -256,7 +256,10 @@ def test_what_a_renamed_program_left_as_it_was_stays_its_start(repository: Repos
 
 
 def test_a_model_starts_from_a_released_file_that_was_edited_before_a_program(repository: Repository) -> None:
-    stages = {"one": FEATURE, "last": {"needs": ["one"], "edits": ["src/**"], "shell": "echo 1 > src/b"}}
+    stages: dict[str, Any] = {
+        "one": FEATURE,
+        "last": {"needs": ["one"], "edits": ["src/**"], "shell": "echo 1 > src/b"},
+    }
     repository.write({**pipeline(stages), "src/a": "a\n", "src/b": "b\n", "spec.md": spec("src/a: x")})
     model = EchoModel()
     with model.answering():
