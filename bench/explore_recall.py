@@ -2,10 +2,11 @@
 
 `python -m bench.explore_recall [--packages FOLDER]` prints a table: for each case the tokens of the map up to the
 function, and the place of its file. Packages are downloaded, or taken from a folder with a folder for each. The cases
-of `planted` change a copy of a package, and show that it behaves differently then.
+of `planted` and `planted_2` change a copy of a package, and show that it behaves differently then.
 """
 
 import argparse
+import os
 import shutil
 import subprocess
 import sys
@@ -43,7 +44,7 @@ def main() -> None:
             outlines[name] = {path: outline_of(path, text) for path, text in files.items()}
             size = sum(map(len, files.values()))
             print(f"{name}: {len(files)} files, {size:,} characters, {time.process_time() - begun:.2f} s to read")
-        for group in ("known", "held_out", "last", "planted"):
+        for group in ("known", "held_out", "last", "planted", "planted_2"):
             found = []
             for case in cases[group]:
                 known, wanted = outlines[case["package"]], case.get("place", "")
@@ -63,9 +64,9 @@ def _planted(case: Mapping[str, str], package: Path) -> tuple[str, FileOutline]:
     file = package / case["file"]
     text = file.read_text("utf-8")
     changed = text.replace(case["old"], case["new"])
-    results = [_passes(case["check"], package)]
+    results = [_passes(case, package)]
     file.write_text(changed, "utf-8")
-    results.append(_passes(case["check"], package))
+    results.append(_passes(case, package))
     file.write_text(text, "utf-8")
     if text.count(case["old"]) != 1 or results != [True, False]:
         problem = f"{case['file']}: {case['old']!r} is there {text.count(case['old'])} times; passes {results}"
@@ -76,10 +77,11 @@ def _planted(case: Mapping[str, str], package: Path) -> tuple[str, FileOutline]:
     return f"{case['file']}#{max(around, key=lambda one: one.first).name}", outline
 
 
-def _passes(check: str, package: Path) -> bool:
-    environment = {"PYTHONPATH": str(package), "PYTHONDONTWRITEBYTECODE": "1"}
+def _passes(case: Mapping[str, str], package: Path) -> bool:
+    paths = [str(package.parent / name) for name in (package.name, *case.get("needs", "").split())]
+    environment = {"PYTHONPATH": os.pathsep.join(paths), "PYTHONDONTWRITEBYTECODE": "1"}
     with tempfile.TemporaryDirectory() as empty:
-        command = [sys.executable, "-c", check]
+        command = [sys.executable, "-c", case["check"]]
         return subprocess.run(command, check=False, env=environment, cwd=empty, capture_output=True).returncode == 0
 
 
