@@ -45,11 +45,11 @@ def torn_file(project: Project, server: Server, weaken: str) -> str:
 
 
 def escape(project: Project, server: Server, weaken: str) -> str:
-    """Promote into a folder that is a link to one whose path begins like the root's."""
+    """Promote into a folder that becomes a link, after the step has ended, to one whose path begins like the root's."""
     evil = Path(f"{project.root}-evil")
     evil.mkdir()
-    project.write(shell("  a: {outputs: [out/a.txt], shell: 'mkdir -p out; echo a > out/a.txt'}\n"))
-    (project.root / "out").symlink_to(evil)
+    command, link = "mkdir -p out; echo a > out/a.txt", f"ln -s {evil} {project.root}/out"
+    project.write(shell(f"  a: {{outputs: [out/a.txt], shell: '{command}', verify: [{{shell: '{link}'}}]}}\n"))
     server.build(project, weaken=weaken)
     return ", ".join(path.name for path in evil.iterdir())
 

@@ -5,6 +5,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -82,15 +83,19 @@ def second_spec(project: Project) -> None:
 def _die_at(target: int, seen: list[str], label_file: Path, among: str) -> None:
     """Let this process end, as if killed, before its step of that number among those whose name begins so."""
 
+    lock = threading.Lock()
+
     def counted(owner: Any, name: str) -> Callable[..., Any]:
         real = getattr(owner, name)
 
         def step(*args: Any, **kwargs: Any) -> Any:
             kind = f" {type(args[1].data).__name__}" if owner is Journal else ""
-            seen.append(f"{owner.__name__}.{name}{kind}")
-            if seen[-1].startswith(among) and sum(one.startswith(among) for one in seen) == target:
-                label_file.write_text(seen[-1])
-                os._exit(_KILLED)
+            label = f"{owner.__name__}.{name}{kind}"
+            with lock:  # otherwise two threads could both count both steps, and neither would be the one of this number
+                seen.append(label)
+                if label.startswith(among) and sum(one.startswith(among) for one in seen) == target:
+                    label_file.write_text(label)
+                    os._exit(_KILLED)
             return real(*args, **kwargs)
 
         return step
