@@ -75,7 +75,7 @@ class BaseSelection(Struct, frozen=True):
                 if former and is_last and starts_from(former, path, start):
                     continue
                 is_own = state.ownership.is_known(path, entry) and not state.ownership.is_accepted(path, entry)
-                # Its last result is a base if it has bytes of the user that a model before it no longer hands on.
+                # Its last result is a base if it has bytes of the user that the result of a model before it lacks now.
                 if self._has_users_bytes(path, entry, start) if is_own else not is_last:
                     starts[path] = entry
         return self._moved(stage.name, starts)

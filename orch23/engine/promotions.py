@@ -180,7 +180,7 @@ def _edited(end: StageOutcome, foreign: tuple[str, ...]) -> StageOutcome:
 
 
 def _behind_links(end: StageOutcome, links: Sequence[str]) -> StageOutcome:
-    """Return the outcome of a stage that would replace symbolic links. They are no edits that it could take over."""
+    """Return the outcome of a stage that would replace symbolic links. Unlike an edit, a link cannot be taken over."""
     hint = "let the stage write the file that the link leads to, or delete the link; then build again"
     errors = (Diagnostic("E691", f"`{path}` is a symbolic link, and was left as it is", hint=hint) for path in links)
     return stopped_by(end.key, *errors, code=ExitCode.SAFETY)

@@ -31,7 +31,7 @@ from orch23.model.event_data import RecordingMode
 from orch23.model.features import EXPLORE, load_feature
 from orch23.model.llm import ExchangeOutcome, Proposal, ProposedWrite, Request, Response, response_data
 from orch23.model.media import may_be_media
-from orch23.model.paths import escape_pattern, match_any
+from orch23.model.paths import escape_pattern, match_any, with_above
 from orch23.model.pipeline import SliceInput, WriteScope
 from orch23.model.text import LineSplitter
 from orch23.proposal.proposal import judge_response
@@ -354,8 +354,7 @@ def _judge(attempts: AttemptLoop, step: LLMStep, turn: AttemptInput, response: R
 def _link_errors(attempts: AttemptLoop, judged: Proposal) -> Iterator[Diagnostic]:
     """Yield an error for each file that is, or is behind, a symbolic link: promotion writes through none."""
     for path in (one.path for one in judged.writes):
-        names = path.split("/")
-        above = ("/".join(names[:count]) for count in range(1, len(names) + 1))
+        above = reversed([*with_above(path)])
         if link := next((one for one in above if attempts.tree.links(escape_pattern(one))), None):
             shown = attempts.resolved.files.get(path)
             hint = f"change `{shown.link}` instead" if shown and shown.link else "name the file itself, or another one"

@@ -289,7 +289,7 @@ class Facts:
         return base
 
     def _forget(self, stage: Stage, base: Iterable[str]) -> set[str]:
-        """Return the files that are not there and that only ended stages wrote: they are no originals any more."""
+        """Return the files that only ended stages wrote and that are gone: a stage does not start from them."""
         names = {one.name for one in self.declared}
         kept = {path for made in self.lock.all() if made.stage in names for path in made.written}
         self.forgotten |= {path for path in base if stage.covers(path) and path not in {*kept, *self.disk}}
