@@ -101,7 +101,9 @@ class ProjectState(Struct, dict=True):
             entry, is_source = self.store.workspace.entry(path), self._is_source(path, made)
             if is_source:
                 is_source = not ObsoleteFiles(self).is_obsolete(path)
-            elif all(one.stage in programs and one.outputs.get(path) != entry for one in made):  # nor deleted by it
+            elif all(one.stage in programs for one in made) and not any(
+                self.locked.having(path, entry) if entry else self.locked.deleting(path)
+            ):
                 is_known = entry is not None and self.ownership.is_known(path, entry)
                 is_source = entry is None or not is_known or self.ownership.is_accepted(path, entry)
             if is_source:
