@@ -87,8 +87,7 @@ class ProjectState(Struct, dict=True):
         programs = {
             name
             for name, record, node in former
-            if (isinstance(node, Stage) and node.is_editor)
-            or (node is None and "edits" in record.manifest and record.manifest.get("kind") != "llm")
+            if (node.is_editor if isinstance(node, Stage) else node is None and record.is_of_editor)
         }
         ended = {n for n in self.former if not self.plan.is_declared(n) and (not seen or family_of(n) in seen)}
         new = (self.former[name] for name in programs | ended if name not in seen)
@@ -117,6 +116,11 @@ class ProjectState(Struct, dict=True):
         nodes = self.plan.nodes.values()
         if not any(match_any(one.edits, path) for one in nodes) or path in self.declared.written.literal:
             return False
+        entry, makers = self.store.workspace.entry(path), self.store.records.owners(path)
+        by_programs = (one.is_of_editor or one.is_released for one in makers)
+        # A program starts from a released file; a model may own it again.
+        if entry and self.was_given_up(path, entry, chained=False) and all(by_programs):
+            return True
         heirs = [one for one in nodes if one.name not in self.former]
         return not any(
             self.plan.is_declared(record.stage)

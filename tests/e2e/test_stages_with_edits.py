@@ -500,6 +500,21 @@ def test_an_edit_before_a_reset_without_the_lock_file_is_what_all_stages_start_f
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("name", ["shout", "renamed"])
+def test_a_model_sees_the_files_of_a_program_as_they_were_released(repository: Repository, name: str) -> None:
+    repository.write({**pipeline(TWO), "src/a": "A\n", "src/b": "b\n", "spec.md": spec("src/a: x")})
+    model = EchoModel()
+    with model.answering():
+        green(repository.build("a.yaml"))
+        green(repository.run("release", "a.yaml", "shout"))
+        repository.write(pipeline({"feature": TWO["feature"], name: TWO["shout"]}))
+        green(repository.build("a.yaml"))
+        assert model.last.base["src/b"] == "B\n"
+        up_to_date(repository.build("a.yaml"))
+    assert repository.read("src/b") == "B\n"
+
+
+@pytest.mark.slow
 def test_a_program_that_left_a_known_version_as_it_was_has_the_same_record_again(tmp_path: Path) -> None:
     project = Repository(tmp_path / "p")  # without git, the version that `shout` started from is lost
     stages = {"feature": {**TWO["feature"], "once": True}, "shout": TWO["shout"]}
