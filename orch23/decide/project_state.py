@@ -83,12 +83,7 @@ class ProjectState(Struct, dict=True):
         So is a file that only ended stages wrote, unless this build removes it. Stages that were `seen` may have been
         decided on it.
         """
-        former = ((name, record, self.plan.nodes.get(name)) for name, record in self.former.items())
-        programs = {
-            name
-            for name, record, node in former
-            if (node.is_editor if isinstance(node, Stage) else node is None and record.is_of_editor)
-        }
+        programs = {name for name, record in self.former.items() if record.is_of_editor}
         ended = {n for n in self.former if not self.plan.is_declared(n) and (not seen or family_of(n) in seen)}
         new = (self.former[name] for name in programs | ended if name not in seen)
         # What `reset` retains of a result may lack a file that was edited, and has its original.
