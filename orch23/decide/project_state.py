@@ -83,13 +83,7 @@ class ProjectState(Struct, dict=True):
         So is a file that only ended stages wrote, unless this build removes it. Stages that were `seen` may have been
         decided on it.
         """
-        former = ((name, record, self.plan.nodes.get(name)) for name, record in self.former.items())
-        programs = {
-            name
-            for name, record, node in former
-            if (isinstance(node, Stage) and node.is_editor)
-            or (node is None and "edits" in record.manifest and record.manifest.get("kind") != "llm")
-        }
+        programs = {name for name, record in self.former.items() if record.is_of_editor}
         ended = {n for n in self.former if not self.plan.is_declared(n) and (not seen or family_of(n) in seen)}
         new = (self.former[name] for name in programs | ended if name not in seen)
         # What `reset` retains of a result may lack a file that was edited, and has its original.
@@ -101,7 +95,9 @@ class ProjectState(Struct, dict=True):
             entry, is_source = self.store.workspace.entry(path), self._is_source(path, made)
             if is_source:
                 is_source = not ObsoleteFiles(self).is_obsolete(path)
-            elif all(one.stage in programs and one.outputs.get(path) != entry for one in made):  # nor deleted by it
+            elif all(one.stage in programs for one in made) and not any(
+                self.locked.having(path, entry) if entry else self.locked.deleting(path)
+            ):
                 is_known = entry is not None and self.ownership.is_known(path, entry)
                 is_source = entry is None or not is_known or self.ownership.is_accepted(path, entry)
             if is_source:
@@ -115,6 +111,11 @@ class ProjectState(Struct, dict=True):
         nodes = self.plan.nodes.values()
         if not any(match_any(one.edits, path) for one in nodes) or path in self.declared.written.literal:
             return False
+        entry, makers = self.store.workspace.entry(path), self.store.records.owners(path)
+        by_programs = (one.is_of_editor or one.is_released for one in makers)
+        # A program starts from a released file; a model may own it again.
+        if entry and self.was_given_up(path, entry, chained=False) and all(by_programs):
+            return True
         heirs = [one for one in nodes if one.name not in self.former]
         return not any(
             self.plan.is_declared(record.stage)

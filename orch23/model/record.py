@@ -199,6 +199,11 @@ class Record(Struct, frozen=True, kw_only=True):
         """Whether a failed run left these files. A record that `reset` retained has failed as well."""
         return self.failed and "action_format" in self.manifest
 
+    @property
+    def is_of_editor(self) -> bool:
+        """Whether a program with `edits` made it."""
+        return "edits" in self.manifest and self.manifest.get("kind") != "llm"
+
 
 def same_result(one: Record, other: Record) -> bool:
     """Return whether two records have the same outputs and deleted the same files."""

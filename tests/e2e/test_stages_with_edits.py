@@ -482,17 +482,36 @@ def test_an_edit_stays_once_the_task_of_a_model_leaves_the_file_out(repository: 
 
 
 @pytest.mark.slow
-def test_an_edit_before_a_reset_without_the_lock_file_is_what_all_stages_start_from(repository: Repository) -> None:
+@pytest.mark.parametrize("mine", [{"src/b": "B\nMINE\n"}, {}])
+def test_an_edit_before_a_reset_without_the_lock_file_is_what_all_stages_start_from(
+    repository: Repository, mine: dict[str, str]
+) -> None:
     repository.write({**pipeline(TWO), "src/a": "A\n", "src/b": "b\n", "spec.md": spec("src/a: x")})
     model = EchoModel()
     with model.answering():
         green(repository.build("a.yaml"))
         repository.delete("a.lock")
-        repository.edit("src/b", "B\nMINE\n")
+        repository.delete("src/b")
+        repository.write(mine)
         green(repository.run("reset", "a.yaml"))
         green(repository.build("a.yaml"))
-        assert model.last.base["src/b"] == "B\nMINE\n"
+        assert model.last.base == {"src/a": "A\n", **mine}
         up_to_date(repository.build("a.yaml"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["shout", "renamed"])
+def test_a_model_sees_the_files_of_a_program_as_they_were_released(repository: Repository, name: str) -> None:
+    repository.write({**pipeline(TWO), "src/a": "A\n", "src/b": "b\n", "spec.md": spec("src/a: x")})
+    model = EchoModel()
+    with model.answering():
+        green(repository.build("a.yaml"))
+        green(repository.run("release", "a.yaml", "shout"))
+        repository.write(pipeline({"feature": TWO["feature"], name: TWO["shout"]}))
+        green(repository.build("a.yaml"))
+        assert model.last.base["src/b"] == "B\n"
+        up_to_date(repository.build("a.yaml"))
+    assert repository.read("src/b") == "B\n"
 
 
 @pytest.mark.slow

@@ -100,6 +100,10 @@ class Facts:
         heirs = [stage for stage in self.declared if self.lock.of(stage.name) is None]
         found = any(stage.edits and stage.covers(path) for stage in self.declared)
         found &= not any(path in stage.literal_outputs and not stage.edits for stage in self.declared)
+        every = [one for one in (*self.store.records, *self.store.retained) if path in one.outputs]
+        by_programs = all(one.edits and one.core[0] != "llm" for one in every)
+        if found and by_programs and path in self.disk and self._given_up(path, in_place=False):
+            return True
         return (
             found
             and bool(makers)

@@ -86,8 +86,7 @@ def plan_removal(opened: OpenPipeline, stages: Collection[str]) -> OutputRemoval
     for path in sorted({path for record in records for path in record.outputs} - moved):
         _classify(opened, removal, path, originals.get(path))
     # What a user saved over the result of a program with `edits` is a source: its next run starts from it.
-    programs = (one for one in records if "edits" in one.manifest and one.manifest.get("kind") != "llm")
-    for path in {path for record in programs for path in record.outputs}:
+    for path in {path for record in records if record.is_of_editor for path in record.outputs}:
         removal.modified.pop(path, None)
     for path in sorted({path for record in records for path in record.deleted if path in originals}):
         if removal.refusal(path) is None and on_disk(path) is None:
