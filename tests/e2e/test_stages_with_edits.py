@@ -538,3 +538,23 @@ def test_an_edit_of_a_file_of_a_renamed_program_is_seen_at_once(repository: Repo
         assert model.last.base["src/b"] == "mine\n"
         assert repository.read("src/b") == "MINE\n"
         up_to_date(repository.build("a.yaml"))
+
+
+@pytest.mark.slow
+def test_a_new_program_starts_from_the_files_that_another_one_leaves(repository: Repository) -> None:
+    def ending(line: str, files: str) -> dict[str, Any]:
+        command = f"for one in {files}; do grep -q {line} $one || echo {line} >> $one; done"
+        return {"needs": ["feature"], "edits": ["src/*"], "shell": command}
+
+    files = {"src/a": "a\n", "src/b": "b\n", "src/c": "c\n", "spec.md": spec("src/c: x")}
+    repository.write({**pipeline({"feature": TWO["feature"], "first": ending("1", "src/*")}), **files})
+    model = EchoModel()
+    with model.answering():
+        green(repository.build("a.yaml"))
+        repository.commit()
+        repository.write(pipeline({"feature": TWO["feature"], "second": ending("2", "src/a")}))
+        green(repository.build("a.yaml"))
+        assert [repository.read(f"src/{one}") for one in "ab"] == ["a\n1\n2\n", "b\n1\n"]
+        assert repository.read("src/c") == "c\n" + addition("x"), "the last version of the chain"
+        up_to_date(repository.build("a.yaml"))
+    assert len(model.calls) == 1
