@@ -558,3 +558,18 @@ def test_a_new_program_starts_from_the_files_that_another_one_leaves(repository:
         assert repository.read("src/c") == "c\n" + addition("x"), "the last version of the chain"
         up_to_date(repository.build("a.yaml"))
     assert len(model.calls) == 1
+
+
+@pytest.mark.slow
+def test_a_restored_result_has_what_it_starts_from_now_as_its_original(repository: Repository) -> None:
+    repository.write({**pipeline(TWO), "src/a": "a\n", "src/b": "B\n", "spec.md": spec("src/a: x")})
+    with EchoModel().answering():
+        green(repository.build("a.yaml"))
+        after = repository.read("src/a")
+        repository.write(pipeline({"feature": TWO["feature"]}))
+        green(repository.build("a.yaml"))
+        assert repository.read("src/a") == "a\n" + addition("x")
+    repository.write(pipeline({"shout": {**TWO["shout"], "needs": []}}))
+    green(repository.build("a.yaml"))  # `feature` has ended: its result is a source
+    up_to_date(repository.build("a.yaml"))
+    assert repository.read("src/a") == after
