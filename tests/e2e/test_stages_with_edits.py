@@ -573,3 +573,17 @@ def test_a_restored_result_has_what_it_starts_from_now_as_its_original(repositor
     green(repository.build("a.yaml"))  # `feature` has ended: its result is a source
     up_to_date(repository.build("a.yaml"))
     assert repository.read("src/a") == after
+
+
+@pytest.mark.slow
+def test_a_released_file_of_a_stage_with_once_is_what_a_later_result_started_from(repository: Repository) -> None:
+    stages = {**TWO, "feature": {**TWO["feature"], "once": True}}
+    repository.write({**pipeline(stages), "src/a": "a\n", "src/b": "b\n", "spec.md": spec("src/a: x")})
+    with EchoModel().answering():
+        green(repository.build("a.yaml"))
+        after = repository.files("src")
+        green(repository.run("clean", "a.yaml"))
+        green(repository.run("release", "a.yaml", "feature"))
+        green(repository.build("a.yaml"))
+        up_to_date(repository.build("a.yaml"))
+    assert repository.files("src") == after
