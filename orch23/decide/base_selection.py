@@ -61,12 +61,14 @@ class BaseSelection(Struct, frozen=True):
         known = filter(stage.takes_edits_of, (*last, *bases, *state.known_originals))
         for path in sorted(self._editable(stage).union(known)):
             entry, incoming = state.store.workspace.entry(path), state.incoming_version(stage.name, path)
-            start = bases.get(path, incoming)
+            start, is_left = bases.get(path, incoming), self._is_left_to(stage, path)
             if entry is None:
                 # A model before it that no longer writes the file gives it back, as it does alone.
                 is_deleted = not any(state.locked.deleting(path)) and path not in of_models
-                if is_deleted and start is not None and incoming == state.original(path):
+                if is_left or (is_deleted and start is not None and incoming == state.original(path)):
                     starts[path] = state.known_originals[path] = None
+            elif is_left:
+                starts[path] = entry
             # A file that is older than the version of a model before it was edited without what the model changed.
             elif incoming != state.original(path) and not (former and starts_from(former, path, incoming)):
                 continue
@@ -79,6 +81,13 @@ class BaseSelection(Struct, frozen=True):
                 if self._has_users_bytes(path, entry, start) if is_own else not is_last:
                     starts[path] = entry
         return self._moved(stage.name, starts)
+
+    def _is_left_to(self, stage: Stage, path: str) -> bool:
+        """Return whether only stages that have ended, of other commands, wrote or deleted a file, and it stays."""
+        state, known = self.state, (None, getattr(stage.step, "declared", None))
+        made = (*state.locked.owning(path), *state.locked.deleting(path))
+        is_theirs = any(state.plan.is_declared(one.stage) or one.manifest.get("command") in known for one in made)
+        return bool(made) and not is_theirs and not ObsoleteFiles(state).is_obsolete(path)
 
     def _editable(self, stage: Stage) -> set[str]:
         files = self.state.store.workspace.writable_files

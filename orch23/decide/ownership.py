@@ -434,7 +434,7 @@ def release_files(store: ProjectStore, lock: LockFile, failures: Iterable[Record
         if there or record.deleted:
             there |= found[record.stage].outputs if record.stage in found else {}
             key = digest_json({"released": {path: str(entry) for path, entry in there.items()}})
-            given = replace(record, outputs=there, deleted=(), accepted=tuple(there), failed=True)
+            given = replace(record, outputs=there, deleted=(), accepted=tuple(there), failed=True, task="")
             found[record.stage] = replace(given, key=key, manifest={"kind": "released"})
     for record in found.values():
         store.records.put(record)

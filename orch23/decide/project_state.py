@@ -262,15 +262,15 @@ class ProjectState(Struct, dict=True):
         if path not in self.known_originals:
             entry = self.store.workspace.entry(path)
             if entry is not None and self.ownership.is_known(path, entry):
-                makers = self.store.records.having(path, entry)
-                if not (makers and self._is_source(path, makers)):
-                    # A result that left the file as it was says what it has instead; the store may know several.
-                    former = self.former.values()
-                    bases = (one.bases[path] for one in former if path in one.bases)
-                    found = [base.instead_of for base in bases if base.start == entry]
-                    found += [entry for one in former if path not in one.bases and starts_from(one, path, entry)]
-                    found += [record.originals[path] for record in makers if path in record.originals]
-                    entry = found[0] if found else None
+                makers, former = self.store.records.having(path, entry), self.former.values()
+                # A result that left the file as it was says what it has instead; the store may know several.
+                bases = (one.bases[path] for one in former if path in one.bases)
+                found = [base.instead_of for base in bases if base.start == entry]
+                found += [entry for one in former if path not in one.bases and starts_from(one, path, entry)]
+                if makers and self._is_source(path, makers):
+                    found.append(entry)
+                found += [record.originals[path] for record in makers if path in record.originals]
+                entry = found[0] if found else None
             self.known_originals[path] = entry
         return self.known_originals[path]
 

@@ -95,9 +95,11 @@ class ResultWriter(Struct, dict=True):
             records.put(replace(record, pipeline=own), durable=False)
         todays, bases = _with_key_of(resolved, record), state.bases(resolved.stage.name)
         starts = {path: base.start for path, base in record.bases.items()}
-        if bases != record.bases and starts == state.moved_bases[resolved.stage.name]:
-            # An item before it has gone, or the lock file has another original: it replaces another version.
-            todays = replace(todays, bases=bases, originals={one: state.original(one) for one in record.originals})
+        originals = state.originals(resolved, record.originals)
+        is_moved = (bases, originals) != (record.bases, record.originals)
+        if is_moved and starts == state.moved_bases[resolved.stage.name]:
+            # A stage before it has gone, or the lock file has another original: it replaces another version.
+            todays = replace(todays, bases=bases, originals=originals)
         if (task := self._task_of(resolved)) != todays.task:
             todays = replace(todays, task=task)  # `once` was added or removed since the stage ran
         if todays is not record:

@@ -557,3 +557,52 @@ def test_an_edit_of_a_file_of_a_renamed_program_is_seen_at_once(repository: Repo
         assert model.last.base["src/b"] == "mine\n"
         assert repository.read("src/b") == "MINE\n"
         up_to_date(repository.build("a.yaml"))
+
+
+@pytest.mark.slow
+def test_a_new_program_starts_from_the_files_that_another_one_leaves(repository: Repository) -> None:
+    def ending(line: str, files: str) -> dict[str, Any]:
+        command = f"for one in {files}; do grep -q {line} $one || echo {line} >> $one; done"
+        return {"needs": ["feature"], "edits": ["src/*"], "shell": command}
+
+    files = {"src/a": "a\n", "src/b": "b\n", "src/c": "c\n", "spec.md": spec("src/c: x")}
+    repository.write({**pipeline({"feature": TWO["feature"], "first": ending("1", "src/*")}), **files})
+    model = EchoModel()
+    with model.answering():
+        green(repository.build("a.yaml"))
+        repository.commit()
+        repository.write(pipeline({"feature": TWO["feature"], "second": ending("2", "src/a")}))
+        green(repository.build("a.yaml"))
+        assert [repository.read(f"src/{one}") for one in "ab"] == ["a\n1\n2\n", "b\n1\n"]
+        assert repository.read("src/c") == "c\n" + addition("x"), "the last version of the chain"
+        up_to_date(repository.build("a.yaml"))
+    assert len(model.calls) == 1
+
+
+@pytest.mark.slow
+def test_a_restored_result_has_what_it_starts_from_now_as_its_original(repository: Repository) -> None:
+    repository.write({**pipeline(TWO), "src/a": "a\n", "src/b": "B\n", "spec.md": spec("src/a: x")})
+    with EchoModel().answering():
+        green(repository.build("a.yaml"))
+        after = repository.read("src/a")
+        repository.write(pipeline({"feature": TWO["feature"]}))
+        green(repository.build("a.yaml"))
+        assert repository.read("src/a") == "a\n" + addition("x")
+    repository.write(pipeline({"shout": {**TWO["shout"], "needs": []}}))
+    green(repository.build("a.yaml"))  # `feature` has ended: its result is a source
+    up_to_date(repository.build("a.yaml"))
+    assert repository.read("src/a") == after
+
+
+@pytest.mark.slow
+def test_a_released_file_of_a_stage_with_once_is_what_a_later_result_started_from(repository: Repository) -> None:
+    stages = {**TWO, "feature": {**TWO["feature"], "once": True}}
+    repository.write({**pipeline(stages), "src/a": "a\n", "src/b": "b\n", "spec.md": spec("src/a: x")})
+    with EchoModel().answering():
+        green(repository.build("a.yaml"))
+        after = repository.files("src")
+        green(repository.run("clean", "a.yaml"))
+        green(repository.run("release", "a.yaml", "feature"))
+        green(repository.build("a.yaml"))
+        up_to_date(repository.build("a.yaml"))
+    assert repository.files("src") == after

@@ -156,7 +156,15 @@ class Editing(Facts):
                 start[path] = comes[path] = None
             elif there not in (None, start[path], mine.get(path)) and self._is_base(path, start[path]):
                 start[path] = there
+            if self._is_left_to(stage, path):
+                start[path] = there
         return start, comes
+
+    def _is_left_to(self, stage: Stage, path: str) -> bool:
+        """Return whether only stages that have ended, of other commands, made a file, and it stays."""
+        made, declared = [one for one in self.lock.all() if path in one.written], {one.name for one in self.declared}
+        is_theirs = any(one.stage in declared or one.core[2] == stage.command for one in made)
+        return bool(made) and not is_theirs and (path not in self.disk or self._becomes(path) != "removed")
 
     def _is_base(self, path: str, so_far: str | None) -> bool:
         """Return whether a program starts from what is on disk: a file of a user, or made of one."""

@@ -90,7 +90,9 @@ class Facts:
         there = self.disk.get(path)
         writers = [made for made in self.lock.all() if path in made.written]
         removed = writers and there is not None and self._becomes(path) == "removed"
-        if self._is_source(path, writers or (self.makers(path, there) if there is not None else [])) and not removed:
+        # A result that left the file as it was says what it has instead.
+        makers = self.makers(path, there) if there is not None and not self._instead_of_file(path) else []
+        if self._is_source(path, writers or makers) and not removed:
             return there
         return self._recorded_original(path)
 
@@ -131,15 +133,21 @@ class Facts:
                 return made.originals[path]
         text = self.disk.get(path)
         if text is not None:
-            for made in (*self.lock.results.values(), *self.lock.retained.values()):
-                if self.makers(path, text) and dict(made.start).get(path) == text != dict(made.instead).get(path, text):
-                    return dict(made.instead)[path]
+            if instead := self._instead_of_file(path):
+                return instead[0]
             makers = [made for made in self.makers(path, text) if path in made.originals]
             if makers:
                 return makers[0].originals[path]
             if self.makers(path, text):
                 return None
         return text
+
+    def _instead_of_file(self, path: str) -> list[str | None]:
+        """Return what results of the lock file would have started from, had they not started from the file on disk."""
+        text = self.disk[path]
+        known = (*self.lock.results.values(), *self.lock.retained.values()) if self.makers(path, text) else ()
+        pairs = ((dict(made.start).get(path), dict(made.instead).get(path, text)) for made in known)
+        return [instead for start, instead in pairs if start == text != instead]
 
     def was_a_base(self, path: str) -> bool:
         """Return whether a run started from the bytes on disk."""
