@@ -175,7 +175,7 @@ class Settling(Struct, kw_only=True, dict=True):
         self.results.set_status(name, StageStatus.WAITING)
         self._decide(name)
 
-    def finish(self, resolved: ResolvedStage, decision: Work, outcome: WorkOutcome) -> None:  # noqa: C901 - one case for each way to end
+    def finish(self, resolved: ResolvedStage, decision: Work, outcome: WorkOutcome) -> None:  # noqa: C901, PLR0912 - one case for each way to end
         """End a stage that has run, or decide it again."""
         name = resolved.stage.name
         edits = decision.edits if isinstance(decision, Run) else None
@@ -186,6 +186,9 @@ class Settling(Struct, kw_only=True, dict=True):
                 (self.checks or self.results).fail(resolved, failed, failure)
             case StageResult() if edits is not None and (differing := self._differing(edits, outcome)):
                 self.results.end(name, edited_outcome(edits.only(differing), resolved.key))
+            case StageResult() if copied := self._copied_over(resolved, outcome):
+                text = f"its command would replace what you wrote: {', '.join(copied)}"
+                self.results.end(name, replace(edited_outcome(Edited(copied), resolved.key), text=text))
             case StageResult():
                 (self.checks or self.results).finish(resolved, outcome)
             case InputsChangedError(paths=paths):
@@ -223,6 +226,16 @@ class Settling(Struct, kw_only=True, dict=True):
         workspace = self.opened.store.workspace
         workspace.invalidate(edits.paths)
         return [path for path in edits.paths if workspace.entry(path) not in (None, done.outputs.get(path))]
+
+    def _copied_over(self, resolved: ResolvedStage, done: StageResult) -> tuple[str, ...]:
+        """Return edits since the last run that a program replaced by a copy of another file, or by what it created."""
+        last, base, made = self.opened.state.former.get(resolved.stage.name), resolved.base, done.outputs
+        if last is None or not resolved.stage.is_editor or self.opened.decider.overwrite_edited:
+            return ()
+        new = {p: e for p, e in base.items() - {*last.starts} if p in last.outputs and p in made}
+        created = {p for p in new if f"base:{p}" not in last.manifest and not last.failed}
+        copies = {p for p in new if made[p] in base.values() or (p in created and made[p] == last.outputs[p])}
+        return tuple(sorted(p for p in copies if not self.opened.state.ownership.is_known(p, new[p])))
 
     def _decide_again(self, name: str, resolved: ResolvedStage, paths: tuple[str, ...]) -> None:
         """Decide a stage again whose inputs changed before it started, at most `_MAX_RESTARTS` times."""

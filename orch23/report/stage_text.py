@@ -366,9 +366,11 @@ def _edited(pipeline: Pipeline, end: FinishedStage) -> str:
         # Such a stage has a base. `accept` refuses a file that was in no former result.
         build = _command(pipeline, "build")
         return f"  {visible(end.message)}\n  next: `{build}` starts from what is there, or asks you to accept it\n"
-    accept = _command(pipeline, "accept", end.name)
+    accept = f"`{_command(pipeline, 'accept', end.name)}` verifies the edit and keeps it"
+    if end.message.startswith("its command would"):
+        accept = "if its work is done, remove the stage: your edit stays"
     overwrite = _command(pipeline, "build", "--overwrite-edited")
-    return f"  {visible(end.message)}\n  next: `{accept}` verifies the edit and keeps it; `{overwrite}` discards it\n"
+    return f"  {visible(end.message)}\n  next: {accept}; `{overwrite}` discards it\n"
 
 
 def _withheld(pipeline: Pipeline, ends: Sequence[FinishedStage], style: Style) -> list[str]:

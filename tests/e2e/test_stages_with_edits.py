@@ -66,6 +66,54 @@ def test_a_program_starts_from_the_files_that_a_user_saves(repository: Repositor
     assert not repository.exists("src/d")
 
 
+MOVE = "test ! -e src/a || mv src/a src/b"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("command", "files"),
+    [(MOVE, {}), (f"{MOVE}; sed -i s/one/two/ src/b", {}), ("cp src/a src/b", {"src/b": "old\n"})],
+    ids=["move", "move and edit", "copy"],
+)
+def test_a_program_that_moves_or_copies_a_file_over_an_edit_replaces_nothing(
+    repository: Repository, command: str, files: dict[str, str]
+) -> None:
+    stages = pipeline({"move": {"edits": ["src/**"], "shell": command}})
+    repository.write({**stages, "src/a": "one\n", **files})
+    green(repository.build("a.yaml"))
+    up_to_date(repository.build("a.yaml"))
+    made, there = repository.read("src/b"), repository.exists("src/a")
+    repository.edit("src/b", "mine\n")
+    for flags in ((), ("-f", "move")):
+        ended = repository.build("a.yaml", *flags)
+        assert ended.code == 6, ended.err
+        assert "its command would replace what you wrote: src/b" in ended.err
+        assert (repository.read("src/b"), repository.exists("src/a")) == ("mine\n", there)
+    # Both ways out: the result is taken, or the stage is removed.
+    repository.commit()
+    other = repository.clone(repository.root.parent / "other", store=True)
+    green(other.build("a.yaml", "--overwrite-edited"))
+    assert (other.read("src/b"), other.exists("src/a")) == (made, there)
+    up_to_date(other.build("a.yaml"))
+    repository.write(pipeline({"later": {"outputs": ["x"], "shell": "echo > x"}}))
+    green(repository.build("a.yaml"))
+    assert (repository.read("src/b"), repository.exists("src/a")) == ("mine\n", there)
+
+
+@pytest.mark.slow
+def test_a_program_that_copies_runs_again_from_the_same_start_and_may_undo_an_edit(repository: Repository) -> None:
+    stages = pipeline({"shout": {**SHOUT, "shell": f"cp src/a src/b; {SHOUT['shell']}"}})
+    repository.write({**stages, "src/a": "A\n", "src/b": "b\n", "src/c": "cc\n"})
+    green(repository.build("a.yaml"))
+    green(repository.build("a.yaml", "-f", "shout"))
+    for number, text in enumerate(("Cc\n", "cC\n", "Cc\n")):
+        if number:
+            green(repository.run("reset", "a.yaml", *(["--outputs"] if number == 2 else [])))
+        repository.edit("src/c", text)
+        green(repository.build("a.yaml"))
+        assert [repository.read(f"src/{one}") for one in "abc"] == ["A\n", "A\n", "CC\n"]
+
+
 @pytest.mark.stride(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["llm", "shell"])

@@ -29,10 +29,13 @@ class Rules(Building):
             raise UnsureError(message)
         if any(stage.chain for stage in found):
             return self._accept_chain(found)
+        edited: dict[Stage, list[str]] = {}
         for stage in found:
-            if self.edited(stage):
+            core = self.core(stage, self.inputs_of(stage, dict(self.in_force(stage))))
+            if self.edited(stage) or not self._matches_in_force(stage, core):
                 self.recall(stage)
-        edited = {stage: self.edited(stage) for stage in found}
+            made = self._matching(stage, core) if stage.kind == "llm" else None
+            edited[stage] = self.edited(stage) or (self.accepted_elsewhere(made) if made is not None else [])
         if any(stage.family.startswith(("page", "lit")) for stage in found):
             message = "accept of the output of a stage that reads outputs of others"
             raise UnsureError(message)
@@ -178,7 +181,7 @@ class Rules(Building):
         found = False
         for made in [*known.values(), *kept]:
             there = {path: self.disk[path] for path in made.outputs if path in self.disk}
-            if there:
+            if there or made.deleted:  # what it deleted stays deleted
                 found = True
                 self.store.released |= set(there.items())
                 self.store.retained.append(replace(made, outputs=there, accepted=frozenset(there), failed=True))
