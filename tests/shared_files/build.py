@@ -242,7 +242,7 @@ class Building(Editing):
                 continue
             if made is None and not edited and (known := self._before_reset(stage, core)) is not None:
                 made = replace(known, failed=False)
-                self.store.add(made)
+                self.store.add(made, self.pipeline)
                 self.ends[stage.name] = "verified"
             elif made is None:
                 started = started or self._moved(stage).get(path) == self.disk.get(path)
@@ -254,7 +254,7 @@ class Building(Editing):
                     stuck = "blocked"
                     self._fail(stage, made, keep=stage.keep and last)
                     continue
-                self.store.add(made)
+                self.store.add(made, self.pipeline)
                 self.ends[stage.name] = "built"
             else:
                 at_rest = not last or self.disk.get(path) == made.outputs[path]
@@ -381,7 +381,7 @@ class Building(Editing):
     def _fail(self, stage: Stage, made: Made, *, keep: bool) -> None:
         self.ends[stage.name] = "failed"
         if keep:
-            self.store.add(made)
+            self.store.add(made, self.pipeline)
             self.disk.update(made.outputs)
 
     def _compute(self, stage: Stage, core: tuple[Any, ...], inputs: Mapping[str, str]) -> None:
@@ -430,7 +430,7 @@ class Building(Editing):
     def _settle(self, stage: Stage, made: Made, end: str) -> None:
         # What only the lock file had is in the store from now on.
         if end in ("built", "verified") or made not in self.store.records:
-            self.store.add(made)
+            self.store.add(made, self.pipeline)
         if stage.together:
             self.held.append((stage, made, end))
             self.ends[stage.name] = end

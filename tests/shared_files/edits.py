@@ -135,7 +135,7 @@ class Editing(Facts):
             raise UnsureError(message)
         self.disk = {path: text for path, text in {**self.disk, **changed}.items() if text is not None}
         if runs or made not in self.store.records:
-            self.store.add(made)
+            self.store.add(made, self.pipeline)
         self.results[stage.name] = made
         self.ends[stage.name] = "built" if runs else "restored" if changed else "fresh"
 

@@ -4,7 +4,7 @@ Written from the text of the rules; no code of the engine is used. The model kee
 knows belongs to a folder, what a lock file knows to the bytes of that lock file, since git brings old ones back.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from tests.shared_files.build import Building
@@ -71,7 +71,7 @@ class Rules(Building):
                 if made is None:
                     code = 1
                 else:
-                    self.store.add(made)
+                    self.store.add(made, self.pipeline)
                     results[stage.name] = made
         retained = {name: made for name, made in self.lock.retained.items() if name not in results}
         return Forecast(code, self.disk, Lock(results, retained))
@@ -97,14 +97,20 @@ class Rules(Building):
         if outputs and self._is_refused():
             return Forecast(65, self.disk, self.lock)
         if outputs:
-            for path, original in self._to_take(force=False)[0].items():
+            target, _ = self._to_take(force=False)
+            if self._are_lost(target):
+                return Forecast(66, self.disk, self.lock)
+            for path, original in target.items():
                 self._put(path, original)
         retained = {**self.lock.retained, **self.lock.results}
         every = [*self.store.records, *self.store.retained]
         self.store.retained = [replace(made, failed=True) for made in every if self._some_on_disk(made)]
         self.store.records = []
-        self.store.contents = {text for m in every for p, text in m.outputs.items() if p in m.accepted}
-        self.store.contents |= {t for m in [*every, *retained.values()] for t in m.originals.values() if t is not None}
+        starts = {
+            text for m in [*every, *retained.values()] for text in (*m.originals.values(), *dict(m.start).values())
+        }
+        self.store.contents &= starts  # with the responses there are copies of what runs started from
+        self.store.contents |= {text for m in every for p, text in m.outputs.items() if p in m.accepted}
         return Forecast(0, self.disk, Lock({}, retained))
 
     def _some_on_disk(self, made: Made) -> bool:
@@ -117,10 +123,16 @@ class Rules(Building):
         target, modified = self._to_take(force=force)
         if modified and not force:
             return Forecast(6, self.disk, self.lock)
+        if self._are_lost({**target, **modified}):
+            return Forecast(66, self.disk, self.lock)
         for path, original in {**target, **modified}.items():
             self.store.contents |= {self.disk[path]} if path in self.disk else set()
             self._put(path, original)
         return Forecast(0, self.disk, self.lock)
+
+    def _are_lost(self, target: Mapping[str, str | None]) -> bool:
+        """Return whether bytes that have to come back are in neither the store nor git: then nothing is removed."""
+        return any(text is not None and not self._obtainable(text) for text in target.values())
 
     def _put(self, path: str, text: str | None) -> None:
         if text is None:
@@ -133,9 +145,9 @@ class Rules(Building):
         if self.lock != self.store.wrote.get(self.pipeline) and any(m.stage not in locked for m in self.store.records):
             message = "clean with a lock file that a merge replaced: results that only the store has count again"
             raise UnsureError(message)
-        names = {stage.name for stage in self.declared}
-        kept = [m for m in [*self.store.records, *self.store.retained] if m.failed and m.stage in names]
+        names = [stage.name for stage in self.declared]
         made_here, off = [*self.store.records, *self.store.retained], {stage.family for stage in self.skipped}
+        kept = [m for m in made_here if m.failed and m.stage in names and m.pipeline == self.pipeline]
         # The lock file of a clone does not suffice to remove files of a stage that no one declares.
         known = [
             made
@@ -147,13 +159,18 @@ class Rules(Building):
         target: dict[str, str | None] = {}
         modified: dict[str, str | None] = {}
         for path in {path for made in records for path in made.outputs if path in self.disk}:
-            first = sorted(records, key=lambda made: made.outputs.get(path) != self.disk[path])
-            originals = [made.originals.get(path) for made in first]
-            original = next((text for text in originals if text is not None), None)
-            # A stage with `edits` gives back what it started from.
-            begun = [dict(made.start).get(path) for made in first if made.edits and path in made.written]
-            original = next((text for text in begun if text is not None), original)
-            if begun and self.others(path):
+            having = sorted(
+                (made for made in reversed(records) if path in made.written),
+                key=lambda made: made.outputs.get(path) == self.disk[path],
+            )
+            newest = {made.stage: made for made in having}
+            # A stage gives back what its last run started from; of a chain, the last item with a moved base does.
+            chain = sorted(newest.values(), key=lambda made: made.stage in names and names.index(made.stage))
+            starts = [made.originals.get(path) for made in chain]
+            bases = [(dict(made.start).get(path), dict(made.instead).get(path)) for made in chain]
+            starts += [start for start, instead in bases if start != instead]
+            original = next((text for text in reversed(starts) if text is not None), None)
+            if any(made.edits for made in chain) and self.others(path):
                 message = "a file of `edits` that another pipeline has"
                 raise UnsureError(message)
             if self.disk[path] == original or self.others(path):
@@ -184,7 +201,8 @@ class Rules(Building):
             if there or made.deleted:  # what it deleted stays deleted
                 found = True
                 self.store.released |= set(there.items())
-                self.store.retained.append(replace(made, outputs=there, accepted=frozenset(there), failed=True))
+                given = replace(made, outputs=there, accepted=frozenset(there), failed=True, pipeline=self.pipeline)
+                self.store.retained.append(given)
         if not found:
             return Forecast(66, self.disk, self.lock)
         results = {n: m for n, m in self.lock.results.items() if n not in known}

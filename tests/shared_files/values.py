@@ -112,6 +112,8 @@ class Made:
     deleted: frozenset[str] = frozenset()
     instead: Bases = ()
     """What the run would have started from, had no base moved."""
+    pipeline: str = field(default="", compare=False)
+    """The pipeline that made it, of a result in a store."""
 
     @property
     def key(self) -> tuple[Any, ...]:
@@ -170,9 +172,9 @@ class Store:
     wrote: dict[str, Lock] = field(default_factory=dict)
     """What the lock file of each pipeline knew after the last command of this folder."""
 
-    def add(self, made: Made) -> None:
+    def add(self, made: Made, pipeline: str) -> None:
         """Keep a result and its bytes."""
-        self.records.append(made)
+        self.records.append(replace(made, pipeline=pipeline))
         self.contents.update(made.outputs.values())
         self.contents.update(text for text in made.originals.values() if text is not None)
         self.contents.update(text for _, text in made.start if text is not None)
