@@ -563,6 +563,18 @@ def test_a_model_sees_the_files_of_a_program_as_they_were_released(repository: R
 
 
 @pytest.mark.slow
+def test_a_model_in_place_of_a_program_starts_from_an_edit(repository: Repository) -> None:
+    repository.write({**pipeline({"change": SHOUT}), "src/a": "a\n", "spec.md": spec("src/a: x")})
+    model = EchoModel()
+    with model.answering():
+        green(repository.build("a.yaml"))
+        repository.write({**pipeline({"change": FEATURE}), "src/a": "mine\n"})
+        green(repository.build("a.yaml"))
+        assert model.last.base == {"src/a": "mine\n"}
+        up_to_date(repository.build("a.yaml"))
+
+
+@pytest.mark.slow
 def test_a_program_that_left_a_known_version_as_it_was_has_the_same_record_again(tmp_path: Path) -> None:
     project = Repository(tmp_path / "p")  # without git, the version that `shout` started from is lost
     stages = {"feature": {**TWO["feature"], "once": True}, "shout": TWO["shout"]}
