@@ -24,7 +24,7 @@ from orch23.model.text import shorten_command
 from orch23.steps.shell.spec import ShellStep
 
 _MAX_TEXT, _MAX_LINES, _MAX_LINE, _MAX_DEPTH = 64_000, 100, 500, 3
-_NAME = lazy_pattern(r"\w[\w.+-]*")
+_NAME = lazy_pattern(r"\w[\w.+-]*|/.*")
 _ASSIGNED = lazy_pattern(r"\w+=")
 _COMMENT = lazy_pattern(r"(?m)^[ \t]*#.*$")
 _OPERATORS = ";&|()<>\n"
@@ -45,6 +45,9 @@ _MODE = (
     "make the file executable (`chmod +x FILE`; if a shell stage makes it, in the command of that stage), with a "
     "program in its `#!` line that steps see; or run `sh FILE`"
 )
+_ELSEWHERE = (
+    "install it below /usr or in the project's environment, or copy it into the project and list it in `inputs`"
+)
 _WORD = lazy_pattern(r"[^\s:;'\"`]+")
 _LOOK = 'echo "$PATH"; for one; do command -v -- "$one" >/dev/null || echo "$one"; done'
 
@@ -52,7 +55,7 @@ _LOOK = 'echo "$PATH"; for one; do command -v -- "$one" >/dev/null || echo "$one
 def unfound_programs(runner: ProcessRunner, key: str, steps: Iterable[Step]) -> tuple[Diagnostic, ...]:
     """Return an error for each step that would certainly fail since its first program is not where it runs.
 
-    `key` is that of the steps. Only names are looked up: a path may be a file of a response.
+    `key` is that of the steps. Names and absolute paths are looked up: another path may be a file of a response.
     """
     commands = [one.command for one in steps if isinstance(one, ShellStep)]
     first = dict.fromkeys(name for one in commands for name in _certain(one) if _NAME.fullmatch(name))
@@ -60,7 +63,7 @@ def unfound_programs(runner: ProcessRunner, key: str, steps: Iterable[Step]) -> 
     missing, looked = _missing(runner, unseen)
     facts, errors = runner.project() if runner.project is not None else None, list[Diagnostic]()
     for name in missing:
-        text, hint = f"the program `{name}` of `{key}` was not found; no model was called", f"{PATH_HINT} to {looked}"
+        text, hint = f"the program `{name}` of `{key}` was not found; no model was called", _hint(name, looked)
         if facts and (cause := unseen_program(facts, runner.facts.interpreter, "verify/inputs", name)):
             text, hint = f"{text}: {cause.text}", f"{cause.hint}. What is copied is also an entry of `verify.inputs`"
         errors.append(Diagnostic("E309", text, hint=hint))
@@ -106,8 +109,13 @@ def _unfound(step: ShellStep, runner: ProcessRunner, files: Files, printed: str)
                 hint = _MODE if place in files else "correct the path, or add the file to `inputs`"
             return Diagnostic("E309", f"the program `{path}` {why}", hint=hint)
     missing, looked = _missing(runner, [one for one in named if "/" not in one or one.startswith("/")])
-    hint = PATH_HINT if missing and "/" in missing[0] else f"{PATH_HINT} to {looked}"
-    return Diagnostic("E309", f"the program `{missing[0]}` was not found", hint=hint) if missing else None
+    if not missing:
+        return None
+    return Diagnostic("E309", f"the program `{missing[0]}` was not found", hint=_hint(missing[0], looked))
+
+
+def _hint(name: str, looked: str) -> str:
+    return _ELSEWHERE if "/" in name else f"{PATH_HINT} to {looked}"
 
 
 def _missing(runner: ProcessRunner, names: Sequence[str]) -> tuple[list[str], str]:

@@ -39,6 +39,21 @@ def test_a_verifier_that_is_not_installed_costs_no_call(project: Project, comman
     green(project.build())
 
 
+def test_a_path_that_the_sandbox_does_not_show_costs_no_call(project: Project) -> None:
+    tool = project.home / "bin/tool"
+    tool.parent.mkdir(parents=True)
+    tool.write_text("#!/bin/sh\n")
+    tool.chmod(0o755)
+    story(project, ["exit 0"], [{"shell": f"{tool} x"}, {"shell": ["/usr/bin/env", "true"]}])
+    failed = project.build()
+    assert (failed.code, calls(project)) == (1, 0), failed.err
+    assert f"the program `{tool}` of `verify` was not found; no model was called" in failed.err
+    project.write({"tools/tool": "#!/bin/sh\n"})
+    (project.root / "tools/tool").chmod(0o755)
+    story(project, ["exit 0"], {"inputs": ["tools/tool"], "steps": [{"shell": "tools/tool x"}]})
+    green(project.build())
+
+
 @pytest.mark.parametrize(
     "command",
     [
