@@ -11,10 +11,10 @@ from tests.repository import green
 FORGED = "echo 'bash: line 1: ls: command not found'; exit 127"
 
 
-def story(project: Project, answers: Sequence[str], verify: Any, **more: Any) -> None:
+def story(project: Project, answers: Sequence[str], verify: Any, *, begin: str = "#!/bin/sh\n", **more: Any) -> None:
     """Write a pipeline whose model answers with these versions of `a.sh`."""
     stage = {"inputs": ["task.md"], "outputs": ["a.sh"], "llm": {}, "retry": 2, "verify": verify, **more}
-    answered = {"make": [files_answer({"a.sh": f"#!/bin/sh\n{one}\n"}) for one in answers]}
+    answered = {"make": [files_answer({"a.sh": f"{begin}{one}\n"}) for one in answers]}
     project.write({**scripted({"make": stage}, answered), "task.md": "a task\n"})
 
 
@@ -105,6 +105,15 @@ def test_what_a_response_makes_or_runs_is_the_failure_of_the_attempt(
     green(project.build())
     failed, _ = (one["data"] for one in project.events_of("attempt_finished"))
     assert (failed["exit_code"], calls(project)) == (127, 2)
+
+
+@pytest.mark.parametrize("command", [["./a.sh"], "ls; ./a.sh"])
+def test_a_file_of_a_response_that_is_not_executable_is_the_failure_of_the_attempt(
+    project: Project, command: Any
+) -> None:
+    story(project, ["ls", "#!/bin/sh"], [{"shell": command}], begin="")
+    green(project.build())
+    assert calls(project) == 2
 
 
 def test_a_formatter_that_runs_a_file_of_the_answer_fails_the_attempt(project: Project) -> None:
