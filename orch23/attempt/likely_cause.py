@@ -227,7 +227,7 @@ def _found_by_step(interpreter: str, name: str) -> str | None:
 
 
 def _is_shown(interpreter: str, target: Path) -> bool:
-    return any(map(target.is_relative_to, (*SYSTEM_FOLDERS, Path(interpreter).parent.parent)))
+    return any(target.is_relative_to(one) for one in (*SYSTEM_FOLDERS, Path(interpreter).parent.parent))
 
 
 def unseen_program(project: ProjectFacts, interpreter: str, key: str, name: str) -> LikelyCause | None:

@@ -19,7 +19,7 @@ from orch23.execute.process import NOT_FOUND
 from orch23.model.action import PYTHON
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.patterns import lazy_pattern
-from orch23.model.step import Step
+from orch23.model.step import VerifyStep
 from orch23.model.text import shorten_command
 from orch23.steps.shell.spec import ShellStep
 
@@ -52,7 +52,7 @@ _WORD = lazy_pattern(r"[^\s:;'\"`]+")
 _LOOK = 'echo "$PATH"; for one; do command -v -- "$one" >/dev/null || echo "$one"; done'
 
 
-def unfound_programs(runner: ProcessRunner, key: str, steps: Iterable[Step]) -> tuple[Diagnostic, ...]:
+def unfound_programs(runner: ProcessRunner, key: str, steps: Iterable[VerifyStep]) -> tuple[Diagnostic, ...]:
     """Return an error for each step that would certainly fail since its first program is not where it runs.
 
     `key` is that of the steps. Names and absolute paths are looked up: another path may be a file of a response.

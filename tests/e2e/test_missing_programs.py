@@ -149,7 +149,7 @@ def test_a_script_of_the_user_that_cannot_run_ends_the_stage(project: Project, c
 
 
 def test_a_command_runs_once_if_its_program_is_missing_and_again_if_its_script_fails(project: Project) -> None:
-    stages = {
+    stages: dict[str, dict[str, Any]] = {
         "missing": {"shell": "no-such-tool", "retry": 2},
         "script": {"inputs": ["run.sh"], "shell": "./run.sh", "retry": {"max": 2, "no_progress": 5}},
     }
