@@ -374,11 +374,12 @@ class AttemptLoop(Struct, frozen=True, kw_only=True):
             return None
         if recorded is not None and recorded.kind == "verify_failed" and not recorded.retryable:
             return recorded
-        problems = self.verifier.unfixable()
-        if self.resolved.stage.format and not problems:
-            from orch23.attempt.formatting import missing_formatters  # noqa: PLC0415 - few stages have formatters
+        problems, stage = self.verifier.unfixable(), self.resolved.stage
+        if not problems and any(isinstance(one, ProcessStep) for one in (*stage.format, *stage.verify.steps)):
+            from orch23.attempt.missing_programs import unfound_programs  # noqa: PLC0415 - only before a model call
 
-            problems = missing_formatters(self.runner)
+            given = (("format", stage.format), ("verify", stage.verify.steps))
+            problems = tuple(error for key, steps in given for error in unfound_programs(self.runner, key, steps))
         return failure_of("preflight", problems, retryable=False) if problems else None
 
     def _done(self, last: AttemptResult, attempts: int, failure: Failure | None, note: str = "") -> StageResult:

@@ -9,24 +9,19 @@ from collections.abc import Collection
 from msgspec.structs import replace
 
 from orch23.attempt.failures import Failure, failure_of
-from orch23.attempt.likely_cause import unseen_program
-from orch23.attempt.process_runner import PATH_HINT, Files, FinishedProcess, ProcessRunner
+from orch23.attempt.process_runner import Files, FinishedProcess, ProcessRunner
 from orch23.attempt.verification import verified_files
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry
 from orch23.model.event import Warned
-from orch23.model.patterns import lazy_pattern
 from orch23.model.record import Record
 from orch23.model.step import ProcessStep
 from orch23.model.text import join_first
 from orch23.resolve.resolution import ResolvedStage, listing_line
-from orch23.steps.shell.spec import ShellStep
 
 CHANGED_VARIABLE = "ORCH23_CHANGED"
 _CHANGED = ".orch23/changed"
 _MOST = 3
-_NOT_STARTED = (126, 127)
-_NAME = lazy_pattern(r"\w[\w.+-]*")
 
 
 def format_files(
@@ -51,9 +46,7 @@ def format_files(
     for step in (one for one in stage.format if isinstance(one, ProcessStep)):
         ran = runner.run(step, {**verified_files(resolved, found), **listed})
         if not isinstance(ran, FinishedProcess):
-            # No response can install a program.
-            able = ran.retryable and ran.feedback.exit_code not in _NOT_STARTED
-            return replace(ran, reason=f"format: {ran.summary}", retryable=able)
+            return replace(ran, reason=f"format: {ran.summary}")
         if gone := sorted({*ran.result.removed} & {*changed}):
             text, hint = "the formatter removed this file of the answer", "correct the command in `format`"
             errors = tuple(Diagnostic("E328", text, hint=hint, subject=path) for path in gone)
@@ -66,26 +59,6 @@ def format_files(
         names = join_first(sorted(others), _MOST)
         runner.report.emit(Warned(), f"`format` also changed {names}, which the answer did not change: put back")
     return {path: found[path] for path in sorted(changed) if found[path] != tree[path]}
-
-
-def missing_formatters(runner: ProcessRunner) -> tuple[Diagnostic, ...]:
-    """Return an error for each program of `format` that is not installed where it would run.
-
-    Only the first word of a command is looked up, and only if it is a name: a path may be a file of the answer.
-    """
-    commands = [getattr(step, "command", ()) for step in runner.stage.format]
-    words = [one.split(maxsplit=1)[:1] if isinstance(one, str) else one[:1] for one in commands]
-    names = dict.fromkeys(name for one in words for name in one if _NAME.fullmatch(name))
-    look = ("bash", "-c", 'for one; do command -v -- "$one" >/dev/null || echo "$one"; done', "bash", *names)
-    ran = runner.run(ShellStep(command=look), {}) if names else None
-    missing = ran.result.output.text.split() if isinstance(ran, FinishedProcess) else ()
-    facts, errors = runner.project() if runner.project is not None else None, list[Diagnostic]()
-    for name in missing:
-        text, hint = f"the program `{name}` of `format` was not found; no model was called", PATH_HINT
-        if facts and (cause := unseen_program(facts, runner.facts.interpreter, "verify/inputs", name)):
-            text, hint = f"{text}: {cause.text}", f"{cause.hint}. What is copied is also an entry of `verify.inputs`"
-        errors.append(Diagnostic("E309", text, hint=hint))
-    return tuple(errors)
 
 
 def format_recorded(resolved: ResolvedStage, runner: ProcessRunner, record: Record) -> Record | Failure:

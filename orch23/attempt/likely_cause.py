@@ -216,17 +216,30 @@ class FailedStep(Struct, frozen=True, kw_only=True):
         return LikelyCause(kind="variable", text=text, key=f"env/{name}", value="VALUE", hint=hint)
 
 
+def is_seen(interpreter: str, name: str) -> bool:
+    """Return whether a step on this machine finds a program, in a sandbox or without one."""
+    found = _found_by_step(interpreter, name)
+    return found is not None and _is_shown(interpreter, Path(found).resolve())
+
+
+def _found_by_step(interpreter: str, name: str) -> str | None:
+    return find_program(name, os.pathsep.join((str(Path(interpreter).parent), *SYSTEM_PATH)))
+
+
+def _is_shown(interpreter: str, target: Path) -> bool:
+    return any(target.is_relative_to(one) for one in (*SYSTEM_FOLDERS, Path(interpreter).parent.parent))
+
+
 def unseen_program(project: ProjectFacts, interpreter: str, key: str, name: str) -> LikelyCause | None:
     """Return why a step does not find a program that the user can start, if that is so; `key` is that of its inputs."""
     if "/" in name or not _PATH.fullmatch(name):
         return None
     path = filter(os.path.isabs, project.environ.get("PATH", "").split(os.pathsep))
-    found = find_program(name, os.pathsep.join((str(Path(interpreter).parent), *SYSTEM_PATH)))
+    found = _found_by_step(interpreter, name)
     if (place := found or find_program(name, os.pathsep.join(path))) is None:
         return None
     target = Path(place).resolve()
-    shown = (*SYSTEM_FOLDERS, Path(interpreter).parent.parent)
-    is_shown = not project.is_isolated() or any(target.is_relative_to(one) for one in shown)
+    is_shown = not project.is_isolated() or _is_shown(interpreter, target)
     if found and is_shown:
         return None
     if is_shown:

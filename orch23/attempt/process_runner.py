@@ -1,6 +1,5 @@
 """Run a process of a stage as an action, with paths that it may write; turn its outcome into a value or a failure."""
 
-import posixpath
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Protocol, assert_never
@@ -43,7 +42,6 @@ if TYPE_CHECKING:
 _REFUSAL = lazy_pattern(r"^.*(?:Read-only file system|Permission denied).*$", re.MULTILINE)
 _QUOTED = lazy_pattern(r"'([^']+)'")
 _ABSOLUTE = lazy_pattern(r"(?:^|[^\w./~-])(/[\w./~-]+)")
-_WORD = lazy_pattern(r"[^\s:;'\"`]+")
 _TREE = "/room/work/"
 _MOST, _LONGEST = 3, 300
 _HINT = "write below TMPDIR (in pytest: `tmp_path`), or list the path in `scratch`"
@@ -95,11 +93,6 @@ def _is_of_tree(line: str) -> bool:
 _DISK = "free space where `.orch23` is (`df -h .orch23` shows it), or see what the message names; then build again"
 _LENGTH = "write the values to a file and pass its name, or write the command as one text, which may be of any length"
 PATH_HINT = "install it, with the program of its `#!` line, below /usr or in the project's environment: PATH is fixed"
-_MODE = (
-    "make the file executable (`chmod +x FILE`; if a shell stage makes it, in the command of that stage), with a "
-    "program in its `#!` line that steps see; or run `sh FILE`"
-)
-_NOT_STARTED = {126: _MODE, 127: PATH_HINT}  # as every shell has it: cannot be run, not found
 
 
 class CancelledBuildError(Exception):
@@ -201,7 +194,7 @@ class ProcessRunner(Struct, frozen=True, kw_only=True):
             facts, self.stage, self.facts.interpreter, step, action, judged, printed, verifies=verifies
         )
         # The tree of a verifying step is read-only (ADR 24). A refused write shows only in the output.
-        if action.writable is not None:
+        if action.writable is not None and judged.retryable:
             judged = with_refused_writes(judged, printed)
         return replace(judged, printed=printed, took_s=outcome.result.duration_s, cause=cause, action=action)
 
@@ -286,22 +279,6 @@ class ProcessRunner(Struct, frozen=True, kw_only=True):
             )
             return replace(failed, leftover=LeftoverFiles(result.written, result.removed))
         return how.judge(step, self, files, command, result, printed)
-
-
-def missing_program_errors(
-    runner: ProcessRunner, files: Files, command: str, exit_code: int, printed: str
-) -> tuple[Diagnostic, ...]:
-    """Return the usual reason of exit codes 126 and 127: a program was not found or could not be started."""
-    if (hint := _NOT_STARTED.get(exit_code)) is None:
-        return ()
-    if printed.rstrip().endswith(": Is a directory"):
-        hint = "it is a directory: name a program in it"
-    elif hint == _MODE:
-        words = _WORD.findall(f"{command} {printed[-1000:]}")
-        paths = {posixpath.normpath(f"{runner.stage.cwd}/{one}") for one in words} & files.keys()
-        makers = {path: runner.trust().makers_of(path) for path in sorted(paths)}
-        hint += "".join(f"; stage `{names[0]}` makes `{path}`" for path, names in makers.items() if names)
-    return (Diagnostic("E309", f"a program of `{shorten_command(command)}` could not be started", hint=hint),)
 
 
 def writable_paths(

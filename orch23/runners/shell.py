@@ -4,7 +4,8 @@ from msgspec.structs import replace
 
 from orch23.attempt.attempt import ProcessStepRunner
 from orch23.attempt.failures import Failure, LeftoverFiles, command_failed, exit_text
-from orch23.attempt.process_runner import Files, FinishedProcess, ProcessRunner, StepCommand, missing_program_errors
+from orch23.attempt.process_runner import Files, FinishedProcess, ProcessRunner, StepCommand
+from orch23.execute.process import NOT_EXECUTABLE, NOT_FOUND
 from orch23.model.action import ActionResult
 from orch23.model.diagnostic import Diagnostic
 from orch23.resolve.commands import SHELL_COMMAND
@@ -28,13 +29,16 @@ class _ShellRunner(ProcessStepRunner):
     def judge(
         self, step: ShellStep, runner: ProcessRunner, files: Files, command: str, result: ActionResult, printed: str
     ) -> FinishedProcess | Failure:
-        del step
         if result.exit_code == 0:
             return FinishedProcess(command, result)
         failed = command_failed("verify_failed", command, exit_code=result.exit_code, output=printed)
         left = LeftoverFiles(result.written, result.removed)
-        absent = missing_program_errors(runner, files, command, result.exit_code, printed)
-        return replace(failed, diagnostics=absent, leftover=left, reason=exit_text(result.exit_code))
+        failed = replace(failed, leftover=left, reason=exit_text(result.exit_code))
+        if result.exit_code not in (NOT_FOUND, NOT_EXECUTABLE):
+            return failed
+        from orch23.attempt.missing_programs import with_missing_program  # noqa: PLC0415 - only for such failures
+
+        return with_missing_program(failed, step, runner, files, printed)
 
 
 SHELL_RUNNER = _ShellRunner()

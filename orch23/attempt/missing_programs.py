@@ -1,0 +1,190 @@
+"""Find programs that the pipeline names and a step lacks: that is an error of the pipeline, which no attempt corrects.
+
+A name counts if it is written in a command where a program is, and if it is missing where the step runs: output alone
+decides nothing, since programs under test can print anything.
+"""
+
+import posixpath
+import shlex
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from itertools import dropwhile
+
+from msgspec.structs import replace
+
+from orch23.attempt.failures import Failure
+from orch23.attempt.likely_cause import is_seen, unseen_program
+from orch23.attempt.process_runner import PATH_HINT, Files, FinishedProcess, ProcessRunner
+from orch23.execute.process import NOT_FOUND
+from orch23.model.action import PYTHON
+from orch23.model.diagnostic import Diagnostic
+from orch23.model.patterns import lazy_pattern
+from orch23.model.step import VerifyStep
+from orch23.model.text import shorten_command
+from orch23.steps.shell.spec import ShellStep
+
+_MAX_TEXT, _MAX_LINES, _MAX_LINE, _MAX_DEPTH = 64_000, 100, 500, 3
+_NAME = lazy_pattern(r"\w[\w.+-]*|/.*")
+_ASSIGNED = lazy_pattern(r"\w+=")
+_COMMENT = lazy_pattern(r"(?m)^[ \t]*#.*$")
+_OPERATORS = ";&|()<>\n"
+_OPENING = frozenset(("then", "do", "else", "{"))
+# The shell ignores that these fail.
+_CONDITIONS = frozenset(("if", "elif", "while", "until", "!"))
+# What follows may be a function of a sourced file, or in a directory that the command added to PATH.
+_DEFINING = frozenset(("source", ".", "eval"))
+_SHELLS = frozenset(("bash", "sh", "dash"))
+_STARTERS = frozenset(("env", "timeout", "nice", "nohup", "setsid", "stdbuf", "xargs", "time", "exec", "command"))
+# How bash, dash, coreutils and the executor say that they could not start a program.
+_SAID = lazy_pattern(
+    r"(?:(?:\S*/)?(?:(?:ba|da)?sh: (?:line )?\d+: |(?:env|timeout|nice|nohup|setsid|stdbuf|xargs): (?:[a-z ]+ )?))?"
+    "['\u2018]?([^:'\u2018\u2019\\s]+)['\u2019]?: (?:command not found|not found|not executable|Is a directory|"
+    "No such file or directory|Permission denied|cannot execute.*)"
+)
+_MODE = (
+    "make the file executable (`chmod +x FILE`; if a shell stage makes it, in the command of that stage), with a "
+    "program in its `#!` line that steps see; or run `sh FILE`"
+)
+_ELSEWHERE = (
+    "install it below /usr or in the project's environment, or copy it into the project and list it in `inputs`"
+)
+_WORD = lazy_pattern(r"[^\s:;'\"`]+")
+_LOOK = 'echo "$PATH"; for one; do command -v -- "$one" >/dev/null || echo "$one"; done'
+
+
+def unfound_programs(runner: ProcessRunner, key: str, steps: Iterable[VerifyStep]) -> tuple[Diagnostic, ...]:
+    """Return an error for each step that would certainly fail since its first program is not where it runs.
+
+    `key` is that of the steps. Names and absolute paths are looked up: another path may be a file of a response.
+    """
+    commands = [one.command for one in steps if isinstance(one, ShellStep)]
+    first = dict.fromkeys(name for one in commands for name in _certain(one) if _NAME.fullmatch(name))
+    unseen = [name for name in first if name != PYTHON and not is_seen(runner.facts.interpreter, name)]
+    missing, looked = _missing(runner, unseen)
+    facts, errors = runner.project() if runner.project is not None else None, list[Diagnostic]()
+    for name in missing:
+        text, hint = f"the program `{name}` of `{key}` was not found; no model was called", _hint(name, looked)
+        if facts and (cause := unseen_program(facts, runner.facts.interpreter, "verify/inputs", name)):
+            text, hint = f"{text}: {cause.text}", f"{cause.hint}. What is copied is also an entry of `verify.inputs`"
+        errors.append(Diagnostic("E309", text, hint=hint))
+    return tuple(errors)
+
+
+def with_missing_program(
+    failure: Failure, step: ShellStep, runner: ProcessRunner, files: Files, printed: str
+) -> Failure:
+    """Add to the failure of a command that ended with 126 or 127 that a program was not found or could not be started.
+
+    If the pipeline names this program, no further attempt may follow. A file that a stage may make, or that an earlier
+    part of the command may have made, is not the pipeline's error.
+    """
+    if (error := _unfound(step, runner, files, printed)) is not None:
+        return replace(failure, diagnostics=(error,), retryable=False, reason=error.message)
+    command = shorten_command(step.command if isinstance(step.command, str) else shlex.join(step.command))
+    hint = PATH_HINT if failure.feedback.exit_code == NOT_FOUND else _MODE
+    if printed.rstrip().endswith(": Is a directory"):
+        hint = "it is a directory: name a program in it"
+    elif hint == _MODE:
+        words = _WORD.findall(f"{command} {printed[-1000:]}")
+        paths = {posixpath.normpath(f"{runner.stage.cwd}/{one}") for one in words} & files.keys()
+        makers = {path: runner.trust().makers_of(path) for path in sorted(paths)}
+        hint += "".join(f"; stage `{names[0]}` makes `{path}`" for path, names in makers.items() if names)
+    error = Diagnostic("E309", f"a program of `{command}` could not be started", hint=hint)
+    return replace(failure, diagnostics=(error,))
+
+
+def _unfound(step: ShellStep, runner: ProcessRunner, files: Files, printed: str) -> Diagnostic | None:
+    """Return the error of a program that the command names, if it is certain."""
+    lines = (line[:_MAX_LINE].rstrip() for line in printed.splitlines()[-_MAX_LINES:])
+    said = {found[1]: line for line in lines if (found := _SAID.fullmatch(line))}
+    named = [one for one in dict.fromkeys(_programs(step.command)) if one in said]
+    for path in (one for one in named if "/" in one and not one.startswith("/")):
+        place = posixpath.normpath(f"{runner.stage.cwd}/{path}")
+        is_users = not files[place].executable if place in files else path in _certain(step.command)
+        if is_users and not runner.trust().makers_of(place):
+            if said[path].endswith(": Is a directory"):
+                why, hint = "is a directory", "it is a directory: name a program in it"
+            else:
+                why = "is not executable" if place in files else "is not among the files of the step"
+                hint = _MODE if place in files else "correct the path, or add the file to `inputs`"
+            return Diagnostic("E309", f"the program `{path}` {why}", hint=hint)
+    missing, looked = _missing(runner, [one for one in named if "/" not in one or one.startswith("/")])
+    if not missing:
+        return None
+    return Diagnostic("E309", f"the program `{missing[0]}` was not found", hint=_hint(missing[0], looked))
+
+
+def _hint(name: str, looked: str) -> str:
+    return _ELSEWHERE if "/" in name else f"{PATH_HINT} to {looked}"
+
+
+def _missing(runner: ProcessRunner, names: Sequence[str]) -> tuple[list[str], str]:
+    """Return the programs that are missing where the step runs, and the directories that were searched there."""
+    names = [one for one in names if one != "bash"]  # which looks up the others
+    ran = runner.run(ShellStep(command=("bash", "-c", _LOOK, "bash", *names)), {}) if names else None
+    if not isinstance(ran, FinishedProcess):
+        return [], ""
+    path, *missing = ran.result.output.text.splitlines()
+    return [one for one in names if one in missing], ", ".join(path.split(":"))
+
+
+def _certain(command: str | tuple[str, ...]) -> list[str]:
+    """Return the program that runs first, if the command fails without it; else an empty list."""
+    if not isinstance(command, str):
+        return [*command[:1]]
+    parts = list(_simple_commands(command))
+    ends = [end for _, end in parts]
+    # In `a && b; c`, the shell ignores that `a` fails.
+    is_list = "&&" in ends[:1] and not all(end in {"&&", "|", ""} for end in ends)
+    first = [] if is_list or not parts or "(" in ends[0] else _started(parts[0][0])[:1]
+    return [one for one in first if one in _programs(command)]
+
+
+def _programs(command: str | tuple[str, ...], depth: int = 0) -> Iterator[str]:
+    """Yield the programs of a command whose failure the shell does not ignore."""
+    parts = list(_simple_commands(command)) if isinstance(command, str) else [([*command], "")]
+    ignored, counted = False, list[list[str]]()
+    for words, end in reversed(parts):
+        # What `|` and `&&` join has the end of the last part.
+        ignored = ignored if end in {"|", "&&"} else end.startswith("||") or end == "&"
+        counted += [] if ignored or "(" in end else [words]  # `name ()` is a function
+    for whole in reversed(counted):
+        words = _started(whole)
+        name = words[0].rpartition("/")[2] if words else ""
+        if name in _DEFINING or any(one.startswith("PATH=") for one in whole):
+            return
+        if name in _CONDITIONS:
+            continue
+        yield from words if name in _STARTERS else words[:1]
+        if name in _SHELLS | _STARTERS and depth < _MAX_DEPTH:
+            for text in (one for one in words if any(map(str.isspace, one)) or "-c" in words):
+                yield from _programs(text, depth + 1)
+
+
+def _started(words: list[str]) -> list[str]:
+    """Return the words of a simple command from its program on."""
+    return [*dropwhile(lambda one: one in _OPENING or _ASSIGNED.match(one), words)]
+
+
+def _simple_commands(text: str) -> Iterator[tuple[list[str], str]]:
+    """Yield the words of each simple command of a text for a shell, and the operator after it."""
+    reader = shlex.shlex(_COMMENT.sub("", text[:_MAX_TEXT]), posix=True, punctuation_chars=_OPERATORS)
+    reader.whitespace, reader.whitespace_split, reader.commenters = " \t\r", True, ""
+    words, skips, is_comment = list[str](), False, False
+    with suppress(ValueError):  # an open quote, as in a comment with an apostrophe
+        for word in reader:
+            is_operator = not word.strip(_OPERATORS) and word != ""
+            is_comment = not (is_operator and "\n" in word) and (is_comment or word.startswith("#"))
+            if is_comment:
+                continue
+            if not is_operator:
+                words += [] if skips else [word]
+                skips = False
+            elif "<" in word or (">" in word and not word.endswith("(")):
+                skips = True  # the file of a redirection
+            else:
+                if words:
+                    yield words, word.strip("\n") or "\n"
+                words = []
+    if words:
+        yield words, ""
