@@ -19,6 +19,7 @@ from orch23.model.action import DEFAULT_LIMITS, LANDLOCK_TIER, InputsChanged, St
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ConfigurationError, SafetyError
 from orch23.model.patterns import lazy_pattern
+from orch23.model.text import join_first
 from orch23.providers.adapter import ProgramCall, ProgramResult
 from orch23.store.safe_files import FileStamp, is_temp, stamp_of, walk_tree
 
@@ -194,8 +195,7 @@ class LocalProgramRunner(Struct, kw_only=True):
 
 
 def _violation(program: str, tier: str, paths: list[str]) -> Diagnostic:
-    more = f" and {len(paths) - _MAX_NAMED} more" if len(paths) > _MAX_NAMED else ""
-    message = f"{', '.join(paths[:_MAX_NAMED])}{more} changed while `{program}` ran (sandbox: {tier})"
+    message = f"{join_first(paths, _MAX_NAMED)} changed while `{program}` ran (sandbox: {tier})"
     hint = "undo the change if the program made it; with bubblewrap (`orch23 doctor`) a program cannot change files"
     return Diagnostic("E486", message, hint=hint)
 

@@ -10,7 +10,7 @@ from msgspec import Struct, field
 
 from orch23.model.digest import Json
 from orch23.model.fields import Problem, path_below
-from orch23.model.parsing import strings_in
+from orch23.model.parsing import map_strings, strings_in
 from orch23.model.paths import patterns_between
 from orch23.resolve.expression_syntax import (
     E_EXPRESSION,
@@ -194,7 +194,7 @@ class _Walk(Struct, kw_only=True):
             self.watched[at] = text
         result = self._joined(pieces, at)
         # In the first of two passes, a literal `${{` in the value of a var must not become an expression of the second.
-        return _escape(result) if self.defer is not None else result
+        return result if self.defer is None else map_strings(result, lambda one: one.replace("${{", "$${{"))
 
     def _joined(self, pieces: "tuple[str | ExpressionSource, ...]", at: str) -> Json:
         """Return the value of a single expression, or the text of several pieces."""
@@ -239,16 +239,6 @@ def _as_text(value: Json, source: str) -> str:
     hint = f"make it the whole value, or turn it into text: `${{{{ {source.strip()} | {way} }}}}`"
     message = f"`{source.strip()}` is {kind}; a longer text can only contain strings, numbers and booleans"
     raise EvaluationError(message, hint)
-
-
-def _escape(value: Json) -> Json:
-    if isinstance(value, str):
-        return value.replace("${{", "$${{")
-    if isinstance(value, Mapping):
-        return {key: _escape(v) for key, v in value.items()}
-    if isinstance(value, Sequence):
-        return [_escape(v) for v in value]
-    return value
 
 
 def _all_uses(tree: Json) -> Iterator[Mapping[str, frozenset[str]]]:

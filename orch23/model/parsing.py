@@ -315,6 +315,15 @@ def strings_in(value: Json) -> Iterator[str]:
             yield from strings_in(one)
 
 
+def map_strings(value: Json, change: Callable[[str], str], *, keys: bool = False) -> Json:
+    """Return a value with each of its strings changed; with `keys`, those of mappings too."""
+    if isinstance(value, str):
+        return change(value)
+    if isinstance(value, Mapping):
+        return {change(k) if keys else k: map_strings(one, change, keys=keys) for k, one in value.items()}
+    return [map_strings(one, change, keys=keys) for one in value] if isinstance(value, Sequence) else value
+
+
 def as_mapping(value: Json) -> Mapping[str, Json]:
     """Return a value if it is a mapping, else an empty one."""
     return value if isinstance(value, Mapping) else {}

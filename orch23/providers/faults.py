@@ -120,7 +120,6 @@ def status_error(
     headers: Mapping[str, str] | None = None,
     *,
     charged: bool = False,
-    now: datetime | None = None,
     marks: Iterable[str] = (),
 ) -> TransportError:
     """Return the error of a reply with an error status.
@@ -135,7 +134,7 @@ def status_error(
     code = "E427" if is_without_credit(status, said, marks) else _code_of(status)
     code = _BAD_REQUEST if is_too_large else code
     transient = code in {_RATE_LIMITED, _OVERLOADED} and given.get("x-should-retry", "") != "false"
-    wait_s = retry_after_s(given, now)
+    wait_s = retry_after_s(given)
     if wait_s is None and code == _RATE_LIMITED:
         wait_s = wait_in_text_s(said)
     message = f"{who} replied {status}" + (f": {printable_line(said)}" if said.strip() else "")

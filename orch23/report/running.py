@@ -26,7 +26,7 @@ from orch23.model.event import (
     StageWithheld,
 )
 from orch23.model.event_data import EventData, StageStatus
-from orch23.model.text import format_duration, parse_amount, visible_line
+from orch23.model.text import format_duration, join_first, parse_amount, visible_line
 from orch23.report.values import format_counts, pluralize, truncate
 from orch23.resolve.commands import typed_command
 
@@ -241,9 +241,8 @@ class Heartbeat(Struct):
         for one in due:
             took = now - one.since
             self._due_s[one.name] = took + min(took, _MOST_S)
-        names = [_described(one, now) for one in due[:_MAX_NAMES]]
-        more = f" and {len(due) - _MAX_NAMES:,} more" if len(due) > _MAX_NAMES else ""
-        return [f"still running: {', '.join(names)}{more}"] if due else []
+        names = [_described(one, now) for one in due]
+        return [f"still running: {join_first(names, _MAX_NAMES)}"] if due else []
 
     def _progress(self, running: RunningStages, now: float) -> list[str]:
         if self._since is None:

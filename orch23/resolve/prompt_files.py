@@ -10,6 +10,7 @@ from orch23.model.media import accepting, media_of
 from orch23.model.parsing import YamlReader
 from orch23.model.pipeline import Stage
 from orch23.model.record import KeyTexts
+from orch23.model.text import join_first
 from orch23.resolve.prompt_inputs import AuthorTexts, PromptInput, PromptInputs
 from orch23.steps.registry import is_llm
 
@@ -154,8 +155,7 @@ def _context_limits(stage: str, step: "LLMStep", given: tuple[PromptInput, ...])
     labels = ((one, f"{one.path}#{one.slice}" if one.slice else one.path) for one in given)
     sizes = sorted(((_size_bytes(one), label) for one, label in labels), key=lambda pair: (-pair[0], pair[1]))
     size = sum(size for size, _ in sizes)
-    names = ", ".join(f"{name} ({size:,})" for size, name in sizes[:_SHOWN_INPUTS])
-    counted = names if len(sizes) <= _SHOWN_INPUTS else f"{names} and {len(sizes) - _SHOWN_INPUTS} more"
+    counted = join_first([f"{name} ({size:,})" for size, name in sizes], _SHOWN_INPUTS)
     problems = []
     if len(given) > step.max_files:
         text = f"{len(given)} inputs are given to the model, the limit is {step.max_files}: {counted}"

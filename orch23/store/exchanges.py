@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Digest, Json, digest_bytes, digest_json
 from orch23.model.errors import CorruptStateError
-from orch23.model.parsing import JsonObject, from_struct, parse_stored, to_struct
+from orch23.model.parsing import JsonObject, from_struct, map_strings, parse_stored, to_struct
 from orch23.model.paths import ORIGINALS_FOLDER
 from orch23.model.patterns import lazy_pattern
 from orch23.model.pipeline import family_of
@@ -490,18 +490,6 @@ def _complete(exchange: Exchange, read: Callable[[str], bytes | None]) -> Exchan
 
 def _with_texts(exchange: Exchange, change: Callable[[str], str]) -> Exchange:
     """Return an exchange with other texts: of the messages, the system prompts, the response and the files."""
-
-    def changed(value: Json) -> Json:
-        match value:
-            case str():
-                return change(value)
-            case list() | tuple():
-                return [changed(one) for one in value]
-            case Mapping():
-                return {name: changed(one) for name, one in value.items()}
-            case _:
-                return value
-
-    request = {name: changed(one) if name in _WITH_TEXTS else one for name, one in exchange.request.items()}
+    request = {name: map_strings(one, change) if name in _WITH_TEXTS else one for name, one in exchange.request.items()}
     files = {path: None if text is None else change(text) for path, text in exchange.files.items()}
     return replace(exchange, request=request, response=change(exchange.response), files=files)

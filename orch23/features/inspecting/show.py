@@ -27,7 +27,7 @@ from orch23.model.llm import Exchange, joined_messages
 from orch23.model.pipeline import ForeachStage, Stage
 from orch23.model.plan import Skipped
 from orch23.model.record import Record
-from orch23.model.text import format_duration, visible
+from orch23.model.text import format_duration, join_first, visible
 from orch23.plan.planner import Selection
 from orch23.report.values import json_document
 from orch23.steps.registry import is_llm
@@ -105,8 +105,7 @@ def _no_item(seen: Preview, stage: str) -> NotFoundError:
         why, hint = Skipped(idle.condition), "`orch23 runs` lists earlier runs, `orch23 log RUN` shows one"
         return NotFoundError(Diagnostic("E664", f"`{stage}` is skipped: {why}", hint=hint))
     items = [name for name in seen.plan.nodes if name.startswith(f"{stage}@")]
-    more = ", ..." if len(items) > _MAX_ITEMS else ""
-    hint = f"name an item: {', '.join(items[:_MAX_ITEMS])}{more}" if items else "it has no items yet"
+    hint = f"name an item: {join_first(items, _MAX_ITEMS)}" if items else "it has no items yet"
     return NotFoundError(Diagnostic("E664", f"`{stage}` is a foreach: only its items run", hint=hint))
 
 

@@ -19,7 +19,7 @@ from orch23.decide.freshness import change_reasons
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json, digest_json
 from orch23.model.errors import ExitCode, InvalidInputError, NotFoundError, Orch23Error, UsageError
-from orch23.model.parsing import as_mapping, from_struct, parse_stored, to_struct
+from orch23.model.parsing import as_mapping, from_struct, map_strings, parse_stored, to_struct
 from orch23.model.pipeline import family_of
 from orch23.model.plan import Decision, Expand, Fresh, Maybe, Restore, Run, VerifyOnly
 from orch23.report.plan_view import reason_text, reason_texts, short_value
@@ -127,7 +127,7 @@ def plan_file_of(project: Project, seen: Preview, options: PlanOptions, secrets:
         removes=seen.obsolete,
         releases=tuple(sorted(seen.released)),
     )
-    return to_struct(_redacted(from_struct(plan), secrets), PlanFile)
+    return to_struct(map_strings(from_struct(plan), secrets.redact, keys=True), PlanFile)
 
 
 def _planned_stages(seen: Preview) -> Iterator[PlannedStage]:
@@ -148,18 +148,6 @@ def _planned_stages(seen: Preview) -> Iterator[PlannedStage]:
         )
     for name in seen.skipped:
         yield PlannedStage(stage=name, action="skipped")
-
-
-def _redacted(value: Json, secrets: Secrets) -> Json:
-    match value:
-        case str():
-            return secrets.redact(value)
-        case Mapping():
-            return {secrets.redact(name): _redacted(one, secrets) for name, one in value.items()}
-        case list() | tuple():
-            return [_redacted(one, secrets) for one in value]
-        case _:
-            return value
 
 
 def save_plan(

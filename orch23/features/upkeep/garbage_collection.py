@@ -16,10 +16,11 @@ from pathlib import Path
 from msgspec import Struct
 
 from orch23.cli.store_size import count_files
-from orch23.model.digest import Digest, FileEntry, Json
+from orch23.model.digest import Digest, FileEntry
 from orch23.model.errors import MissingBytesError, SafetyError
 from orch23.model.event import StageFinished
 from orch23.model.event_data import NEW_RESULTS
+from orch23.model.parsing import strings_in
 from orch23.model.patterns import lazy_pattern
 from orch23.model.record import Record
 from orch23.store.exchanges import ExchangeFile
@@ -258,16 +259,9 @@ def _outputs_of(record: Record) -> Iterator[str]:
 
 def _inputs_of(record: Record) -> Iterator[str]:
     """Yield the digests in a manifest: a store may hold these inputs, so that `explain` can show what changed."""
-    waiting: list[Json] = list(record.manifest.values())
-    while waiting:
-        value = waiting.pop()
-        if isinstance(value, str):
-            if _SHA256.fullmatch(digest := value.removesuffix("+x")):
-                yield digest
-        elif isinstance(value, Mapping):
-            waiting += value.values()
-        elif isinstance(value, Sequence):
-            waiting += value
+    for value in strings_in(record.manifest):
+        if _SHA256.fullmatch(digest := value.removesuffix("+x")):
+            yield digest
 
 
 def stored_blobs(folder: Path) -> Iterator[tuple[Digest, int]]:

@@ -21,7 +21,7 @@ from orch23.features.watch.watched_files import Change, FolderEvents, StopSignal
 from orch23.model.event import RunFinished, StageFinished
 from orch23.model.event_data import StageStatus
 from orch23.model.paths import LOGS_FOLDER
-from orch23.model.text import visible
+from orch23.model.text import join_first, visible
 from orch23.report.values import money_text, pluralize
 from orch23.snapshot.fast_path import LOCK_FILE, StaleSnapshot
 from orch23.store.history import run_totals
@@ -87,12 +87,11 @@ class BuildSeries(Struct, kw_only=True):
             watched.is_due_again, watched.read = True, None
 
     def _report_waiting(self, stages: list[str]) -> None:
-        names = ", ".join(map(visible, stages[:_SHOWN_STAGES]))
-        more = f" and {len(stages) - _SHOWN_STAGES} more" if len(stages) > _SHOWN_STAGES else ""
+        names = join_first([*map(visible, stages)], _SHOWN_STAGES)
         verb = "waits, since it" if len(stages) == 1 else "wait, since they"
         way = self.budget.way_to_raise if self.llm else "start `orch23 watch --llm`"
         self.console.write_err(
-            f"{pluralize(len(stages), 'stage')} {verb} would call a model: {names}{more}\n"
+            f"{pluralize(len(stages), 'stage')} {verb} would call a model: {names}\n"
             f"  to call it, run `orch23 build` in another terminal, or {way}\n"
         )
 

@@ -181,7 +181,7 @@ def test_a_key_is_written_in_one_line() -> None:
     assert line("verify/inputs", "b", appends=True) == "verify: {inputs: [..., b]}"
 
 
-KEY = {"kind": "limit", "text": "t", "key": "timeout", "value": "9s"}
+KEY = {"kind": "path", "text": "t", "key": "inputs", "value": "b"}
 
 
 def step_of(kind: str = "shell", start: str = "python -m pytest ", *, is_whole: bool = True, **data: Any) -> str:
