@@ -12,7 +12,8 @@ from msgspec import Struct, field
 
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.text import shell_signs
-from orch23.text.source_syntax import parse_python
+from orch23.text.python_imports import imported_names
+from orch23.text.source_syntax import parse_python, python_tree
 
 ProgramKind: TypeAlias = Literal["python", "shell", "other"]
 InvocationKind: TypeAlias = Literal["code", "module", "script", "nothing"]
@@ -243,11 +244,6 @@ class PresentFiles(Struct):
 
 def _imports(code: str) -> tuple[str, ...]:
     """Return the modules that code imports; for `from a.b import c` it is `a.b`."""
-    try:
-        tree = parse_python(code, "<command>")
-    except (SyntaxError, RecursionError, MemoryError, ValueError):
-        return ()
-    nodes = list(ast.walk(tree))
-    found = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
-    found |= {node.module for node in nodes if isinstance(node, ast.ImportFrom) and node.module and not node.level}
+    tree = python_tree(code)
+    found = {name for node in ast.walk(tree) for name in imported_names(node)} if isinstance(tree, ast.AST) else ()
     return tuple(sorted(name for name in found if name.partition(".")[0] not in STDLIB_NAMES))

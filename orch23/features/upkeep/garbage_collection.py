@@ -278,9 +278,7 @@ def stored_blobs(folder: Path) -> Iterator[tuple[Digest, int]]:
 
 def group_folders(folder: Path) -> list[Path]:
     """Return the folders `ab/` of a part of the store, sorted."""
-    with contextlib.suppress(FileNotFoundError, NotADirectoryError), os.scandir(folder) as entries:
-        return sorted(Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False))
-    return []
+    return [path for path in list_folder(folder) if path.is_dir() and not path.is_symlink()]
 
 
 class StoredKind(Struct, frozen=True):
