@@ -4,9 +4,9 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from orch23.model.diagnostic import Diagnostic, did_you_mean, quoted_names
+from orch23.model.diagnostic import Diagnostic, did_you_mean
 from orch23.model.digest import Json
-from orch23.model.text import json_pointer
+from orch23.model.text import join_first, json_pointer
 
 if TYPE_CHECKING:
     from jsonschema import Draft7Validator
@@ -95,9 +95,8 @@ def _unknown_keys(error: "ValidationError") -> str:
     schema: _Value = error.schema
     instance: _Value = error.instance
     extra = undeclared_keys(instance, schema)
-    named = quoted_names(extra[:_MAX_NAMED])
-    more = f" and {len(extra) - _MAX_NAMED} more" if len(extra) > _MAX_NAMED else ""
-    return f"has unknown keys: {named}{more}{_guess(extra[0], schema.get('properties', {}))}"
+    named = join_first([f"`{key}`" for key in extra], _MAX_NAMED)
+    return f"has unknown keys: {named}{_guess(extra[0], schema.get('properties', {}))}"
 
 
 def _nearest_branch(error: "ValidationError") -> str:

@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from orch23.model.diagnostic import nearest_names, question, quoted_names
 from orch23.model.digest import Json
+from orch23.model.text import join_first
 from orch23.resolve.expression_syntax import UNKNOWN, UNKNOWN_MARK, EvaluationError, ExpressionValue, Unknown
 from orch23.resolve.template_limits import MAX_RENDERED_TEXT, refuse_undefined
 from orch23.resolve.templates import TEMPLATE_GLOBALS, expression_environment, first_line_of_error, hint_of_error
@@ -97,11 +98,9 @@ def _undefined_error(
 def _known_members(name: str, member: str, owner: Mapping[str, Json]) -> str:
     if not owner and name == "vars":
         return f"declare it at the top of the file: `vars: {{{member}: VALUE}}`"
-    shown = sorted(owner)[:_MOST_NAMED]
-    more = f" and {len(owner) - len(shown)} more" if len(owner) > len(shown) else ""
     if not owner:
         return f"`{name}` is empty"
-    return f"`{name}` has {quoted_names(shown)}{more}"
+    return f"`{name}` has {join_first([f'`{one}`' for one in sorted(owner)], _MOST_NAMED)}"
 
 
 @functools.lru_cache(maxsize=4096)

@@ -45,7 +45,7 @@ def distance(then: Mapping[str, Json], now: Mapping[str, Json]) -> tuple[int, in
     These are the parts that differ, the lines of prompts that only one has, and the characters after the common ones.
     """
     parts = sum(_plain(then.get(name)) != _plain(now.get(name)) for name in REQUEST_PARTS)
-    one, other = (_bare("\n".join(map(_said, (of.get("system"), of.get("messages"))))) for of in (then, now))
+    one, other = (_bare("\n".join(map(text_of_messages, (of.get("system"), of.get("messages"))))) for of in (then, now))
     lines = Counter(one.split("\n"))
     lines.subtract(other.split("\n"))
     return parts, sum(map(abs, lines.values())), max(len(one), len(other)) - first_difference(one, other)
@@ -54,7 +54,7 @@ def distance(then: Mapping[str, Json], now: Mapping[str, Json]) -> tuple[int, in
 def _clause(name: str, then: Json, now: Json, redact: Callable[[str], str]) -> str:
     match name:
         case "messages" | "system":
-            return _texts(_WORDS[name], redact(_said(then)), redact(_said(now)))
+            return _texts(_WORDS[name], redact(text_of_messages(then)), redact(text_of_messages(now)))
         case "schema":
             return _texts(_WORDS[name], redact(_indented(then)), redact(_indented(now)))
         case "params" if isinstance(then, Mapping) and isinstance(now, Mapping):
@@ -129,7 +129,8 @@ def _short(value: Json, redact: Callable[[str], str]) -> str:
     return f"`{text[:_WIDTH]}{'...' if len(text) > _WIDTH else ''}`" if text else "empty"
 
 
-def _said(value: Json) -> str:
+def text_of_messages(value: Json) -> str:
+    """Return the contents of the messages of a request, or a system prompt."""
     if isinstance(value, str):
         return value
     if not isinstance(value, Sequence):

@@ -34,7 +34,7 @@ from orch23.report.values import Style, Tone, json_document
 from orch23.resolve.commands import programs_outside
 from orch23.steps.registry import is_llm
 from orch23.store.run_logs import run_of_result
-from orch23.text.request_difference import describe_difference
+from orch23.text.request_difference import describe_difference, text_of_messages
 from orch23.text.secrets import secrets_from
 
 AspectChange: TypeAlias = Literal["same", "changed", "added", "removed"]
@@ -342,7 +342,7 @@ def _prompt_diffs(opened: OpenPipeline, decided: DecidedStage, then: Record, req
         return _rendered_diff(opened, decided, then)
     now = request.parts()
     pairs = [
-        ("prompt", _messages_text(known.request), _messages_text(now)),
+        ("prompt", text_of_messages(known.request.get("messages")), text_of_messages(now["messages"])),
         ("system", known.request.get("system"), now["system"]),
     ]
     return [
@@ -358,13 +358,6 @@ def _rendered_diff(opened: OpenPipeline, decided: DecidedStage, then: Record) ->
         return []
     old = _text(opened, output, then.outputs[output].digest.sha256)
     return [] if old is None else [text_diff(output, old, rendered.decode("utf-8", errors="replace"))]
-
-
-def _messages_text(parts: Mapping[str, Json]) -> str | None:
-    messages = parts.get("messages")
-    if not isinstance(messages, list | tuple):
-        return None
-    return "\n\n".join(str(one.get("content", "")) for one in messages if isinstance(one, Mapping))
 
 
 def _causes(seen: Preview, name: str, depth: int, visited: set[str]) -> list[Cause]:

@@ -15,11 +15,12 @@ from orch23.features.vendors.server_replies import (
     text_at,
     token_count_at,
 )
-from orch23.model.diagnostic import Diagnostic, nearest_names, quoted_names
+from orch23.model.diagnostic import Diagnostic, nearest_names
 from orch23.model.digest import Json
 from orch23.model.llm import Pace, Request, Usage
 from orch23.model.media import Media
 from orch23.model.parsing import parse_json
+from orch23.model.text import join_first
 from orch23.providers.cache_marks import NO_MARKS, cache_marks, marked_content
 from orch23.providers.connections import (
     CONNECT_S,
@@ -378,6 +379,6 @@ def with_known_models(fault: TransportError, names: Callable[[], Iterable[str]])
     fix = next(((word, found) for word in words for found in nearest_names(word, known)), None)
     known.sort(key=lambda name: fix is None or name != fix[1])  # the nearest one first
     mean = f"did you mean `{fix[1]}`? " if fix else ""
-    more = f" and {len(known) - _MOST} more" if len(known) > _MOST else ""
-    hint = f"{mean}write a model of this server in `llm.model`; it has {quoted_names(known[:_MOST])}{more}"
+    listed = join_first([f"`{name}`" for name in known], _MOST)
+    hint = f"{mean}write a model of this server in `llm.model`; it has {listed}"
     return TransportError(replace(fault.diagnostic, hint=hint, fix=fix), status=fault.status)

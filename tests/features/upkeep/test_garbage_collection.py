@@ -156,3 +156,10 @@ def test_what_has_no_name_of_a_blob_is_none(store: ProjectStore) -> None:
     (store.local.contents.folder / "zz").mkdir()
     (store.local.contents.folder / "zz" / digest.sha256).write_text("x")
     assert [found for found, _ in stored_blobs(store.local.contents.folder)] == [digest]
+
+
+def test_the_blobs_behind_a_link_belong_to_someone_else(store: ProjectStore, tmp_path: Path) -> None:
+    folder, other = store.local.contents.path_of(store.contents.put(b"x")).parent, tmp_path / "other"
+    folder.rename(other)
+    folder.symlink_to(other)
+    assert list(stored_blobs(store.local.contents.folder)) == []

@@ -9,7 +9,7 @@ from orch23.model.event_data import EventReason
 from orch23.model.run_facts import RunCost, RunFacts, StageFacts
 from orch23.model.text import format_duration, format_money, join_first
 from orch23.report.plan_view import event_reason_text
-from orch23.report.values import format_counts, pluralize
+from orch23.report.values import format_counts, money_text, pluralize
 
 _MAX_STAGES = 24
 # A difference of time that is worth a row: seconds, and share of the longer time.
@@ -99,10 +99,7 @@ def has_unknown_tokens(cost: RunCost) -> bool:
 
 def cost_text(cost: RunCost) -> str:
     """Return what calls cost, and what may have been charged besides."""
-    if cost.paid is None:
-        return "price unknown"
-    more = f", at most {format_money(cost.possible)} more" if cost.possible else ""
-    return f"{format_money(cost.paid)}{more}"
+    return "price unknown" if cost.paid is None else money_text(cost.paid, cost.possible or Decimal(0))
 
 
 def _stage(then: StageFacts | None, now: StageFacts, anchors: Anchors) -> ComparisonRow | None:
