@@ -333,8 +333,9 @@ def _wrong_types(store: Path, *, whole: bool) -> Iterator[tuple[Path, str]]:
 def _wrong_types_in_groups(part: Path) -> Iterator[tuple[Path, str]]:
     for group in _entries(part):
         if group.is_dir(follow_symlinks=False):
-            others = (one for one in _entries(Path(group.path)) if not one.is_file(follow_symlinks=False))
-            yield from ((Path(one.path), "file") for one in others)
+            with os.scandir(group.path) as entries:
+                others = [one.path for one in entries if not one.is_file(follow_symlinks=False)]
+            yield from ((Path(path), "file") for path in sorted(others))
         elif not is_temp(group.name):
             # The temporary files of killed processes are deleted by `sweep_temps`.
             yield Path(group.path), "folder"

@@ -258,11 +258,13 @@ def test_a_failed_command_without_output_says_so() -> None:
 
 def test_the_tokens_of_an_interrupted_call_are_not_known() -> None:
     answered = run_of(*built("a"), ("a", LlmResponse(input_tokens=3, output_tokens=4)), run="r0")
-    interrupted = run_of(*built("a"), ("a", CallSettled(forfeited=True, calls=1)))
+    interrupted = run_of(*built("a"), ("a", CallSettled(forfeited=True, calls=1, cost="0.5")))
     comparison = page_of(interrupted, answered).comparison
     assert comparison is not None
     (tokens,) = (one for one in comparison.totals if one.name == "Tokens")
     assert (tokens.then, tokens.now, tokens.change) == ("7", "not known", "")
+    (cost,) = (one for one in comparison.totals if one.name == "Cost")
+    assert (cost.then, cost.now) == ("price unknown", "$0, at most $0.50 more")
 
 
 def test_the_comparison_shows_what_differs() -> None:

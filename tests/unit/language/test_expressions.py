@@ -124,6 +124,11 @@ def test_what_has_no_value_is_an_error_with_a_way_out(text, code, words, hint):
     assert hint is None or hint in (errors[0].hint or "")
 
 
+def test_the_first_20_of_many_members_are_listed():
+    _, errors = render_tree("${{ item.zzzzzzzz }}", {"item": {f"k{n:02}": n for n in range(25)}}, "t")
+    assert (errors[0].hint or "").endswith("`k18`, `k19` and 5 more")
+
+
 def test_all_errors_of_a_tree_are_found_at_once():
     _, errors = render_tree(["${{ a }}", {"x": "${{ b }}"}, "ok"], NAMES, "t")
     assert [e.path for e in errors] == ["t/0", "t/1/x"]
