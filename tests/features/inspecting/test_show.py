@@ -70,6 +70,14 @@ def test_each_view_of_a_stage_that_ran(built: Project) -> None:
     assert everything.index("---- prompt, attempt 1 of ") < everything.index("---- response, attempt 1 of ")
 
 
+def test_the_texts_of_an_edited_prompt_are_compared(built: Project) -> None:
+    built.edit("say.j2", prompt("tell", "{{ inputs['spec.md'].text }}"))
+    built.edit("system.md", "be long")
+    diffs = built.run("explain", "say", "--json").json()["diffs"]
+    changed = {one["subject"]: [line for line in one["diff"].splitlines()[2:] if line[0] in "+-"] for one in diffs}
+    assert changed == {"prompt": ["-say", "+tell"], "system": ["-be brief", "+be long"]}
+
+
 def test_all_of_a_command_is_what_it_printed(built: Project) -> None:
     *printed, command, end = show(built, "copy").splitlines()
     assert printed[1] == "copied"
