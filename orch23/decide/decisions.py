@@ -274,7 +274,9 @@ class StageDecider(Struct):
             resolved = self.resolve(name)
             known = self._known(resolved, need_intermediate=need_intermediate)
             reasons = tuple(Reason("base_changed", path, new=str(edits.outputs[path])) for path in paths)
-            decision = decide(known) if known.current else Run(reasons)
+            # The accepted result may have started from the edit as well, if that was committed before.
+            made = tuple(one for one in known.current if not one.record.accepted)
+            decision = decide(replace(known, current=made)) if made else Run(reasons)
         # A result of today's key whose bytes are lost is made again, and replaces the same files.
         is_again = isinstance(decision, Run) and known.current and not (known.ignores_records or known.pending_upstream)
         return self._owned(resolved, decision, known.current[0].record if is_again else None)

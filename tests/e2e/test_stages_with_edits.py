@@ -156,6 +156,17 @@ def test_release_names_the_files_that_stay_deleted(repository: Repository) -> No
 
 
 @pytest.mark.slow
+def test_clean_leaves_an_edit_of_a_released_file(repository: Repository) -> None:
+    stage = {"edits": ["src/**"], "shell": "grep -q done src/a || echo done >> src/a; echo new > src/new"}
+    repository.write({**pipeline({"tidy": stage}), "src/a": "a\n"})
+    green(repository.build("a.yaml"))
+    green(repository.run("release", "a.yaml", "tidy"))
+    repository.edit("src/new", "mine\n")
+    green(repository.run("clean", "a.yaml"))
+    assert repository.files("src") == {"src/a": b"a\ndone\n", "src/new": b"mine\n"}
+
+
+@pytest.mark.slow
 def test_a_reverted_spec_restores_all_files_of_its_result_and_what_the_newer_one_changed_beyond(
     repository: Repository,
 ) -> None:
@@ -588,6 +599,23 @@ def test_a_program_that_left_a_known_version_as_it_was_has_the_same_record_again
         before = project.read("a.lock")
         up_to_date(project.build("a.yaml"))
     assert project.read("a.lock") == before
+
+
+@pytest.mark.slow
+def test_an_edit_that_was_committed_before_it_was_accepted_is_a_reason_to_run(repository: Repository) -> None:
+    feature = {**FEATURE, "on_edit": "rerun"}
+    repository.write({**pipeline({"feature": feature}), "src/a": "a\n", "spec.md": spec("src/a: x")})
+    model = EchoModel()
+    with model.answering():
+        green(repository.build("a.yaml"))
+        repository.edit("src/a", "mine\n")
+        repository.write({"spec.md": spec("src/a: y")})
+        repository.commit()
+        green(repository.run("accept", "a.yaml", "feature"))
+        green(repository.build("a.yaml"))
+        assert repository.read("src/a") == "mine\n" + addition("y")
+        up_to_date(repository.build("a.yaml"))
+    assert len(model.calls) == 2
 
 
 @pytest.mark.slow

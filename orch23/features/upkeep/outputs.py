@@ -62,7 +62,7 @@ def plan_removal(opened: OpenPipeline, stages: Collection[str]) -> OutputRemoval
     owning = [(name, record) for name, record in every if opened.state.may_remove_by(record)]
     names = {node.name for node in opened.pipeline.stages}
     kept = [one for one in kept_failures(opened.store, opened.pipeline.file) if family_of(one.stage) in names]
-    owning += [(one.stage, one) for one in kept]
+    owning += [(one.stage, one) for one in kept if not one.is_released]
     known = {name for one, _ in owning for name in (one, family_of(one))}
     unknown = [name for name in stages if name not in known]
     Selection(targets=tuple(unknown)).nodes(opened.state.plan)
