@@ -142,7 +142,7 @@ WHOLE: dict[str, Any] = {
                 "all": True,
                 "steps": [
                     {"check": "python_syntax", "with": {"any": [1, None]}, "if": True},
-                    {"shell": ["a", 1]},
+                    {"shell": ["a", 1], "test_results": {"tap": "stdout"}},
                     {"shell": "text"},
                     {"pytest": PYTEST},
                     {"pytest": ["-q"]},
@@ -152,6 +152,9 @@ WHOLE: dict[str, Any] = {
                 ],
             },
         },
+        "unit": {"shell": "u", "test_results": {"junit": "b/*.xml"}},
+        "lines": {"shell": "l", "test_results": {"regex": "stdout", "line": "(?P<id>a) (?P<outcome>b)"}},
+        "go": {"shell": "go test -json", "test_results": {"go": "stdout"}},
         "make": {"shell": ["cp", "a", 1], "outputs": ["b"], "retry": 3, "approve": True},
         "text": {"shell": "make all", "salt": "s", "verify": [], "outputs": ["m.json"], "metrics": ["m.json"]},
         "fix": {"llm": LLM, "explore": {"files": ["src/**"], "turns": 2, "tokens": "20k"}, "outputs": ["y.py"]},

@@ -35,7 +35,7 @@ from orch23.text.excerpt import fit_parts, normalise, shorten_tree_paths
 from orch23.text.secret_patterns import KEY_FORMATS
 from orch23.text.secrets import secrets_from
 from orch23.text.source_syntax import syntax_fault
-from orch23.verdict.pytest_report import ReportedFailure, group_failures
+from orch23.verdict.run_results import ReportedFailure, group_failures
 from orch23.verdict.verdict import judge_pytest
 from tests import linear_time as linear
 

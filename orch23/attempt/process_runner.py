@@ -110,7 +110,7 @@ Files = Mapping[str, FileEntry]
 
 
 class FinishedProcess(Struct, frozen=True):
-    """A process that ended by itself, with the verdict if it was pytest."""
+    """A process that ended by itself, with the verdict if it ran tests."""
 
     command: str
     result: ActionResult
@@ -118,12 +118,13 @@ class FinishedProcess(Struct, frozen=True):
 
 
 class StepCommand(Struct, frozen=True):
-    """The command of a step. `tools` are files of orch23 that it needs; with `reports` its report is an output."""
+    """The command of a step, with files of orch23 (`tools`), and with `reports` and `results` as in an action."""
 
     argv: tuple[str, ...]
     env: Mapping[str, str] = {}
     tools: Mapping[str, FileEntry] = {}
     reports: bool = False
+    results: tuple[str, ...] = ()
 
 
 class ProcessHooks(Protocol):
@@ -268,6 +269,7 @@ class ProcessRunner(Struct, frozen=True, kw_only=True):
             limits=self.stage.limits,
             tools=launch.tools,
             reports=launch.reports,
+            results=launch.results,
             writable=writable,
             programs=self.facts.tools,
         )
