@@ -133,9 +133,14 @@ def _script(words: list[str]) -> str:
     return words[0] if words[0].endswith(".sh") else ""
 
 
+def failed_tests(ended: StageFinished) -> list[EventProblem]:
+    """Return the failed tests that are named: the id is the subject of each."""
+    return [one for one in ended.problems if one.code == "E301" and one.subject]
+
+
 def _first_test(ended: StageFinished) -> EventProblem | None:
     """Return the failed test that the excerpt describes first, or None."""
-    named = [one for one in ended.problems if one.code == "E301" and one.subject]
+    named = failed_tests(ended)
     # The excerpt has `ID (call): ERROR` of pytest, and `ID: ERROR` of other runners.
     places = {one.subject: [ended.failure.find(f"{one.subject}{end}") for end in (" (", ": ")] for one in named}
     found = {min((at for at in places[one.subject] if at >= 0), default=-1): one for one in named}
