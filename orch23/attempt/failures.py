@@ -197,11 +197,11 @@ def fit_feedback(failure: Failure, stage: Stage, earlier: Sequence[str] = (), no
 
     `earlier` describes the failures of earlier attempts, for the headline. `note` comes first.
     """
-    from orch23.text.excerpt import fit_parts, shorten  # noqa: PLC0415 - only for failures
+    from orch23.text.excerpt import fit_output, fit_parts  # noqa: PLC0415 - only for failures
 
     failure = _with_response_paths(failure, stage.cwd)
     limits = stage.step.brief if is_llm(stage.step) else BriefLimits()
-    excerpt = shorten(failure.feedback.excerpt, limits)
+    excerpt = fit_output(failure.feedback.excerpt, limits)
     if failure.parts or note:
         history = f" ({'; '.join(earlier)})" if earlier else ""
         headline = f"{failure.headline}{history}" if failure.headline else ""

@@ -7,7 +7,7 @@ from msgspec import Struct, field
 from orch23.model.patterns import lazy_pattern
 from orch23.model.pipeline import BriefLimits
 from orch23.model.text import join_first, visible
-from orch23.text.excerpt import normalise, shorten, shorten_tree_paths
+from orch23.text.excerpt import normalise, shorten, shorten_tree_paths, without_equal_lines
 from orch23.verdict.pytest_discovery import id_without_parameters, is_test_file
 
 NOT_RUN = "not run"
@@ -167,7 +167,7 @@ class FailureGroup(Struct, frozen=True):
         """Return the group as text: its tests, and the text of its first failure."""
         failure = self.first
         head = f"{failure.name} ({failure.when}): {failure.error}" if failure.when else f"{failure.name}: {self.error}"
-        shown = without_library_frames(failure.text)
+        shown = without_equal_lines(without_library_frames(failure.text))
         if others := self.tests[1:]:
             named = join_first(others, _NAMED_SUBTESTS if failure.subtest else _NAMED)
             head = f"{len(self.tests)} tests with this cause: {head}\nlikewise {named}"

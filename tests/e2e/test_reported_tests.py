@@ -119,6 +119,16 @@ def test_only_shell_steps_may_have_it(project: Project) -> None:
     assert out.count("`test_results` is for shell steps") == 3
 
 
+def test_equal_lines_of_a_linter_are_one_line_of_the_feedback(project: Project) -> None:
+    line = 'f"src/a.py:{number + 1}:80: E501 Line too long ({90 + number} > 79)"'
+    lint = f"for number in range(80): print({line})\nexit(1)\n"
+    with_test(project, lint, {"shell": "python t.py"})
+    assert project.build().code == 1
+    prompt = second_prompt(project)
+    assert prompt.count("Line too long") == 1
+    assert "and 79 more such: src/a.py:2:80, src/a.py:3:80" in prompt
+
+
 def test_a_pattern_of_lines_is_read(project: Project) -> None:
     step = {
         "shell": "python t.py",
