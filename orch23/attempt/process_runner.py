@@ -145,10 +145,18 @@ class ProcessHooks(Protocol):
         """Judge the result of a program that stayed inside its limits; secrets are removed from `printed`."""
 
 
+class CountedTests(Struct, frozen=True):
+    """The numbers of reported tests, as in `Record.tests`: of the last result of a stage, and of this one."""
+
+    before: Mapping[str, int] = {}
+    now: dict[str, int] = field(default_factory=dict)
+
+
 class ProcessRunner(Struct, frozen=True, kw_only=True):
     """Runs the process steps of one stage. Secrets are removed from output before it is shortened.
 
     `project` returns the facts that may explain a failure. `sandboxes` gets the tiers that processes ran in.
+    `tests` are the numbers of tests of the last result and of this one, as in `Record.tests`.
     """
 
     stage: Stage
@@ -161,6 +169,7 @@ class ProcessRunner(Struct, frozen=True, kw_only=True):
     report: StageReporter
     project: "Callable[[], ProjectFacts] | None" = None
     sandboxes: set[str] = field(default_factory=set)
+    tests: CountedTests = field(default_factory=CountedTests)
 
     def _note(self, command: str, exit_code: int | None, took_s: float) -> None:
         ran = command_ran(command, exit_code, took_s)

@@ -9,6 +9,7 @@ from orch23.attempt.failures import Failure, LeftoverFiles, command_failed, exit
 from orch23.attempt.process_runner import Files, FinishedProcess, ProcessRunner, StepCommand, missing_program_errors
 from orch23.model.action import MAX_RESULTS_BYTES, MAX_RESULTS_FILES, ActionResult
 from orch23.model.diagnostic import Diagnostic
+from orch23.model.digest import digest_json
 from orch23.resolve.commands import SHELL_COMMAND
 from orch23.steps.shell.spec import STDOUT, ReportPlace, ShellStep
 
@@ -62,12 +63,21 @@ def _verdict(
     found = sorted(digests.items()) if place.place != STDOUT else [("", log)] if log else []
     reports = {path: runner.redact(runner.contents.get(one).decode("utf-8", "replace")) for path, one in found}
     reports |= {} if found or place.place != STDOUT else {"": printed}
-    cwd = runner.stage.cwd
+    cwd, tests = runner.stage.cwd, _identity(step, runner, files)
     results: RunResults = reported.read_reports(place.form, reports, cwd, place.place, place.line)
     if len(digests) > MAX_RESULTS_FILES or any(one.size_bytes > MAX_RESULTS_BYTES for one in digests.values()):
         results.broken = f"it has more than {MAX_RESULTS_FILES} files, or one of over {MAX_RESULTS_BYTES} bytes"
-    staged = (relative_path(one, cwd) for one in files)
-    return reported.judge_results(result.exit_code, results, printed, staged)
+    staged, least = (relative_path(one, cwd) for one in files), runner.tests.before.get(tests, 0)
+    verdict = reported.judge_results(result.exit_code, results, printed, staged, least)
+    if verdict.passed:
+        runner.tests.now[tests] = len(results.ids)
+    return verdict
+
+
+def _identity(step: ShellStep, runner: ProcessRunner, files: Files) -> str:
+    """Return the digest of a command with its tests: the staged files that no stage makes."""
+    given = {path: entry.digest.sha256 for path, entry in files.items() if not runner.trust().makers_of(path)}
+    return digest_json([step.declared, dict(step.judged_by), given])[:16]
 
 
 SHELL_RUNNER = _ShellRunner()

@@ -43,10 +43,11 @@ def read_reports(
     return results
 
 
-def judge_results(exit_code: int, results: RunResults, output: str, files: Iterable[str]) -> Verdict:
+def judge_results(exit_code: int, results: RunResults, output: str, files: Iterable[str], least: int = 0) -> Verdict:
     """Return the verdict. `files` are the staged paths, relative to the working directory.
 
-    Passed: exit code 0, complete reports, no test failed, and at least one passed.
+    Passed: exit code 0, complete reports, no test failed, at least one passed, and not fewer than `least`, the number
+    in the last result with the same tests.
     """
     if results.failures:
         staged = frozenset(files)
@@ -58,10 +59,10 @@ def judge_results(exit_code: int, results: RunResults, output: str, files: Itera
         ]
     # The output explains what the results do not; a report in the output itself would only be repeated.
     more = normalise(results.rest).strip() if exit_code or results.broken else ""
-    return verdict_of(results, tuple(_errors(exit_code, results)), more or output, more)
+    return verdict_of(results, tuple(_errors(exit_code, results, least)), more or output, more)
 
 
-def _errors(exit_code: int, results: RunResults) -> Iterator[Diagnostic]:
+def _errors(exit_code: int, results: RunResults, least: int) -> Iterator[Diagnostic]:
     if results.failures:
         return
     if results.broken is not None:
@@ -76,6 +77,9 @@ def _errors(exit_code: int, results: RunResults) -> Iterator[Diagnostic]:
         number = len(results.outcomes)
         message = f"no test passed: {number} were skipped or failed as expected" if number else "no test was run"
         yield Diagnostic("E305", message, hint="let at least one run")
+    elif (number := len(results.ids)) < least:
+        message = f"{number} tests were reported, and {least} by the last result of this stage, with the same tests"
+        yield Diagnostic("E305", message, hint="find out why tests are missing: one may have ended the program")
 
 
 def _place(text: str, files: frozenset[str], named: Mapping[str, str]) -> str:

@@ -119,6 +119,28 @@ def test_only_shell_steps_may_have_it(project: Project) -> None:
     assert out.count("`test_results` is for shell steps") == 3
 
 
+COUNTED = 'n=$(cat code.txt); echo "TAP version 13"; for i in $(seq $n); do echo "ok $i test $i"; done; echo "1..$n"\n'
+
+
+def test_fewer_tests_than_in_the_last_result_with_the_same_tests_fail_the_stage(project: Project) -> None:
+    stages = {
+        "code": {"inputs": ["n.txt"], "outputs": ["code.txt"], "shell": "cp n.txt code.txt"},
+        "test": {"inputs": ["t.sh", "code.txt"], "shell": "sh t.sh"},
+    }
+    project.write({**scripted(stages, {}), "n.txt": "3\n", "t.sh": COUNTED})
+    assert project.build().code == 0
+    project.edit("n.txt", "4\n")
+    assert project.build().code == 0
+    project.edit("n.txt", "2\n")
+    assert project.build().code == 1
+    ended = {one["role"]: one["data"] for one in project.events_of("stage_finished")}
+    assert [one["code"] for one in ended["test"]["problems"]] == ["E305"]
+    assert "2 tests were reported, and 4 by the last result" in ended["test"]["problems"][0]["message"]
+    assert project.build().code == 1, "a failed run is not a result"
+    project.edit("t.sh", f"# other tests\n{COUNTED}")
+    assert project.build().code == 0
+
+
 def test_equal_lines_of_a_linter_are_one_line_of_the_feedback(project: Project) -> None:
     line = 'f"src/a.py:{number + 1}:80: E501 Line too long ({90 + number} > 79)"'
     lint = f"for number in range(80): print({line})\nexit(1)\n"

@@ -15,9 +15,9 @@ FILES = ("t.test.js", "t.test.mjs", "s.js", "sub.go", "sub_test.go", "t.bats", "
 CARGO = "^test (?P<id>.+) [.]{3} (?P<outcome>.+)"
 
 
-def judged(form: str, text: str, exit_code: int = 0) -> Verdict:
+def judged(form: str, text: str, exit_code: int = 0, least: int = 0) -> Verdict:
     results = read_reports(form, {"": text}, pattern=CARGO)
-    return judge_results(exit_code, results, "the output", FILES)
+    return judge_results(exit_code, results, "the output", FILES, least)
 
 
 def of_runner(name: str) -> Verdict:
@@ -129,6 +129,14 @@ def test_a_green_report_with_another_exit_code_is_red_and_shows_the_output() -> 
     verdict = judged("junit", f"<testsuite>{CASE}</testsuite>", 7)
     assert named(verdict) == ["E320"]
     assert "the output" in verdict.excerpt
+
+
+def test_fewer_tests_than_before_are_red() -> None:
+    text = f"<testsuite>{CASE}{CASE.replace('b', 'c')}</testsuite>"
+    assert judged("junit", text, least=2).passed
+    assert named(judged("junit", text, least=3)) == ["E305"]
+    again = f"<testsuite>{CASE}{CASE}</testsuite>"
+    assert named(judged("junit", again, least=2)) == ["E305"], "a test that ran twice is one test"
 
 
 @pytest.mark.parametrize("text", ["TAP version 13\n", "\n> p@1.0.0 test\n> tape t.js\n\nTAP version 13\nok 1\n"])
