@@ -143,7 +143,7 @@ WHOLE: dict[str, Any] = {
                 "steps": [
                     {"check": "python_syntax", "with": {"any": [1, None]}, "if": True},
                     {"shell": ["a", 1], "test_results": {"tap": "stdout"}},
-                    {"shell": "text"},
+                    {"shell": "text", "findings": {"sarif": "stdout"}},
                     {"pytest": PYTEST},
                     {"pytest": ["-q"]},
                     {"ensures": {"file_exists": ["a"]}},
@@ -154,6 +154,7 @@ WHOLE: dict[str, Any] = {
         },
         "unit": {"shell": "u", "test_results": {"junit": "b/*.xml"}},
         "lines": {"shell": "l", "test_results": {"regex": "stdout", "line": "(?P<id>a) (?P<outcome>b)"}},
+        "lint": {"shell": "l", "findings": {"sarif": "$TMPDIR/a.sarif"}},
         "go": {"shell": "go test -json", "test_results": {"go": "stdout"}},
         "make": {"shell": ["cp", "a", 1], "outputs": ["b"], "retry": 3, "approve": True},
         "text": {"shell": "make all", "salt": "s", "verify": [], "outputs": ["m.json"], "metrics": ["m.json"]},

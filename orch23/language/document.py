@@ -122,7 +122,17 @@ class TestResultsDocument(OneOf):
         and the like passed, `skipped`, `ignored` and the like were skipped, any other text is a failure.""")
 
 
+class FindingsDocument(Document):
+    """Findings of a linter: `stdout`, or a pattern of files that the step writes."""
+
+    sarif: Text = Key("stdout", default=NODEFAULT).doc("SARIF 2.1.0.")
+
+
 TestResults: TypeAlias = TestResultsDocument | UnsetType
+Findings: TypeAlias = FindingsDocument | UnsetType
+_FINDINGS: Final = """
+    Where a shell step reports the findings of a linter, in a place as in `test_results`. The step passes if it
+    exits with 0, and no finding has the level `error` without being suppressed."""
 _RESULTS: Final = """
     Where a shell step reports the results of tests, as `stdout` or a pattern of files that it writes, below `$TMPDIR/`
     or in `scratch`. The step passes if it exits with 0, a test passed and none failed. Output that begins with
@@ -138,6 +148,7 @@ class VerifyStepDocument(OneOf):
     options: dict[str, Any] | UnsetType = Key("{defines: {src/app.py: [main]}}", name="with").doc("""
         Options of the check.""")
     test_results: TestResults = Key("{tap: stdout}").doc(_RESULTS)
+    findings: Findings = Key("{sarif: stdout}").doc(_FINDINGS)
     ensures: Conditions | UnsetType = Key("{file_exists: docs/}").doc("""
         Files that the result must have or must not have.""")
     if_: IfCondition = Key("${{ vars.strict }}", default=True, name="if").doc("""
@@ -409,3 +420,4 @@ class StageDocument(CommonDocument, OneOf):
     metrics: tuple[Path, ...] = Key("[build/scores.json]", default=(), in_key=False, read=read_files).doc("""
         Outputs with values that `orch23 diff` and `orch23 report` compare: `.json`, `.yaml` or `.yml` files.""")
     test_results: TestResults = Key("{junit: 'build/*.xml'}", read=None).doc(_RESULTS)
+    findings: Findings = Key("{sarif: 'build/lint.sarif'}", read=None).doc(_FINDINGS)

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from orch23.language.document import (
     Conditions,
     ConditionsDocument,
+    FindingsDocument,
     FormatStepDocument,
     InputDocument,
     StageDocument,
@@ -227,23 +228,30 @@ def read_step(document: StageDocument | VerifyStepDocument, plugins: tuple[str, 
     return _with_reports(step, document, at)
 
 
-def _with_reports(step: Step | None, document: StageDocument | VerifyStepDocument, at: Problems) -> Step | None:
-    """Return a shell step with the report that it names; report the key at any other step."""
-    if (declared := document.test_results) is UNSET:
-        return step
-    from orch23.steps.shell.spec import ShellStep  # noqa: PLC0415 - few steps have reports
+_REPORTS = ("test_results", "findings")
 
-    if isinstance(step, ShellStep):
-        return replace(step, report=_read_place("test_results", declared, at.below("test_results")))
-    at.add("test_results", "E856", "`test_results` is for shell steps", "remove it")
+
+def _with_reports(step: Step | None, document: StageDocument | VerifyStepDocument, at: Problems) -> Step | None:
+    """Return a shell step with the report that it names; report the keys at any other step."""
+    for key in _REPORTS:
+        if (declared := getattr(document, key)) is UNSET:
+            continue
+        from orch23.steps.shell.spec import ShellStep  # noqa: PLC0415 - few steps have reports
+
+        if not isinstance(step, ShellStep):
+            at.add(key, "E856", f"`{key}` is for shell steps", "remove it")
+        elif step.report is not None:
+            at.add(key, "E856", f"`{step.report.key}` and `{key}` contradict each other", "use a step for each")
+        else:
+            step = replace(step, report=_read_place(key, declared, at.below(key)))
     return step
 
 
-def _read_place(key: str, document: TestResultsDocument, at: Problems) -> "ReportPlace":
+def _read_place(key: str, document: TestResultsDocument | FindingsDocument, at: Problems) -> "ReportPlace":
     from orch23.steps.shell.spec import STDOUT, ReportPlace  # noqa: PLC0415 - few steps have reports
 
-    form = next(name for name in document.exactly_one if getattr(document, name) is not UNSET)
-    place, line = getattr(document, form), given(document.line, "")
+    form = next(name for name in document.exactly_one or ("sarif",) if getattr(document, name) is not UNSET)
+    place, line = getattr(document, form), given(getattr(document, "line", UNSET), "")
     if place != STDOUT:
         path = place.removeprefix(TMPDIR_PLACE)
         place = f"{TMPDIR_PLACE if path != place else ''}{at.path_at(form, path, 'pattern')}"

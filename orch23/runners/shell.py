@@ -69,7 +69,7 @@ def _verdict(
         results.broken = f"it has more than {MAX_RESULTS_FILES} files, or one of over {MAX_RESULTS_BYTES} bytes"
     staged, least = (relative_path(one, cwd) for one in files), runner.tests.before.get(tests, 0)
     verdict = reported.judge_results(result.exit_code, results, printed, staged, least)
-    if verdict.passed:
+    if verdict.passed and not results.are_findings:
         runner.tests.now[tests] = len(results.ids)
     return verdict
 

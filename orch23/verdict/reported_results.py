@@ -10,11 +10,11 @@ from msgspec.structs import replace
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.patterns import lazy_pattern
 from orch23.text.excerpt import normalise
-from orch23.verdict.readers import go, junit, regex, tap
+from orch23.verdict.readers import go, junit, regex, sarif, tap
 from orch23.verdict.run_results import RunResults
 from orch23.verdict.verdict import Verdict, verdict_of
 
-_READERS: Final = {"junit": junit.read, "tap": tap.read, "go": go.read}
+_READERS: Final = {"junit": junit.read, "tap": tap.read, "go": go.read, "sarif": sarif.read}
 # bats writes `t.bats, line 3`.
 _PLACE = lazy_pattern(r"([\w./@+-]{1,300}\.\w{1,10})(?::|, line )(\d{1,7})\b")
 _LOOKED_AT, _SHOWN = 4_000, 5
@@ -55,7 +55,8 @@ def judge_results(exit_code: int, results: RunResults, output: str, files: Itera
         # go names a file without its folder
         named = {name: path for path in staged if names[name := path.rpartition("/")[2]] == 1}
         results.failures = [
-            replace(one, place=_place(f"{one.message}\n{one.text}", staged, named)) for one in results.failures
+            replace(one, place=one.place or _place(f"{one.message}\n{one.text}", staged, named))
+            for one in results.failures
         ]
     # The output explains what the results do not; a report in the output itself would only be repeated.
     more = normalise(results.rest).strip() if exit_code or results.broken else ""
@@ -71,9 +72,10 @@ def _errors(exit_code: int, results: RunResults, least: int) -> Iterator[Diagnos
     elif exit_code != 0:
         skipped = [f"{one.name} ({one.reason})" if one.reason else one.name for one in results.skipped[:_SHOWN]]
         named = f"; skipped: {', '.join(skipped)}" if skipped else ""
-        message = f"exited with {exit_code}, and no test failed{named}"
+        nothing = "it reported no error" if results.are_findings else "no test failed"
+        message = f"exited with {exit_code}, and {nothing}{named}"
         yield Diagnostic("E320", message, hint="read the end of its output")
-    elif not _PASSED.intersection(results.outcomes.values()):
+    elif not results.are_findings and not _PASSED.intersection(results.outcomes.values()):
         number = len(results.outcomes)
         message = f"no test passed: {number} were skipped or failed as expected" if number else "no test was run"
         yield Diagnostic("E305", message, hint="let at least one run")

@@ -49,8 +49,8 @@ class RunResults(Struct):
 
     `outcomes` has the outcome of each test by its id, `subtests` of each subtest that did not pass, by the id of its
     test and its label. `rest` is text that belongs to no test, such as errors of a compiler. Paths in texts are made
-    relative to `cwd`. `ids` are how often each id was reported: a test that runs again after a failure is
-    reported twice.
+    relative to `cwd`. `are_findings`: of a linter, which may find nothing. `ids` are how often each id was reported: a
+    test that runs again after a failure is reported twice.
     """
 
     broken: str | None = None
@@ -60,23 +60,24 @@ class RunResults(Struct):
     skipped: list[ReportedSkip] = field(default_factory=list)
     rest: str = ""
     cwd: str = "."
+    are_findings: bool = False
     ids: dict[str, int] = field(default_factory=dict)
 
-    def add(self, test: str, outcome: str, text: str = "", message: str = "", error: str = "") -> None:
-        """Add a test. Another one of the same id gets a number: some runners give several one name."""
+    def add(self, test: str, outcome: str, text: str = "", message: str = "", error: str = "", place: str = "") -> None:
+        """Add a test, or a finding. Another one of the same id gets a number: some runners give several one name."""
         test = " ".join(visible(test[:_MAX_ID]).split()) or "?"
         number = self.ids[test] = self.ids.get(test, 0) + 1
         name = test if number == 1 else f"{test} ({number})"
         self.outcomes[name] = outcome
         if outcome == "skipped":
             self.skipped.append(ReportedSkip(name, reason=_one_line(message)))
-        elif outcome == "failed":
+        elif outcome in ("failed", "finding"):
             text = self._shown(shorten(text, _TEXT_LIMITS)).strip("\n")
             first, _, others = text.partition("\n")
             message, first = _one_line(self._shown(message[:_LONG])), _one_line(first)
             text = others.strip("\n") if first == message or not message else text
             message = message or first
-            self.failures.append(ReportedFailure(name, error or outcome, "", text, "", message=message))
+            self.failures.append(ReportedFailure(name, error or outcome, place, text, "", message=message))
 
     def _shown(self, text: str) -> str:
         return shorten_tree_paths(normalise(text), self.cwd)
@@ -169,8 +170,11 @@ class FailureGroup(Struct, frozen=True):
         head = f"{failure.name} ({failure.when}): {failure.error}" if failure.when else f"{failure.name}: {self.error}"
         shown = without_equal_lines(without_library_frames(failure.text))
         if others := self.tests[1:]:
-            named = join_first(others, _NAMED_SUBTESTS if failure.subtest else _NAMED)
-            head = f"{len(self.tests)} tests with this cause: {head}\nlikewise {named}"
+            is_finding = failure.error == "finding"
+            named = join_first(others, _NAMED_SUBTESTS if failure.subtest or is_finding else _NAMED)
+            head = (
+                f"{len(self.tests)} {'findings' if is_finding else 'tests'} with this cause: {head}\nlikewise {named}"
+            )
         return f"{head}\n{shown}".rstrip()
 
     @property

@@ -22,7 +22,8 @@ _INSTEAD = {
     "xfailed": "is marked as an expected failure",
     NOT_RUN: "was not run",
 }
-_OTHERS = ("flaky", "passed", "skipped", "xfailed", "xpassed", NOT_RUN)
+_NOUNS = ("finding", "warning", "note")
+_OTHERS = (*_NOUNS, "flaky", "passed", "skipped", "xfailed", "xpassed", NOT_RUN)
 _PASSED_HINT = "call the code in the test and assert what it returns or raises, so that it fails without the code"
 _SKIP_HINT = "make it run: only its own file may skip a test. Or list the tests that must run in `expect`"
 _LOST_HINT = "let pytest collect it, or list the tests that must run in `expect`"
@@ -153,7 +154,7 @@ def _headline(report: RunResults, counts: Mapping[str, int]) -> str:
         (broken, "not collected"),
         *((counts.get(outcome, 0), outcome) for outcome in _OTHERS),
     ]
-    return ", ".join(f"{number} {what}" for number, what in numbers if number)
+    return ", ".join(f"{number} {what}{'s' * (number > 1 and what in _NOUNS)}" for number, what in numbers if number)
 
 
 def _verdict(report: RunResults, found: tuple[Diagnostic, ...], failing: list[str], output: str) -> Verdict:
@@ -231,12 +232,14 @@ def _failures(report: RunResults) -> Iterator[Diagnostic]:
         )
         for name, failure in sorted(first.items())
     ]
-    yield from _listed(found, "tests failed")
+    are_findings = any(one.error == "finding" for one in first.values())
+    yield from _listed(found, "findings" if are_findings else "tests failed")
 
 
 def _how(failure: ReportedFailure) -> str:
     if not failure.when:
-        return f"failed: {failure.message}" if failure.message else "failed"
+        kind = "failed" if failure.error != "finding" else ""
+        return ": ".join(filter(None, (kind, failure.message))) or "was reported"
     named = {"collect": "could not be collected", "call": "failed"}
     return f"{named.get(failure.when, f'failed in {failure.when}')} with {failure.error}"
 

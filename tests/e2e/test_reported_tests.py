@@ -151,7 +151,7 @@ def test_equal_lines_of_a_linter_are_one_line_of_the_feedback(project: Project) 
     assert "and 79 more such: src/a.py:2:80, src/a.py:3:80" in prompt
 
 
-def test_a_pattern_of_lines_is_read(project: Project) -> None:
+def test_findings_are_named_and_a_pattern_of_lines_is_read(project: Project) -> None:
     step = {
         "shell": "python t.py",
         "test_results": {"regex": "stdout", "line": "^test (?P<id>.+) [.]{3} (?P<outcome>.+)"},
@@ -160,6 +160,10 @@ def test_a_pattern_of_lines_is_read(project: Project) -> None:
     with_test(project, test, step)
     assert project.build().code == 0
     assert "1 failed" in second_prompt(project)
+    sarif = '{"runs": [{"results": [{"level": "error", "ruleId": "E1", "message": {"text": "too long"}}]}]}'
+    alone(project, f"echo '{sarif}'", findings={"sarif": "stdout"})
+    assert project.build().code == 1
+    assert problems(project) == [("E301", "E1")]
 
 
 def test_patterns_and_places_that_cannot_be_used_are_errors(project: Project) -> None:
@@ -169,6 +173,7 @@ def test_patterns_and_places_that_cannot_be_used_are_errors(project: Project) ->
         "c": {"shell": "true", "test_results": {"regex": "stdout", "line": "(?P<id>a)(?P<outcome>b)\\1"}},
         "d": {"shell": "true", "test_results": {"tap": "stdout", "line": "a"}},
         "e": {"shell": "true", "test_results": {"tap": "../x"}},
+        "f": {"shell": "true", "test_results": {"tap": "stdout"}, "findings": {"sarif": "stdout"}},
     }
     project.write(scripted(stages, {}))
     err = project.run("validate").err
@@ -179,5 +184,6 @@ def test_patterns_and_places_that_cannot_be_used_are_errors(project: Project) ->
         "`line` is not supported by RE2",
         "`line` belongs to `regex`",
         "the path `../x` climbs out",
+        "`test_results` and `findings` contradict each other",
     ):
         assert message in err

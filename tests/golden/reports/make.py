@@ -1,7 +1,7 @@
 """Make the reports of this folder again, with the runners that this machine has: `python make.py [NAME ...]`.
 
 Debian: `apt-get install bats cmake g++ golang-go libgtest-dev`. npm, in the folder that `NODE_FOLDER` names:
-`npm install tape ava mocha jest jest-junit vitest`. Python: `pip install pytest pytest-rerunfailures`.
+`npm install tape ava mocha jest jest-junit vitest eslint @microsoft/eslint-formatter-sarif`. Python: `pip install pytest pytest-rerunfailures`.
 """
 
 # ruff: noqa: E501 - programs in other languages
@@ -81,12 +81,8 @@ TEST(Sub, Zero) { EXPECT_EQ(0, 0); }
 TEST(Sub, Small) { EXIT EXPECT_EQ(3 OPERATOR 2, 1); }
 TEST(Sub, DISABLED_Later) { EXPECT_EQ(0, 1); }
 """
-_PYTEST_SUBTESTS = (
-    "def test_cases(subtests):\n    for n in (1, 2):\n        with subtests.test(n=n):\n            assert n == 3\n"
-)
-_PYTEST_FLAKY = (
-    "import pytest\nN = []\n@pytest.mark.flaky(reruns=2)\ndef test_flaky():\n    N.append(1)\n    assert len(N) == 2\n"
-)
+_PYTEST_SUBTESTS = "def test_cases(subtests):\n    for n in (1, 2):\n        with subtests.test(n=n):\n            assert n == 3\n"
+_PYTEST_FLAKY = "import pytest\nN = []\n@pytest.mark.flaky(reruns=2)\ndef test_flaky():\n    N.append(1)\n    assert len(N) == 2\n"
 
 Run = tuple[Mapping[str, str], str, str]
 """Files, a command for bash, and the file of the report: an empty text for the output."""
@@ -110,11 +106,17 @@ def ctest(kind: str) -> Run:
 
 def cargo(operator: str) -> Run:
     lib = f"pub fn sub(a: i32, b: i32) -> i32 {{ a {operator} b }}\n#[cfg(test)] mod tests {{\n#[test] fn small() {{ assert_eq!(crate::sub(3, 2), 1); }}\n#[test] fn zero() {{}}\n#[test] #[ignore] fn later() {{}}\n}}\n"
-    return (
-        {"Cargo.toml": '[package]\nname = "sub"\nversion = "0.1.0"\n[lib]\npath = "lib.rs"\n', "lib.rs": lib},
-        "cargo test --offline 2>&1",
-        "",
-    )
+    return {"Cargo.toml": '[package]\nname = "sub"\nversion = "0.1.0"\n[lib]\npath = "lib.rs"\n', "lib.rs": lib}, "cargo test --offline 2>&1", ""
+
+
+def ruff(text: str) -> Run:
+    return {"a.py": text}, "ruff check --isolated --output-format sarif -o j.sarif a.py", "j.sarif"
+
+
+def eslint(**files: str) -> Run:
+    rules = 'module.exports = [{ rules: { "no-var": "error", "no-undef": "warn" } }];\n'
+    command = "eslint -f @microsoft/eslint-formatter-sarif -o j.sarif [ab].js"
+    return node("", command, "eslint.config.js", "j.sarif", **{"eslint.config.js": rules, **files})
 
 
 def gtest(operator: str = "-", exits: str = "") -> Run:
@@ -159,16 +161,23 @@ RUNS: Mapping[str, Run] = {
     "gtest-green.xml": gtest(),
     "gtest-exit.xml": gtest(exits="exit(0);"),
     "cargo-red.txt": cargo("+"),
+    "eslint-red.sarif": eslint(**{"a.js": "var a = 1;\n", "b.js": "let b = c;\n"}),
+    "eslint-suppressed.sarif": eslint(**{"a.js": "// eslint-disable-next-line no-var -- old\nvar a = 1;\n", "b.js": "let b = c;\n"}),
+    "eslint-syntax.sarif": eslint(**{"a.js": "let a = (;\n"}),
+    "ruff-red.sarif": ruff("import os\nimport sys\n"),
+    "ruff-green.sarif": ruff("x = 1\n"),
+    "ruff-syntax.sarif": ruff("x = (\n"),
     "pytest-subtests.xml": pytest(_PYTEST_SUBTESTS),
     "pytest-collection.xml": pytest("import no_such_module\n"),
     "pytest-reruns.xml": pytest(_PYTEST_FLAKY),
 }  # fmt: skip
 VERSIONS = {
-    **{f"{name}-": f"{NODE}/node_modules/.bin/{name} --version" for name in ("ava", "mocha", "jest", "vitest")},
+    **{f"{name}-": f"{NODE}/node_modules/.bin/{name} --version" for name in ("ava", "mocha", "jest", "vitest", "eslint")},
     "tape-": f"node -p 'require(\"{NODE}/node_modules/tape/package.json\").version'",
     "node-": "node --version",
     "go-": "go version",
     "cargo-": "cargo --version",
+    "ruff-": "ruff --version",
     "bats-": "bats --version",
     "ctest-": "ctest --version | head -1",
     "gtest-": "dpkg-query -W -f '${Version}' libgtest-dev",

@@ -206,6 +206,7 @@ CHECKS = [
     {"commands": {"from": ["pytest -q"], "allow": ["pytest"]}},
     *({"shell": "s", "test_results": {form: "stdout"}} for form in ("junit", "tap", "go")),
     {"shell": "s", "test_results": {"regex": "stdout", "line": "(?P<id>a) (?P<outcome>b)"}},
+    {"shell": "s", "findings": {"sarif": "stdout"}},
 ]
 RETRY = {
     "max": 2,

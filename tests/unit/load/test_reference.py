@@ -85,7 +85,7 @@ BESIDE: dict[tuple[str, str], dict[str, Any]] = {
     **{("`llm`", key): {"provider": "local", "model": "smollm2"} for key in ("seed", "temperature")},
     ("`llm.on_truncated`", "factor"): {"retries": 1},
     ("A step of `verify`", "with"): {"check": "python_syntax"},
-    **{("A step of `verify`", key): {"shell": "x"} for key in ("if", "test_results")},
+    **{("A step of `verify`", key): {"shell": "x"} for key in ("if", "test_results", "findings")},
     ("`test_results`", "regex"): {"line": "(?P<id>.+) (?P<outcome>.+)"},
     ("`test_results`", "line"): {"regex": "stdout"},
     ("A condition in a list", "kind"): {"path": "a"},

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -10,7 +11,7 @@ from orch23.verdict.reported_results import judge_results, own_format, read_repo
 from orch23.verdict.verdict import Verdict
 
 REPORTS = Path(__file__).parents[2] / "golden" / "reports"
-FORMS = {".tap": "tap", ".xml": "junit", ".json": "go", ".txt": "regex"}
+FORMS = {".tap": "tap", ".xml": "junit", ".json": "go", ".txt": "regex", ".sarif": "sarif"}
 FILES = ("t.test.js", "t.test.mjs", "s.js", "sub.go", "sub_test.go", "t.bats", "t.cc", "test_a.py", "sub.c", "lib.rs")
 CARGO = "^test (?P<id>.+) [.]{3} (?P<outcome>.+)"
 
@@ -55,6 +56,9 @@ VERDICTS: dict[str, Sequence[str]] = {
     "pytest-subtests.xml": ["test_a > test_cases @test_a.py:4"],
     # The first attempt, which failed, is a case without an outcome.
     "pytest-reruns.xml": [],
+    "eslint-red.sarif": ["a.js:1 @a.js:1"],
+    "eslint-suppressed.sarif": [],
+    "eslint-syntax.sarif": ["a.js:1 @a.js:1"],
     "gtest-red.xml": ["Sub > Small @t.cc:5"],
     "gtest-green.xml": [],
     "gtest-exit.xml": ["E308"],
@@ -71,6 +75,9 @@ VERDICTS: dict[str, Sequence[str]] = {
     "go-printed.json": [],
     "go-does-not-compile.json": ["example.org/sub @sub_test.go:5"],
     "go-exit.json": ["example.org/sub > TestZero @sub_test.go:5"],
+    "ruff-red.sarif": ["a.py:1 @a.py:1", "a.py:2 @a.py:2"],
+    "ruff-green.sarif": [],
+    "ruff-syntax.sarif": ["a.py:2 @a.py:2"],
 }
 
 
@@ -116,6 +123,11 @@ CASE = '<testcase classname="a" name="b"/>'
         ("go", "", ["E305"]),
         ("go", "not JSON\n" + "[" * 100_000, ["E305"]),
         ("go", '{"Action":"run","Package":"p","Test":"T"}\n{"Action":"pass","Package":"p","Test":"T"}', ["E308"]),
+        ("sarif", "", ["E308"]),
+        ("sarif", "{}", ["E308"]),
+        ("sarif", "[" * 1_000, ["E308"]),
+        ("sarif", '{"runs": [{"results": [7, {"message": 7, "locations": 7}], "tool": null}]}', []),
+        ("sarif", '{"runs": [{"invocations": [{"executionSuccessful": false}]}]}', ["E308"]),
         ("regex", "nothing", ["E305"]),
         ("regex", "test a ... ok\ntest b ... unheard of", ["b"]),
     ],
@@ -137,6 +149,19 @@ def test_fewer_tests_than_before_are_red() -> None:
     assert named(judged("junit", text, least=3)) == ["E305"]
     again = f"<testsuite>{CASE}{CASE}</testsuite>"
     assert named(judged("junit", again, least=2)) == ["E305"], "a test that ran twice is one test"
+
+
+def test_equal_findings_are_one_part_with_their_places() -> None:
+    def finding(line: int) -> dict[str, Any]:
+        place = {"artifactLocation": {"uri": "file:///room/work/s/a.py"}, "region": {"startLine": line}}
+        message = {"text": "too long"}
+        return {"ruleId": "E1", "level": "error", "message": message, "locations": [{"physicalLocation": place}]}
+
+    results = [*map(finding, range(1, 81)), {"level": "note", "message": {"text": "x"}}]
+    verdict = judged("sarif", json.dumps({"runs": [{"results": results}]}))
+    assert verdict.headline == "80 findings, 1 note"
+    assert len(verdict.parts) == 1
+    assert verdict.parts[0].startswith("80 findings with this cause: s/a.py:1: E1 too long\nlikewise s/a.py:10")
 
 
 @pytest.mark.parametrize("text", ["TAP version 13\n", "\n> p@1.0.0 test\n> tape t.js\n\nTAP version 13\nok 1\n"])
