@@ -14,7 +14,6 @@ from orch23.resolve.commands import SHELL_COMMAND
 from orch23.steps.shell.spec import STDOUT, ReportPlace, ShellStep
 
 if TYPE_CHECKING:
-    from orch23.verdict.run_results import RunResults
     from orch23.verdict.verdict import Verdict
 
 
@@ -64,7 +63,7 @@ def _verdict(
     reports = {path: runner.redact(runner.contents.get(one).decode("utf-8", "replace")) for path, one in found}
     reports |= {} if found or place.place != STDOUT else {"": printed}
     cwd, tests = runner.stage.cwd, _identity(step, runner, files)
-    results: RunResults = reported.read_reports(place.form, reports, cwd, place.place, place.line)
+    results = reported.read_reports(place.form, reports, cwd, place.place, place.line)
     if len(digests) > MAX_RESULTS_FILES or any(one.size_bytes > MAX_RESULTS_BYTES for one in digests.values()):
         results.broken = f"it has more than {MAX_RESULTS_FILES} files, or one of over {MAX_RESULTS_BYTES} bytes"
     staged, least = (relative_path(one, cwd) for one in files), runner.tests.before.get(tests, 0)
