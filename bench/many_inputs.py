@@ -56,8 +56,14 @@ class Kind:
 
     def prepare(self, root: Path, case: str, number: int) -> None:
         """Edit the other input, and describe the stage of a case."""
+        (root / "src/a").write_text(f"{case} {number}\n", encoding="utf-8")
         shutil.rmtree(root / "copy", ignore_errors=True)
-        write_edit(root, case, number, sandbox=self.sandbox)
+        more = "; false" if case in {FAILING, TWICE} else ""
+        stage = f'inputs: ["src/**", {_FOLDER}/], outputs: [o], retry: {int(case == TWICE)}, shell: "{_STEP}{more}"'
+        text = f"version: 1\nname: many\nstages:\n  a: {{sandbox: {self.sandbox}, {stage}}}\n"
+        for name, wanted in ((FILE, text), (floor.TEXT, f"{_STEP}\to\tsrc/a\t{_FOLDER}/\n")):
+            if not (root / name).exists() or (root / name).read_text(encoding="utf-8") != wanted:
+                (root / name).write_text(wanted, encoding="utf-8")
 
 
 def kinds(ours: Installed, beside: Installed | None) -> Iterator[Kind]:
@@ -87,7 +93,7 @@ class ManyInputs:
         runs: dict[tuple[str, str], list[Run]] = {}
         faults: dict[tuple[str, str], str] = {}
         for kind in self.kinds:
-            write_files(roots[kind.name], size)
+            _write(roots[kind.name], size)
         for case in CASES:
             self.say(f"  {size:,} input files: {case}")
             for number in range(1 if case == FIRST else rounds):
@@ -121,19 +127,7 @@ class ManyInputs:
         return self.stopwatch.run(argv, root, variables, _LIMIT_S)
 
 
-def write_edit(root: Path, case: str, number: int, *, sandbox: str) -> None:
-    """Write the other input, and the stage of a case where it differs."""
-    (root / "src/a").write_text(f"{case} {number}\n", encoding="utf-8")
-    more = "; false" if case in {FAILING, TWICE} else ""
-    stage = f'inputs: ["src/**", {_FOLDER}/], outputs: [o], retry: {int(case == TWICE)}, shell: "{_STEP}{more}"'
-    text = f"version: 1\nname: many\nstages:\n  a: {{sandbox: {sandbox}, {stage}}}\n"
-    for name, wanted in ((FILE, text), (floor.TEXT, f"{_STEP}\to\tsrc/a\t{_FOLDER}/\n")):
-        if not (root / name).exists() or (root / name).read_text(encoding="utf-8") != wanted:
-            (root / name).write_text(wanted, encoding="utf-8")
-
-
-def write_files(root: Path, size: int) -> None:
-    """Write the folder of inputs that do not change."""
+def _write(root: Path, size: int) -> None:
     shutil.rmtree(root, ignore_errors=True)
     (root / "src").mkdir(parents=True)
     for number in range(size):

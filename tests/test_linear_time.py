@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
+from xml.sax.saxutils import quoteattr
 
 import pytest
 
@@ -31,11 +32,12 @@ from orch23.resolve.slices import take_slice
 from orch23.resolve.templates import render_prompt
 from orch23.steps.llm.spec import LLMStep
 from orch23.store.lock_file import decode_lock
-from orch23.text.excerpt import fit_parts, normalise, shorten_tree_paths
+from orch23.text.excerpt import fit_output, fit_parts, normalise, shorten_tree_paths
 from orch23.text.secret_patterns import KEY_FORMATS
 from orch23.text.secrets import secrets_from
 from orch23.text.source_syntax import syntax_fault
-from orch23.verdict.pytest_report import ReportedFailure, group_failures
+from orch23.verdict.reported_results import judge_results, read_reports
+from orch23.verdict.run_results import ReportedFailure, group_failures
 from orch23.verdict.verdict import judge_pytest
 from tests import linear_time as linear
 
@@ -70,6 +72,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 # Patterns that are made when they are used: why each takes linear time.
 MADE = {
     "orch23.checks.schema_validator.compile_regex": "RE2",
+    "orch23.verdict.readers.regex._compiled": "RE2",
     "orch23.checks.schema_validator._search_short_text": "a text of at most 2,000 characters, and a bound of its ways",
     "orch23.proposal.omissions._either": "its patterns are values of the module",
     "orch23.text.secret_patterns.KeyFormat.find": "its patterns are in KEY_FORMATS, below",
@@ -168,6 +171,20 @@ def cause_of(text: str) -> object:
     return likely_cause.likely_cause(failed)
 
 
+def reported(form: str, text: str) -> object:
+    """Judge a text as a report, as the name of a test in one, and as what that test prints."""
+    event = {"Action": "run", "Package": "p", "Test": text}
+    texts = {
+        "tap": f"TAP version 13\nok 1 {text}\nnot ok 2 a\n  ---\n  a: {text}\n  ...\n# {text}\n1..2\n",
+        "junit": f"<a><testcase name={quoteattr(text)}><failure message={quoteattr(text)}/></testcase></a>",
+        "go": "\n".join(json.dumps({**event, **more}) for more in ({}, {"Action": "output", "Output": text})),
+        "regex": f"a FAILED {text}\n{text}",
+        "sarif": json.dumps({"runs": [{"results": [{"level": "error", "message": {"text": text}}]}]}),
+    }
+    read = [read_reports(form, {"": one}, pattern="(?P<id>a) (?P<outcome>.+)") for one in (text, texts[form])]
+    return [judge_results(1, one, text, ["a.py"]) for one in read]
+
+
 RETURNS = ("files", "blocks", "edits", "json", "text", "code")
 FUNCTIONS: dict[str, linear.Function] = {
     **{f"judge {returns}": functools.partial(judged, returns=returns) for returns in RETURNS},
@@ -180,6 +197,8 @@ FUNCTIONS: dict[str, linear.Function] = {
     "normalise": lambda text: shorten_tree_paths(normalise(text), "a"),
     "fit_parts": lambda text: fit_parts([text, f"E  {text}", text], BriefLimits()),
     "groups": lambda text: [one.text() for one in group_failures([failure(text), failure(f"{text}b")])],
+    **{f"a report of {form}": functools.partial(reported, form) for form in ("tap", "junit", "go", "regex", "sarif")},
+    "an output": lambda text: fit_output(f"{text}\n{text}\nError: x\n{text}", BriefLimits(400, 200, 100)),
     "a report": lambda text: judge_pytest(1, text.encode(), (), text),
     "secrets": lambda text: secrets_from({"API_KEY": "kQ8vT2mZ7xLp4Rw9"}).redact(text),
     "placeholders": lambda text: [find_placeholders(f"a{end}", text, "x") for end in (".py", ".md", ".js")],

@@ -14,7 +14,7 @@ from orch23.model.pipeline import BriefLimits, FailureKind, Stage
 from orch23.steps.registry import is_llm
 
 if TYPE_CHECKING:
-    from orch23.model.action import Action
+    from orch23.model.action import Action, ActionResult
     from orch23.model.llm import RetryFeedback
     from orch23.verdict.verdict import Verdict
 
@@ -27,7 +27,7 @@ E_SUPPLIED: Final = "E326"
 
 
 class LeftoverFiles(Struct, frozen=True):
-    """The changes of a failed program, and the verdict if it was pytest."""
+    """The changes of a failed program, and the verdict if it ran tests."""
 
     written: Mapping[str, FileEntry]
     removed: tuple[str, ...] = ()
@@ -127,6 +127,27 @@ def command_failed(
     return Failure(feedback=feedback, diagnostics=found)
 
 
+def tests_failed(verdict: "Verdict", command: str, result: "ActionResult", printed: str) -> Failure:
+    """Return the failure of a program whose tests failed, by the verdict on them."""
+    failed = command_failed(
+        "verify_failed",
+        command,
+        exit_code=result.exit_code,
+        output=verdict.excerpt or printed,
+        failing=verdict.failing,
+        diagnostics=verdict.diagnostics,
+    )
+    failed_subtests = sum(outcome == "failed" for outcome in verdict.subtests.values())
+    return replace(
+        failed,
+        leftover=LeftoverFiles(result.written, result.removed, verdict),
+        headline=verdict.headline,
+        parts=verdict.parts,
+        failed_tests=len(verdict.failing) + failed_subtests if verdict.headline else None,
+        reason=verdict.summary,
+    )
+
+
 def acceptance_failed(failed: Sequence[Failure], passed: Iterable[tuple[str, str]]) -> Failure:
     """Return the failure of commands that a model wrote, with the output of each: failed commands first."""
     texts = [(f"$ {one.feedback.command}\nexit {one.feedback.exit_code}\n", one) for one in failed]
@@ -176,11 +197,11 @@ def fit_feedback(failure: Failure, stage: Stage, earlier: Sequence[str] = (), no
 
     `earlier` describes the failures of earlier attempts, for the headline. `note` comes first.
     """
-    from orch23.text.excerpt import fit_parts, shorten  # noqa: PLC0415 - only for failures
+    from orch23.text.excerpt import fit_output, fit_parts  # noqa: PLC0415 - only for failures
 
     failure = _with_response_paths(failure, stage.cwd)
     limits = stage.step.brief if is_llm(stage.step) else BriefLimits()
-    excerpt = shorten(failure.feedback.excerpt, limits)
+    excerpt = fit_output(failure.feedback.excerpt, limits)
     if failure.parts or note:
         history = f" ({'; '.join(earlier)})" if earlier else ""
         headline = f"{failure.headline}{history}" if failure.headline else ""

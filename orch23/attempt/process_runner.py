@@ -103,7 +103,7 @@ Files = Mapping[str, FileEntry]
 
 
 class FinishedProcess(Struct, frozen=True):
-    """A process that ended by itself, with the verdict if it was pytest."""
+    """A process that ended by itself, with the verdict if it ran tests."""
 
     command: str
     result: ActionResult
@@ -111,12 +111,13 @@ class FinishedProcess(Struct, frozen=True):
 
 
 class StepCommand(Struct, frozen=True):
-    """The command of a step. `tools` are files of orch23 that it needs; with `reports` its report is an output."""
+    """The command of a step, with files of orch23 (`tools`), and with `reports` and `results` as in an action."""
 
     argv: tuple[str, ...]
     env: Mapping[str, str] = {}
     tools: Mapping[str, FileEntry] = {}
     reports: bool = False
+    results: tuple[str, ...] = ()
 
 
 class ProcessHooks(Protocol):
@@ -137,10 +138,18 @@ class ProcessHooks(Protocol):
         """Judge the result of a program that stayed inside its limits; secrets are removed from `printed`."""
 
 
+class CountedTests(Struct, frozen=True):
+    """The numbers of reported tests, as in `Record.tests`: of the last result of a stage, and of this one."""
+
+    before: Mapping[str, int] = {}
+    now: dict[str, int] = field(default_factory=dict)
+
+
 class ProcessRunner(Struct, frozen=True, kw_only=True):
     """Runs the process steps of one stage. Secrets are removed from output before it is shortened.
 
     `project` returns the facts that may explain a failure. `sandboxes` gets the tiers that processes ran in.
+    `tests` are the numbers of tests of the last result and of this one, as in `Record.tests`.
     """
 
     stage: Stage
@@ -153,6 +162,7 @@ class ProcessRunner(Struct, frozen=True, kw_only=True):
     report: StageReporter
     project: "Callable[[], ProjectFacts] | None" = None
     sandboxes: set[str] = field(default_factory=set)
+    tests: CountedTests = field(default_factory=CountedTests)
 
     def _note(self, command: str, exit_code: int | None, took_s: float) -> None:
         ran = command_ran(command, exit_code, took_s)
@@ -261,6 +271,7 @@ class ProcessRunner(Struct, frozen=True, kw_only=True):
             limits=self.stage.limits,
             tools=launch.tools,
             reports=launch.reports,
+            results=launch.results,
             writable=writable,
             programs=self.facts.tools,
         )

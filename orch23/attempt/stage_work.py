@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from orch23.attempt.attempt import AttemptHistory, AttemptLoop, Models, Shown, StageResult, step_runner
 from orch23.attempt.failures import Failure, failure_of
-from orch23.attempt.process_runner import Files, ProcessRunner
+from orch23.attempt.process_runner import CountedTests, Files, ProcessRunner
 from orch23.attempt.run_events import Reporter
 from orch23.attempt.safeguards import Safeguards, guard_edit
 from orch23.attempt.verification import Verifier
@@ -92,11 +92,13 @@ class Worker(Struct, frozen=True, kw_only=True):
     warned: set[Diagnostic] = field(default_factory=set)
     warned_checks: set[tuple[str, str]] = field(default_factory=set)
     sandboxes: dict[str, set[str]] = field(default_factory=dict)
+    tests: dict[str, CountedTests] = field(default_factory=dict)
 
     def work(self, resolved: ResolvedStage, verify: VerifyOnly | StageResult | None) -> StageResult:
-        """Return the result of `_work`, with the tiers of the sandbox that its processes ran in."""
+        """Return the result of `_work`, with the sandboxes that its processes ran in, and the numbers of tests."""
         done, name = self._work(resolved, verify), resolved.stage.name
-        return replace(done, sandboxes=frozenset(self.sandboxes.pop(name, ())))
+        tests = self.tests.pop(name, CountedTests()).now
+        return replace(done, sandboxes=frozenset(self.sandboxes.pop(name, ())), tests=tests)
 
     def _work(self, resolved: ResolvedStage, verify: VerifyOnly | StageResult | None) -> StageResult:
         """Run a stage, or verify its recorded result first; a failure is then feedback for the first attempt.
@@ -272,6 +274,10 @@ class Worker(Struct, frozen=True, kw_only=True):
         self._store_outputs({path: claim.outputs[path] for path in changed})
         return replace(_holds(claim), usage=ran.usage, took_s=ran.took_s)
 
+    def _counted(self, name: str) -> CountedTests:
+        former = self.opened.state.former.get(name)
+        return CountedTests({} if former is None else former.tests)
+
     def _newest(self, files: Files) -> Files:
         # If an earlier version of a chain is lost, the newest one is verified instead (ADR 21).
         state = self.opened.state
@@ -344,6 +350,7 @@ class Worker(Struct, frozen=True, kw_only=True):
             report=report,
             project=partial(self._project_facts, stage),
             sandboxes=self.sandboxes.setdefault(stage.name, set()),
+            tests=self.tests.setdefault(stage.name, self._counted(stage.name)),
         )
         # A check may compare a result with the last accepted one, as `architecture_stability` does.
         previous = opened.lock.records.get(stage.name)

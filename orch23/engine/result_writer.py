@@ -299,6 +299,7 @@ class ResultWriter(Struct, dict=True):
             bases=bases,
             accepted=accepted,
             made=dict(done.made),
+            tests=dict(done.tests),
             texts=resolved.texts,
             failed=failed,
             task="" if failed else self._task_of(resolved),

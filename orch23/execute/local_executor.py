@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -37,6 +38,7 @@ from orch23.execute.sandbox_tree import (
     MOUNT_KINDS,
     REPLACED_TREE,
     MountKind,
+    OpenTree,
     ReadOnlyChanges,
     SandboxDir,
     TreeChanges,
@@ -48,7 +50,10 @@ from orch23.execute.sandbox_tree import (
 )
 from orch23.model.action import (
     LANDLOCK_TIER,
+    MAX_RESULTS_BYTES,
+    MAX_RESULTS_FILES,
     PYTHON,
+    TMPDIR_PLACE,
     TOOLS_FOLDER,
     WORKING_DIRECTORY,
     Action,
@@ -64,12 +69,12 @@ from orch23.model.action import (
     required_folders,
 )
 from orch23.model.diagnostic import Diagnostic
-from orch23.model.digest import FileEntry
+from orch23.model.digest import Digest, FileEntry
 from orch23.model.errors import ConfigurationError, MissingBytesError
 from orch23.model.text import LineListener, LineSplitter
 from orch23.resolve.commands import SHELL_COMMAND
 from orch23.store.input_files import new_file
-from orch23.store.safe_files import closing
+from orch23.store.safe_files import closing, open_directory, read_and_close
 
 if TYPE_CHECKING:
     from orch23.execute.pytest_report import ReportChannel
@@ -303,23 +308,39 @@ class LocalExecutor(Struct, kw_only=True, eq=False):
             changes, written = self._result(sandbox_dir, action, read_only)
         if end.reason == "timed_out":
             return TimedOut(output, action.timeout_s, written, () if changes.violations else changes.removed)
-        stored = None
-        if report is not None:
-            text = self.redact(_with_shown_path(sandbox_dir, report).decode("utf-8", "surrogateescape"))
-            stored = self.contents.put(text.encode("utf-8", "surrogateescape"))
         return Completed(
             ActionResult(
                 exit_code=end.exit_code,
                 written=written,
                 removed=changes.removed,
                 output=output,
-                report=stored,
+                report=None if report is None else self._stored(sandbox_dir, report),
                 violations=(*changes.violations, *_process_violations(end)),
                 duration_s=end.duration_s,
                 touched=read_only.touched,
                 tier=self._launcher_of(action).tier,
+                results=self._reported(sandbox_dir, action, read_only) if action.results else {},
             )
         )
+
+    def _reported(self, sandbox_dir: SandboxDir, action: Action, read_only: ReadOnlyChanges) -> dict[str, Digest]:
+        """Store the files with results that the process created, and return their digests by path."""
+        known, found = {*action.inputs, *read_only.unused}, dict[str, Digest]()
+        for pattern in action.results:
+            place = TMPDIR_PLACE if pattern.startswith(TMPDIR_PLACE) else ""
+            folder = sandbox_dir.tmp if place else sandbox_dir.work
+            with contextlib.suppress(OSError), open_directory(sandbox_dir.root, (folder.name,)) as top:
+                tree = OpenTree(top, sandbox_dir)
+                paths = (path for path in tree.matching(pattern.removeprefix(place)) if place or path not in known)
+                for path in islice(paths, MAX_RESULTS_FILES + 1):
+                    with contextlib.suppress(OSError):  # a link, a pipe, or without the right to read it
+                        data = read_and_close(tree.open_file(path), MAX_RESULTS_BYTES + 1)
+                        found[f"{place}{path}"] = self._stored(sandbox_dir, data)
+        return found
+
+    def _stored(self, sandbox_dir: SandboxDir, data: bytes) -> Digest:
+        text = self.redact(_with_shown_path(sandbox_dir, data).decode("utf-8", "surrogateescape"))
+        return self.contents.put(text.encode("utf-8", "surrogateescape"))
 
     def _result(
         self, sandbox_dir: SandboxDir, action: Action, read_only: ReadOnlyChanges

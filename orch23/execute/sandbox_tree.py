@@ -22,7 +22,7 @@ from msgspec import Struct, field
 from orch23.model.action import NAMESPACES_TIER, link_text
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry
-from orch23.model.paths import compile_pattern
+from orch23.model.paths import compile_pattern, match, static_prefix
 from orch23.model.patterns import lazy_pattern
 from orch23.store.file_copy import FileProgress, hash_file
 from orch23.store.safe_files import FileStamp, closing, stamp_of, walk_tree
@@ -208,6 +208,14 @@ class OpenTree(Struct, frozen=True):
             _scan_directory(scan, self.top, "", 1)
         removed = tuple(p for p in sorted(inputs) if p not in scan.files and not scan.is_scratch(p))
         return TreeChanges(dict(sorted(scan.written.items())), removed, _shortened(scan.violations))
+
+    def matching(self, pattern: str) -> Iterator[str]:
+        """Yield the paths of files that match a pattern, sorted by folder; no link is followed."""
+        start = static_prefix(pattern)
+        for folder, names, files, _ in os.fwalk(".", dir_fd=self.top):
+            above = folder[2:] and f"{folder[2:]}/"
+            names[:] = [one for one in sorted(names) if start.startswith(f"{above}{one}/") or above.startswith(start)]
+            yield from (path for name in sorted(files) if match(pattern, path := f"{above}{name}"))
 
     def open_file(self, path: str) -> int:
         """Open a file for reading, by its path, without following links.

@@ -108,6 +108,37 @@ class CommandsDocument(Document):
         step.""")
 
 
+class TestResultsDocument(OneOf):
+    """Results of tests in one format: `stdout`, or a pattern of files that the step writes."""
+
+    exactly_one = ("junit", "tap", "go", "regex")
+
+    junit: Text | UnsetType = Key("build/*.xml").doc("JUnit XML.")
+    tap: Text | UnsetType = Key("stdout").doc("TAP, as of tape, ava, bats, prove and `node --test`.")
+    go: Text | UnsetType = Key("stdout").doc("The output of `go test -json`.")
+    regex: Text | UnsetType = Key("stdout").doc("Text with a result in a line, as `line` says.")
+    line: Text | UnsetType = Key("'^test (?P<id>.+) [.]{3} (?P<outcome>.+)'").doc("""
+        For `regex`: a pattern (RE2) of a line with a result, with the groups `id` and `outcome`. `ok`, `pass`, `passed`
+        and the like passed, `skipped`, `ignored` and the like were skipped, any other text is a failure.""")
+
+
+class FindingsDocument(Document):
+    """Findings of a linter: `stdout`, or a pattern of files that the step writes."""
+
+    sarif: Text = Key("stdout", default=NODEFAULT).doc("SARIF 2.1.0.")
+
+
+TestResults: TypeAlias = TestResultsDocument | UnsetType
+Findings: TypeAlias = FindingsDocument | UnsetType
+_FINDINGS: Final = """
+    Where a shell step reports the findings of a linter, in a place as in `test_results`. The step passes if it
+    exits with 0, and no finding has the level `error` without being suppressed."""
+_RESULTS: Final = """
+    Where a shell step reports the results of tests, as `stdout` or a pattern of files that it writes, below `$TMPDIR/`
+    or in `scratch`. The step passes if it exits with 0, a test passed and none failed. Output that begins with
+    `TAP version` and output of `go test -json` are read without the key."""
+
+
 class VerifyStepDocument(OneOf):
     """One step of verification. `stage_form` adds a key for each step kind."""
 
@@ -116,6 +147,8 @@ class VerifyStepDocument(OneOf):
     check: Text | UnsetType = Key("python_syntax").doc("The name of a check.")
     options: dict[str, Any] | UnsetType = Key("{defines: {src/app.py: [main]}}", name="with").doc("""
         Options of the check.""")
+    test_results: TestResults = Key("{tap: stdout}").doc(_RESULTS)
+    findings: Findings = Key("{sarif: stdout}").doc(_FINDINGS)
     ensures: Conditions | UnsetType = Key("{file_exists: docs/}").doc("""
         Files that the result must have or must not have.""")
     if_: IfCondition = Key("${{ vars.strict }}", default=True, name="if").doc("""
@@ -386,3 +419,5 @@ class StageDocument(CommonDocument, OneOf):
         workspace: `orch23 approve STAGE`, `orch23 reject STAGE -m TEXT`.""")
     metrics: tuple[Path, ...] = Key("[build/scores.json]", default=(), in_key=False, read=read_files).doc("""
         Outputs with values that `orch23 diff` and `orch23 report` compare: `.json`, `.yaml` or `.yml` files.""")
+    test_results: TestResults = Key("{junit: 'build/*.xml'}", read=None).doc(_RESULTS)
+    findings: Findings = Key("{sarif: 'build/lint.sarif'}", read=None).doc(_FINDINGS)

@@ -1,7 +1,7 @@
 """Read the keys of a stage: inputs, limits, promotion, step, conditions, verification."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET
 from msgspec.structs import replace
@@ -9,14 +9,17 @@ from msgspec.structs import replace
 from orch23.language.document import (
     Conditions,
     ConditionsDocument,
+    FindingsDocument,
     FormatStepDocument,
     InputDocument,
     StageDocument,
+    TestResultsDocument,
     VerifyDocument,
     VerifyStepDocument,
     VerifySteps,
 )
 from orch23.language.pipeline_document import PoolDocument, SettingsDocument
+from orch23.model.action import TMPDIR_PLACE
 from orch23.model.diagnostic import quoted_names
 from orch23.model.fields import Problem, Problems, given
 from orch23.model.language import ConditionKind, language_of
@@ -38,6 +41,9 @@ from orch23.model.step import Step, VerifyStep
 from orch23.resolve.commands import read_commands
 from orch23.resolve.expression_syntax import UNKNOWN_MARK, ExpressionValue
 from orch23.steps.registry import kinds_of
+
+if TYPE_CHECKING:
+    from orch23.steps.shell.spec import ReportPlace
 
 
 def read_inputs(entries: Sequence[str | InputDocument], at: Problems) -> tuple[Input, ...]:
@@ -218,7 +224,48 @@ def read_step(document: StageDocument | VerifyStepDocument, plugins: tuple[str, 
     """Return the step of a stage or of `verify`, or None with a problem."""
     name = next((name for name in document.exactly_one if getattr(document, name) is not UNSET), None)
     step = None if name is None else language_of(kinds_of(plugins)[name]).read(getattr(document, name), at)
-    return None if step is None else step.of_plugins(plugins)
+    step = None if step is None else step.of_plugins(plugins)
+    return _with_reports(step, document, at)
+
+
+_REPORTS = ("test_results", "findings")
+
+
+def _with_reports(step: Step | None, document: StageDocument | VerifyStepDocument, at: Problems) -> Step | None:
+    """Return a shell step with the report that it names; report the keys at any other step."""
+    for key in _REPORTS:
+        if (declared := getattr(document, key)) is UNSET:
+            continue
+        from orch23.steps.shell.spec import ShellStep  # noqa: PLC0415 - few steps have reports
+
+        if not isinstance(step, ShellStep):
+            at.add(key, "E856", f"`{key}` is for shell steps", "remove it")
+        elif step.report is not None:
+            at.add(key, "E856", f"`{step.report.key}` and `{key}` contradict each other", "use a step for each")
+        else:
+            step = replace(step, report=_read_place(key, declared, at.below(key)))
+    return step
+
+
+def _read_place(key: str, document: TestResultsDocument | FindingsDocument, at: Problems) -> "ReportPlace":
+    from orch23.steps.shell.spec import STDOUT, ReportPlace  # noqa: PLC0415 - few steps have reports
+
+    form = next(name for name in document.exactly_one or ("sarif",) if getattr(document, name) is not UNSET)
+    place, line = getattr(document, form), given(getattr(document, "line", UNSET), "")
+    if place != STDOUT:
+        path = place.removeprefix(TMPDIR_PLACE)
+        place = f"{TMPDIR_PLACE if path != place else ''}{at.path_at(form, path, 'pattern')}"
+    if form != "regex":
+        if line:
+            at.add("line", "E856", "`line` belongs to `regex`", "remove it")
+        return ReportPlace(key, form, place)
+    from orch23.verdict.readers.regex import pattern_fault  # noqa: PLC0415 - likewise
+
+    if not line:
+        at.add("", "E810", "`line` is missing", "write a pattern with the groups `id` and `outcome`")
+    elif (fault := pattern_fault(line)) is not None:
+        at.add("line", "E812", f"`line` {fault}", "write a pattern such as '^(?P<outcome>ok|not ok) (?P<id>.+)'")
+    return ReportPlace(key, form, place, line)
 
 
 def read_conditions(value: Conditions, at: Problems) -> tuple[Condition, ...]:
@@ -275,6 +322,8 @@ def _verify_steps(
 
 
 def _verify_step(document: VerifyStepDocument, plugins: tuple[str, ...], at: Problems) -> VerifyStep | None:
+    if any(getattr(document, key) is not UNSET for key in VerifyStepDocument.exactly_one):
+        _with_reports(None, document, at)
     if document.check is not UNSET:
         return CheckStep(document.check, given(document.options, {}))
     if document.options is not UNSET:

@@ -46,6 +46,12 @@ TOOLS_FOLDER = "{orch23:tools}"
 WORKING_DIRECTORY = "{orch23:cwd}"
 """In the argv of an action with tools: the absolute path of the working directory."""
 
+TMPDIR_PLACE: Final = "$TMPDIR/"
+"""Before a path of `Action.results`: it is below the TMPDIR of the process."""
+
+MAX_RESULTS_BYTES: Final = 16 << 20
+MAX_RESULTS_FILES: Final = 1000
+
 _BY_PATH = "path:"
 _PATH_DIGITS = 16
 _NOT_INSIDE = frozenset({"", ".", ".."})
@@ -101,6 +107,9 @@ class Action(Struct, frozen=True, kw_only=True):
     `programs` are the declared tools of the stage with their sha256, as in its key. A worker with others does not run
     the action.
 
+    `results` are patterns of files with results of tests, in the tree or after `$TMPDIR/`. The executor stores those
+    that the process created, also scratch files.
+
     With `writable` None the process may write its whole tree. Otherwise it may write only these paths: one that ends
     with `/` is a folder, any other a file. Both are created if they are missing.
 
@@ -125,6 +134,7 @@ class Action(Struct, frozen=True, kw_only=True):
     limits: StepLimits = DEFAULT_LIMITS
     writable: tuple[str, ...] | None = None
     programs: Mapping[str, str] = field(default_factory=dict)
+    results: tuple[str, ...] = ()
 
     def digest(self) -> str:
         """Return the identity of the action: what it does, without limits, the sandbox and the path of its Python."""
@@ -143,6 +153,7 @@ class Action(Struct, frozen=True, kw_only=True):
                 **({} if not self.python.version else {"python": (self.python.version, self.python.pytest)}),
                 **({} if self.writable is None else {"writable": self.writable}),
                 **({} if not self.programs else {"programs": dict(self.programs)}),
+                **({} if not self.results else {"results": self.results}),
             }
         )
 
@@ -151,6 +162,7 @@ class Action(Struct, frozen=True, kw_only=True):
         # The sender and the worker both refuse such paths: neither relies on the other (ADR 30).
         check_inside((*self.inputs, *(entry.link for entry in self.inputs.values() if entry.link)))
         check_inside(path.removesuffix("/") for path in (*self.output_folders, *(self.writable or ())))
+        check_inside(self.results)
         if self.working_directory != ".":
             check_inside((self.working_directory,))
         if any("/" in name for name in self.tools):
@@ -197,7 +209,8 @@ class ActionResult(Struct, frozen=True, kw_only=True):
     lines of JSON that the pytest plugin reported, None if it reported nothing. `violations` are what a result must not
     contain: links, special files, setuid bits, more files or bytes than the limits. `touched` are paths of a read-only
     tree that were changed, even if they were restored: only a step without a sandbox can do that. `tier` is the tier
-    of the sandbox that it ran in, empty if it did not start.
+    of the sandbox that it ran in, empty if it did not start. `results` are the files of `Action.results` by path, each
+    up to `MAX_RESULTS_BYTES` and one byte more.
     """
 
     exit_code: int
@@ -211,6 +224,7 @@ class ActionResult(Struct, frozen=True, kw_only=True):
     # Comparing bytes would miss a file that was changed and restored (ADR 24).
     touched: tuple[str, ...] = ()
     tier: str = ""
+    results: Mapping[str, Digest] = field(default_factory=dict)
 
 
 class Completed(Struct, frozen=True, tag="completed"):
@@ -302,7 +316,8 @@ def outcome_from_bytes(data: bytes) -> ActionOutcome:
     """
     outcome: ActionOutcome = _decode(data, ActionOutcome)
     if (changes := changes_of(outcome)) is not None:
-        check_inside((*changes.written, *changes.removed))
+        results = changes.results if isinstance(changes, ActionResult) else ()
+        check_inside((*changes.written, *changes.removed, *results))
     return outcome
 
 

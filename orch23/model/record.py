@@ -164,6 +164,7 @@ class Record(Struct, frozen=True, kw_only=True):
     It only says that orch23 wrote these bytes.
     `pipeline` is the file of the pipeline; empty in a lock file and in records of earlier versions.
     `task` is the digest of the task text, only of a stage with `once`: it runs again only if that changes (ADR 90).
+    `tests` has how many tests each run of tests reported, by the digest of its command and its tests (ADR 93).
     """
 
     stage: str
@@ -183,6 +184,7 @@ class Record(Struct, frozen=True, kw_only=True):
     failed: bool = False
     pipeline: str = ""
     task: str = ""
+    tests: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def starts(self) -> Sequence[tuple[str, FileEntry | None]]:

@@ -164,6 +164,11 @@ class ProcessStep(Step, VerifyStep):
         raise NotImplementedError
 
     @property
+    def judged_by(self) -> Mapping[str, Json]:
+        """Return what decides the verdict besides the program and its exit code, by aspect of the manifest."""
+        return {}
+
+    @property
     def words(self) -> Json:
         """Return the program with its arguments, in the form in which a command of a model is part of the key."""
         raise NotImplementedError

@@ -78,7 +78,7 @@ def next_step(
     if ended.cause:
         condition = "if that is the cause, " if is_possible(ended.cause) else ""
         return f"{condition}{'make this change' if ended.cause.key else 'correct that'}, then `{build}`{more}"
-    if kind == "pytest" and (test := _first_test(ended)) is not None:
+    if kind in ("pytest", "shell") and (test := _first_test(ended)) is not None:
         place = test.location
         begin = f"start at {visible(place.file)}:{place.line}" if place else "correct the test or the code"
         return f"{begin}, then `{build}`{_rerun(ended, test, start)}{more}"
@@ -133,10 +133,17 @@ def _script(words: list[str]) -> str:
     return words[0] if words[0].endswith(".sh") else ""
 
 
+def failed_tests(ended: StageFinished) -> list[EventProblem]:
+    """Return the failed tests that are named: the id is the subject of each."""
+    return [one for one in ended.problems if one.code == "E301" and one.subject]
+
+
 def _first_test(ended: StageFinished) -> EventProblem | None:
     """Return the failed test that the excerpt describes first, or None."""
-    named = [one for one in ended.problems if one.code == "E301" and one.subject]
-    found = {ended.failure.find(f"{one.subject} "): one for one in named}
+    named = failed_tests(ended)
+    # The excerpt has `ID (call): ERROR` of pytest, and `ID: ERROR` of other runners.
+    places = {one.subject: [ended.failure.find(f"{one.subject}{end}") for end in (" (", ": ")] for one in named}
+    found = {min((at for at in places[one.subject] if at >= 0), default=-1): one for one in named}
     found.pop(-1, None)
     return found[min(found)] if found else None
 

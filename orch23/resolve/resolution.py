@@ -278,7 +278,7 @@ def _verify_aspect(step: VerifyStep, facts: Facts) -> Json:
             return {"check": step.name, "with": dict(step.options), "revision": facts.checks.get(step.name)}
         case ProcessStep():
             plugin = facts.verify_plugins.get(step.kind)
-            return {step.kind: step.declared, **({"plugin": plugin} if plugin else {})}
+            return {step.kind: step.declared, **step.judged_by, **({"plugin": plugin} if plugin else {})}
         case EnsuresStep():
             return {"ensures": [f"{c.kind}:{c.path}" for c in step.conditions]}
         case CommandsStep():

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from orch23.attempt.attempt import ProcessStepRunner
-from orch23.attempt.failures import Failure, LeftoverFiles, command_failed
+from orch23.attempt.failures import Failure, tests_failed
 from orch23.attempt.process_runner import Files, FinishedProcess, ProcessRunner, StepCommand
 from orch23.execute.pytest_report import reporter_files
 from orch23.model.action import PYTHON, TOOLS_FOLDER, WORKING_DIRECTORY, ActionResult
@@ -110,25 +110,13 @@ class _PytestRunner(ProcessStepRunner):
             )
         if verdict.passed:
             return FinishedProcess(command, result, verdict)
-        failed = command_failed(
-            "verify_failed",
-            command,
-            exit_code=result.exit_code,
-            output=verdict.excerpt or printed,
-            failing=verdict.failing,
-            diagnostics=verdict.diagnostics,
-        )
-        failed_subtests = sum(outcome == "failed" for outcome in verdict.subtests.values())
-        tests = len(verdict.failing) + failed_subtests if verdict.headline else None
-        left = LeftoverFiles(result.written, result.removed, verdict)
-        unfixable, reason = _unfixable(step, runner, files, report, verdict), verdict.summary
+        failed = tests_failed(verdict, command, result, printed)
+        unfixable = _unfixable(step, runner, files, report, verdict)
         if unfixable is not None:
-            failed = replace(failed, diagnostics=(unfixable, *failed.diagnostics), retryable=False)
             line = f":{unfixable.location.line}" if unfixable.location is not None else ""
             reason = f"{unfixable.subject}{line}: {unfixable.message}"
-        return replace(
-            failed, leftover=left, headline=verdict.headline, parts=verdict.parts, failed_tests=tests, reason=reason
-        )
+            failed = replace(failed, diagnostics=(unfixable, *failed.diagnostics), retryable=False, reason=reason)
+        return failed
 
     def reported(self, step: ProcessStep, verdict: "Verdict", contents: ContentStore) -> Files:
         return {path: FileEntry(contents.put(report_json(verdict))) for path in step.named_outputs}

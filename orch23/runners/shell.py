@@ -1,15 +1,21 @@
-"""Run a shell step: its exit code decides whether it passed."""
+"""Run a shell step: its exit code and the results of tests that it reports decide whether it passed."""
+
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from orch23.attempt.attempt import ProcessStepRunner
-from orch23.attempt.failures import Failure, LeftoverFiles, command_failed, exit_text
+from orch23.attempt.failures import Failure, LeftoverFiles, command_failed, exit_text, relative_path, tests_failed
 from orch23.attempt.process_runner import Files, FinishedProcess, ProcessRunner, StepCommand
 from orch23.execute.process import NOT_EXECUTABLE, NOT_FOUND
-from orch23.model.action import ActionResult
+from orch23.model.action import MAX_RESULTS_BYTES, MAX_RESULTS_FILES, ActionResult
 from orch23.model.diagnostic import Diagnostic
+from orch23.model.digest import digest_json
 from orch23.resolve.commands import SHELL_COMMAND
-from orch23.steps.shell.spec import ShellStep
+from orch23.steps.shell.spec import STDOUT, ReportPlace, ShellStep
+
+if TYPE_CHECKING:
+    from orch23.verdict.verdict import Verdict
 
 
 def shell_command(step: ShellStep) -> tuple[str, ...]:
@@ -24,21 +30,56 @@ class _ShellRunner(ProcessStepRunner):
 
     def launch(self, step: ShellStep, runner: ProcessRunner) -> StepCommand:
         del runner
-        return StepCommand(shell_command(step))
+        place = step.report.place if step.report else None
+        return StepCommand(shell_command(step), results=() if place in (None, STDOUT) else (str(place),))
 
     def judge(
         self, step: ShellStep, runner: ProcessRunner, files: Files, command: str, result: ActionResult, printed: str
     ) -> FinishedProcess | Failure:
-        if result.exit_code == 0:
-            return FinishedProcess(command, result)
+        verdict = _verdict(step, runner, files, result, printed)
+        if result.exit_code == 0 and (verdict is None or verdict.passed):
+            return FinishedProcess(command, result, verdict)
         failed = command_failed("verify_failed", command, exit_code=result.exit_code, output=printed)
         left = LeftoverFiles(result.written, result.removed)
         failed = replace(failed, leftover=left, reason=exit_text(result.exit_code))
-        if result.exit_code not in (NOT_FOUND, NOT_EXECUTABLE):
-            return failed
-        from orch23.attempt.missing_programs import with_missing_program  # noqa: PLC0415 - only for such failures
+        if result.exit_code in (NOT_FOUND, NOT_EXECUTABLE):
+            from orch23.attempt.missing_programs import with_missing_program  # noqa: PLC0415 - only for such failures
 
-        return with_missing_program(failed, step, runner, files, printed)
+            return with_missing_program(failed, step, runner, files, printed)
+        return failed if verdict is None else tests_failed(verdict, command, result, printed)
+
+
+def _verdict(
+    step: ShellStep, runner: ProcessRunner, files: Files, result: ActionResult, printed: str
+) -> "Verdict | None":
+    """Return the verdict on the tests of a step; None if it reports none, and need not."""
+    # Most programs report nothing: for these, nothing is loaded.
+    if step.report is None and "TAP version" not in printed[:2000] and not printed.lstrip().startswith("{"):
+        return None
+    from orch23.verdict import reported_results as reported  # noqa: PLC0415 - as above
+
+    place = step.report or ReportPlace("", reported.own_format(printed), STDOUT)
+    if not place.form:
+        return None
+    log, digests = result.output.log, result.results  # the log has the middle of a long output
+    found = sorted(digests.items()) if place.place != STDOUT else [("", log)] if log else []
+    reports = {path: runner.redact(runner.contents.get(one).decode("utf-8", "replace")) for path, one in found}
+    reports |= {} if found or place.place != STDOUT else {"": printed}
+    cwd, tests = runner.stage.cwd, _identity(step, runner, files)
+    results = reported.read_reports(place.form, reports, cwd, place.place, place.line)
+    if len(digests) > MAX_RESULTS_FILES or any(one.size_bytes > MAX_RESULTS_BYTES for one in digests.values()):
+        results.broken = f"it has more than {MAX_RESULTS_FILES} files, or one of over {MAX_RESULTS_BYTES} bytes"
+    staged, least = (relative_path(one, cwd) for one in files), runner.tests.before.get(tests, 0)
+    verdict = reported.judge_results(result.exit_code, results, printed, staged, least)
+    if verdict.passed and not results.are_findings:
+        runner.tests.now[tests] = len(results.ids)
+    return verdict
+
+
+def _identity(step: ShellStep, runner: ProcessRunner, files: Files) -> str:
+    """Return the digest of a command with its tests: the staged files that no stage makes."""
+    given = {path: entry.digest.sha256 for path, entry in files.items() if not runner.trust().makers_of(path)}
+    return digest_json([step.declared, dict(step.judged_by), given])[:16]
 
 
 SHELL_RUNNER = _ShellRunner()

@@ -42,6 +42,7 @@ class _Form(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True)
     texts: str = ""
     pipeline: str = ""
     task: str = ""
+    tests: dict[str, NaturalNumber] = {}
 
 
 def entry_to_json(entry: FileEntry) -> EntryText:
@@ -79,6 +80,7 @@ def record_to_json(record: Record) -> JsonObject:
             for path, base in record.bases.items()
         },
         "git": dict(record.git),
+        "tests": dict(record.tests),
     }
     return from_struct(_Form(**values))
 

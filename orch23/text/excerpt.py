@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from orch23.model.patterns import lazy_pattern
 from orch23.model.pipeline import BriefLimits
+from orch23.model.text import join_first
 
 _RULES: tuple[tuple[re.Pattern[str], str], ...] = (
     (lazy_pattern(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)"), ""),
@@ -33,6 +34,13 @@ _BEFORE_PATH = lazy_pattern(r"[\s'\"=:(\[]")
 _MAX_PATH = 4096
 _LEAST_SHARE = 400
 _LONG_LINE = 300
+_CONTEXT, _ALIKE, _PLACES, _SAME, _LEAST_HEAD = 2, 3, 20, 8, 3
+_MARK = "\n...\n"
+_FAILURE_LINE = lazy_pattern(r"(?i)\b(?:not ok|(?:err|error|fail|failed|failure|fatal|panic|panicked|exception)s?\b)")
+_MESSAGE_LINE = lazy_pattern(r"([^\s:]{1,300}:\d{1,7}(?::\d{1,7})?):?[ \t]+(\S.*)")
+_DIGITS = lazy_pattern(r"\d+")
+_EXPLAINED = "E  "
+_DIFFERENCE = lazy_pattern(r"E {2,9}[-+?] ")
 _CORE = (">  ", "E  ", "likewise ")  # of a failure of pytest, besides the line with its place
 
 
@@ -42,6 +50,71 @@ def shorten(text: str, limits: BriefLimits | None = None) -> str:
     if len(text) <= limits.limit:
         return text
     return f"{text[: limits.head]}\n...\n{text[len(text) - limits.tail :]}"
+
+
+def fit_output(text: str, limits: BriefLimits) -> str:
+    """Return the output of a program within the limit: equal messages once, and failure lines from the middle."""
+    text = group_lines(text)
+    if len(text) <= limits.limit:
+        return text
+    head, tail = text[: limits.head // _LEAST_HEAD], text[len(text) - limits.tail :]
+    lines = text[len(head) : len(text) - len(tail)].split("\n")[1:]
+    middle = _failure_lines(lines, limits.head - len(head) - len(_MARK))
+    if not middle:
+        return shorten(text, limits)
+    return _MARK.join((text[: limits.head - len(middle) - len(_MARK)], middle, tail))
+
+
+def _failure_lines(lines: Sequence[str], size: int) -> str:
+    """Return the lines that name a failure, with two around each, as far as they fit."""
+    kept: dict[int, str] = {}
+    for number, line in enumerate(lines):
+        if not _FAILURE_LINE.search(line[:_LONG_LINE]):
+            continue
+        window = range(max(0, number - _CONTEXT), min(len(lines), number + _CONTEXT + 1))
+        added = {one: _cut_line(lines[one], _LONG_LINE) for one in window if one not in kept}
+        size -= sum(len(one) + 1 for one in added.values()) + len("...\n")
+        if size < 0:
+            break
+        kept |= added
+    found = sorted(kept)
+    return "\n".join(
+        f"...\n{kept[one]}" if at and found[at - 1] != one - 1 else kept[one] for at, one in enumerate(found)
+    )
+
+
+def group_lines(text: str) -> str:
+    """Return a text where lines `PLACE: MESSAGE` of a linter with one message, at least four, are one line."""
+    lines = [(line, _MESSAGE_LINE.match(line)) for line in text.split("\n")]
+    places: dict[str, list[str]] = {}
+    for _, found in lines:
+        if found:
+            places.setdefault(_DIGITS.sub("0", found[2]), []).append(found[1])
+    kept: list[str] = []
+    for line, found in lines:
+        key = _DIGITS.sub("0", found[2]) if found else ""
+        if key and len(places.get(key, ())) > _ALIKE:
+            (_, *others), places[key] = places[key], []
+            kept.append(f"{line} (and {len(others)} more such: {join_first(others, _PLACES)})")
+        elif not key or places[key]:
+            kept.append(line)
+    return "\n".join(kept)
+
+
+def without_equal_lines(text: str) -> str:
+    """Return a traceback of pytest in which a long difference has only its differing lines, with some around them."""
+    kept: list[str] = []
+    same: list[str] = []
+    differs = False
+    for line in text.split("\n"):
+        if line.startswith(_EXPLAINED) and not _DIFFERENCE.match(line):
+            same.append(line)
+            continue
+        if (differs or line.startswith(_EXPLAINED)) and len(same) > _SAME:
+            same[3:-2] = [f"E  ... {len(same) - 5} equal lines ..."]
+        kept += [*same, line]
+        same, differs = [], line.startswith(_EXPLAINED)
+    return "\n".join((*kept, *same))
 
 
 def fit_parts(parts: Sequence[str], limits: BriefLimits) -> str:

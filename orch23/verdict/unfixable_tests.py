@@ -11,7 +11,7 @@ from orch23.model.patterns import lazy_pattern
 from orch23.text.excerpt import shorten_tree_paths
 from orch23.text.python_imports import imported_names
 from orch23.text.source_syntax import python_tree
-from orch23.verdict.pytest_report import ReportedFailure
+from orch23.verdict.run_results import ReportedFailure
 
 _UNFIXABLE = "E325"
 _HINT = "correct it, and build again; until then, no response of a model can pass"

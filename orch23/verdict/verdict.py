@@ -1,4 +1,4 @@
-"""Judge a pytest run by its report and the expected tests, not by its exit code alone."""
+"""Verdicts on runs of tests. A run of pytest is judged by its report and the expected tests, not by its exit code."""
 
 import json
 from collections import Counter
@@ -11,7 +11,8 @@ from orch23.model.diagnostic import Diagnostic, Severity, location_of_line
 from orch23.model.text import join_first
 from orch23.text.excerpt import normalise, shorten_tree_paths
 from orch23.verdict.pytest_discovery import id_without_parameters, is_of_tests
-from orch23.verdict.pytest_report import NOT_RUN, PytestReport, ReportedSkip, group_failures, read_report
+from orch23.verdict.pytest_report import PytestReport, read_report
+from orch23.verdict.run_results import NOT_RUN, ReportedFailure, ReportedSkip, RunResults, group_failures
 
 _FAILED = "E301"
 _SHOWN = 10
@@ -21,6 +22,8 @@ _INSTEAD = {
     "xfailed": "is marked as an expected failure",
     NOT_RUN: "was not run",
 }
+_NOUNS = ("finding", "warning", "note")
+_OTHERS = (*_NOUNS, "flaky", "passed", "skipped", "xfailed", "xpassed", NOT_RUN)
 _PASSED_HINT = "call the code in the test and assert what it returns or raises, so that it fails without the code"
 _SKIP_HINT = "make it run: only its own file may skip a test. Or list the tests that must run in `expect`"
 _LOST_HINT = "let pytest collect it, or list the tests that must run in `expect`"
@@ -28,7 +31,7 @@ _STAGE_HINT = "stage the test files as inputs of the step"
 
 
 class Verdict(Struct, frozen=True, kw_only=True):
-    """The verdict on a run of pytest: `tests` has the outcome of each test, `counts` the number of each outcome.
+    """The verdict on a run of tests: `tests` has the outcome of each test, `counts` the number of each outcome.
 
     `failing` are sorted texts `id ErrorName`: two failures with the same text count as the same failure. `headline` has
     the counts as a text, `parts` what you or a model should read: each cause once, the most frequent first. `error` is
@@ -86,14 +89,27 @@ def judge_pytest(
     found = (*_report_errors(result, exit_code), *_failures(result), *_missing_tests(result, expected), *explained)
     if not found and exit_code != 0:
         found = (_other_exit(exit_code),)
-    failing = sorted({f"{failure.test} {failure.error}" for failure in result.failures})
-    verdict = _verdict(result, found, failing, output if set(found) - set(explained) else "")
-    if not result.failures:
+    return _with_headline(result, found, output if set(found) - set(explained) else "")
+
+
+def verdict_of(results: RunResults, errors: tuple[Diagnostic, ...], output: str, rest: str = "") -> Verdict:
+    """Return the verdict on results of any runner: passed if no test failed, without other errors.
+
+    `output` is shown if no test failed, `rest` also with failed tests.
+    """
+    verdict = _with_headline(results, (*_failures(results), *errors), output)
+    return replace(verdict, parts=(*verdict.parts, rest)) if rest and results.failures else verdict
+
+
+def _with_headline(results: RunResults, found: tuple[Diagnostic, ...], output: str) -> Verdict:
+    failing = sorted({f"{failure.test} {failure.error}" for failure in results.failures})
+    verdict = _verdict(results, found, failing, output)
+    if not results.failures:
         return verdict
-    return replace(verdict, headline=_headline(result, verdict.counts), error=_most_frequent(result))
+    return replace(verdict, headline=_headline(results, verdict.counts), error=_most_frequent(results))
 
 
-def _most_frequent(report: PytestReport) -> str:
+def _most_frequent(report: RunResults) -> str:
     groups = group_failures(report.failures)
     others = len(groups) - 1
     more = f" (and {others} more {'cause' if others == 1 else 'causes'})" if others else ""
@@ -130,18 +146,18 @@ def judge_failing(exit_code: int, report: bytes | None, expected: Collection[str
     return replace(verdict, headline=f"{len(passed)} did not fail, {len(failed)} failed") if passed else verdict
 
 
-def _headline(report: PytestReport, counts: Mapping[str, int]) -> str:
+def _headline(report: RunResults, counts: Mapping[str, int]) -> str:
     broken = len({failure.test for failure in report.failures if failure.when == "collect"})
     numbers = [
         (counts.get("failed", 0), "failed"),
         (counts.get("error", 0), "failed in setup or teardown"),
         (broken, "not collected"),
-        *((counts.get(outcome, 0), outcome) for outcome in ("passed", "skipped", "xfailed", "xpassed", NOT_RUN)),
+        *((counts.get(outcome, 0), outcome) for outcome in _OTHERS),
     ]
-    return ", ".join(f"{number} {what}" for number, what in numbers if number)
+    return ", ".join(f"{number} {what}{'s' * (number > 1 and what in _NOUNS)}" for number, what in numbers if number)
 
 
-def _verdict(report: PytestReport, found: tuple[Diagnostic, ...], failing: list[str], output: str) -> Verdict:
+def _verdict(report: RunResults, found: tuple[Diagnostic, ...], failing: list[str], output: str) -> Verdict:
     return Verdict(
         passed=not found,
         diagnostics=found,
@@ -202,24 +218,34 @@ def _untrusted(report: PytestReport, exit_code: int) -> str | None:
     return f"{unfinished[0]} was collected and did not run to its end" if unfinished else None
 
 
-def _failures(report: PytestReport) -> Iterator[Diagnostic]:
+def _failures(report: RunResults) -> Iterator[Diagnostic]:
     first = {failure.test: failure for failure in reversed(report.failures)}
-    named = {"collect": "could not be collected", "call": "failed"}
+    labels: dict[str, dict[str, None]] = {}
+    for one in report.failures:
+        labels.setdefault(one.test, {}).update({one.subtest: None} if one.subtest else {})
     found = [
         Diagnostic(
             "E301",
-            f"{named.get(failure.when, f'failed in {failure.when}')} with {failure.error}{_in_subtests(name, report)}",
+            f"{_how(failure)}{_in_subtests([*labels[name]])}",
             location_of_line(failure.place),
             subject=name,
         )
         for name, failure in sorted(first.items())
     ]
-    yield from _listed(found, "tests failed")
+    are_findings = any(one.error == "finding" for one in first.values())
+    yield from _listed(found, "findings" if are_findings else "tests failed")
 
 
-def _in_subtests(test: str, report: PytestReport) -> str:
+def _how(failure: ReportedFailure) -> str:
+    if not failure.when:
+        kind = "failed" if failure.error != "finding" else ""
+        return ": ".join(filter(None, (kind, failure.message))) or "was reported"
+    named = {"collect": "could not be collected", "call": "failed"}
+    return f"{named.get(failure.when, f'failed in {failure.when}')} with {failure.error}"
+
+
+def _in_subtests(found: Sequence[str]) -> str:
     # Not as subjects: these are in the identity of a retry, and so in the fingerprint of its request.
-    found = [*dict.fromkeys(one.subtest for one in report.failures if one.test == test and one.subtest)]
     return f" in the subtest{'s' * (len(found) > 1)} {join_first(found, _SHOWN)}" if found else ""
 
 
@@ -341,7 +367,7 @@ def _covers(expected: str, collected: str) -> bool:
     return collected == expected or collected.startswith((f"{expected}::", f"{expected}/"))
 
 
-def _parts(report: PytestReport, found: tuple[Diagnostic, ...], output: str) -> tuple[str, ...]:
+def _parts(report: RunResults, found: tuple[Diagnostic, ...], output: str) -> tuple[str, ...]:
     """Return what you or a model should read: the text of each cause, else the errors and the output."""
     parts = [group.text() for group in group_failures(report.failures)]
     others = [str(replace(d, severity=Severity.ERROR)) for d in found if d.code != _FAILED]

@@ -603,7 +603,7 @@ def test_a_program_that_left_a_known_version_as_it_was_has_the_same_record_again
 
 @pytest.mark.slow
 def test_an_edit_that_was_committed_before_it_was_accepted_is_a_reason_to_run(repository: Repository) -> None:
-    feature = {**FEATURE, "on_edit": "rerun"}
+    feature = {**FEATURE, "on_edit": "rerun", "format": [{"shell": "true"}]}
     repository.write({**pipeline({"feature": feature}), "src/a": "a\n", "spec.md": spec("src/a: x")})
     model = EchoModel()
     with model.answering():

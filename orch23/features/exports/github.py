@@ -1,5 +1,6 @@
 """The output format `github`: a build in the log of GitHub Actions, with a group and annotations."""
 
+import os.path
 import secrets
 from collections.abc import Iterator
 from typing import Final
@@ -7,10 +8,13 @@ from typing import Final
 from msgspec import Struct, field
 
 from orch23.model.event import ORCH23_ROLE, Event, FinishedStage, RunFinished, RunStarted, StageStarted, Warned
+from orch23.model.event_data import EventProblem
+from orch23.model.pipeline import family_of
 from orch23.model.run_facts import EndedRun
 from orch23.model.sink import Sink
 from orch23.model.text import visible
 from orch23.report.diagnostics import workflow_command
+from orch23.report.failures import failed_tests
 from orch23.report.formats import Format, View
 from orch23.report.live import PLAIN
 from orch23.report.stage_text import command_line
@@ -25,8 +29,8 @@ class GitHubScreen(Struct, Sink, kw_only=True):
     """Passes events to a screen of text, and writes workflow commands around its lines.
 
     The lines of stages are in a group. At the end, each stage that failed is an annotation of its place in the
-    pipeline; stages that it blocked are not. Between these commands, GitHub ignores all others (`token`):
-    what a step prints cannot command anything.
+    pipeline, and each failed test one of its place; stages that it blocked are not. Between these commands, GitHub
+    ignores all others (`token`): what a step prints cannot command anything.
     """
 
     view: View
@@ -64,6 +68,9 @@ class GitHubScreen(Struct, Sink, kw_only=True):
         shown = failed if len(failed) <= _MOST else failed[: _MOST - 1]
         for end in shown:
             yield workflow_command("error", visible(_description(end)), self._properties(end))
+        located = [(end, one) for end in shown for one in failed_tests(end.data) if one.location]
+        for end, test in located[: _MOST - len(shown)]:
+            yield workflow_command("error", visible(test.message), self._properties_of(end, test))
         if shown != failed:
             more = pluralize(len(failed) - len(shown), "more stage")
             yield workflow_command("error", f"{more} failed: see the log, or the summary of the job")
@@ -77,6 +84,13 @@ class GitHubScreen(Struct, Sink, kw_only=True):
             return title
         # Paths of annotations are relative to the root of the repository.
         return {**title, "file": str(self.view.folder / place.file), "line": str(place.line), "col": str(place.column)}
+
+    def _properties_of(self, end: FinishedStage, test: EventProblem) -> dict[str, str]:
+        """Return the place of a failed test: its path is relative to the `cwd` of its stage."""
+        stage = next((one for one in self.view.pipeline.stages if one.name == family_of(end.name)), None)
+        file = self.view.folder / getattr(stage, "cwd", ".") / (test.location.file if test.location else "")
+        line = test.location.line if test.location else 1
+        return {"title": visible(f"{end.name}: {test.subject}"), "file": os.path.normpath(file), "line": str(line)}
 
 
 def _description(end: FinishedStage) -> str:

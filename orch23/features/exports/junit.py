@@ -9,7 +9,7 @@ from orch23.model.event import FinishedStage
 from orch23.model.event_data import LikelyCause
 from orch23.model.run_facts import EndedRun
 from orch23.model.text import visible
-from orch23.report.failures import cause_name, yaml_line
+from orch23.report.failures import cause_name, failed_tests, yaml_line
 from orch23.report.formats import Fanout, Format, sink_observer
 from orch23.report.live import PLAIN
 
@@ -18,20 +18,27 @@ _ILLEGAL: Final = re.compile("[^\t\n\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010fff
 
 
 def junit_text(name: str, run: EndedRun) -> str:
-    """Return a run as JUnit XML."""
+    """Return a run as JUnit XML: a case for each stage, and one for each failed test of a stage."""
     ends, failures = run.stages, len(run.failures)
+    tests = [(end.name, one) for end in run.failures for one in failed_tests(end.data)]
     suite = ET.Element(
         "testsuite",
         name=_legal(name),
         id=run.run_id,
-        tests=str(len(ends)),
-        failures=str(failures),
+        tests=str(len(ends) + len(tests)),
+        failures=str(failures + len(tests)),
         errors="0",
         skipped=str(sum(not end.status.has_result for end in ends) - failures),
         time=f"{sum(end.data.duration_s or 0.0 for end in ends):.3f}",
     )
     for end in ends:
         _add_case(suite, name, end)
+    for stage, test in tests:
+        case = ET.SubElement(suite, "testcase", classname=_legal(stage), name=_legal(test.subject or ""), time="0.000")
+        ET.SubElement(case, "failure", message=_legal(test.message), type="test")
+        if test.location:
+            case.set("file", _legal(test.location.file))
+            case.set("line", str(test.location.line))
     suites = ET.Element("testsuites")
     suites.append(suite)
     ET.indent(suites)

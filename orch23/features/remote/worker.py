@@ -54,6 +54,7 @@ def digests_of(outcome: ActionOutcome) -> Iterator[Digest]:
         yield changes.output.log
     if isinstance(changes, ActionResult) and changes.report is not None:
         yield changes.report
+    yield from changes.results.values() if isinstance(changes, ActionResult) else ()
 
 
 def input_digests(action: Action) -> Iterator[Digest]:

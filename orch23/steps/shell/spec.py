@@ -11,6 +11,20 @@ from orch23.model.step import ProcessStep
 from orch23.model.text import shorten_command
 
 _MAX_LENGTH = 60
+STDOUT = "stdout"
+
+
+class ReportPlace(Struct, frozen=True, omit_defaults=True):
+    """Where a program reports: the key of the pipeline, the format, and the place, `stdout` or a pattern of files.
+
+    `line` is the pattern of lines with results, for the format `regex`.
+    """
+
+    key: str
+
+    form: str
+    place: str
+    line: str = ""
 
 
 class ShellStep(ProcessStep, Struct, frozen=True, omit_defaults=True, tag="shell"):
@@ -24,6 +38,7 @@ class ShellStep(ProcessStep, Struct, frozen=True, omit_defaults=True, tag="shell
     may_edit: ClassVar[bool] = True
 
     command: tuple[str, ...] | str
+    report: ReportPlace | None = None
 
     @property
     def declared(self) -> Json:
@@ -41,9 +56,15 @@ class ShellStep(ProcessStep, Struct, frozen=True, omit_defaults=True, tag="shell
         """Return the command as it is written."""
         return self.declared
 
+    @property
+    def judged_by(self) -> Mapping[str, Json]:
+        """Return the place of its report."""
+        at = self.report
+        return {} if at is None else {at.key: [*filter(None, (at.form, at.place, at.line))]}
+
     def aspects(self, facts: Facts) -> Mapping[str, Json]:
-        """Return the command, and the version of the interpreter that `python` means in it."""
-        return {"kind": self.kind, "command": self.declared, "python": facts.python}
+        """Return the command, its reports, and the version of the interpreter that `python` means in it."""
+        return {"kind": self.kind, "command": self.declared, "python": facts.python, **self.judged_by}
 
 
 def show_shell(step: ShellStep) -> str:

@@ -142,3 +142,13 @@ def test_a_build_with_nothing_to_do_is_one_line_and_a_summary(project: Project) 
     lines = [line for line in outcome.err.splitlines() if not line.startswith("::")]
     assert (len(lines), lines[0].endswith("up to date (1 stage)")) == (1, True)
     assert project.read("summary.md").count("1 fresh") == 2
+
+
+def test_each_failed_test_is_an_annotation_of_its_place(project: Project) -> None:
+    block = "  ---\\n  error: no\\n  at: t.js:7\\n  ..."
+    tap = f"TAP version 13\\nnot ok 1 sum\\n{block}\\nnot ok 2 without a place\\n1..2\\n"
+    project.write({"web/t.js": "\n"})
+    project.write(shell(f"  test: {{inputs: [web/t.js], cwd: web, shell: \"printf '{tap}'\"}}\n"))
+    errors = [one for one in obeyed(project.build(env=job(project)).err) if one[0] == "error"]
+    assert [one[1]["title"] for one in errors] == ["test: 2 failed: no (and 1 more cause)", "test: sum"]
+    assert (errors[1][1]["file"], errors[1][1]["line"]) == (f"{project.root.name}/web/t.js", "7")

@@ -68,3 +68,17 @@ def test_characters_that_xml_forbids_are_replaced() -> None:
     assert failure.text is not None
     assert "\x00" not in failure.text
     assert "<tag> &" in failure.text
+
+
+def test_each_failed_test_is_a_case_of_its_stage() -> None:
+    place = {"file": "t.js", "line": 7, "column": 1}
+    problems = [
+        {"code": "E301", "message": "failed: no", "subject": "sum", "location": place},
+        {"code": "E301", "message": "3 more tests failed"},
+        {"code": "E305", "message": "was skipped", "subject": "other"},
+    ]
+    suite = document(ended("a", "failed", "sum: no", problems=problems), ended("b", "built", problems=problems))[0]
+    assert (suite.get("tests"), suite.get("failures")) == ("3", "2")
+    case = suite[2]
+    assert (case.get("classname"), case.get("name"), case.get("file"), case.get("line")) == ("a", "sum", "t.js", "7")
+    assert (case[0].tag, case[0].get("message")) == ("failure", "failed: no")

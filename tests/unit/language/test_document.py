@@ -204,6 +204,9 @@ CHECKS = [
     {"pytest": {key: value for key, value in PYTEST.items() if key != "report"}},
     {"ensures": {"file_exists": "a", "file_absent": ["b"]}},
     {"commands": {"from": ["pytest -q"], "allow": ["pytest"]}},
+    *({"shell": "s", "test_results": {form: "stdout"}} for form in ("junit", "tap", "go")),
+    {"shell": "s", "test_results": {"regex": "stdout", "line": "(?P<id>a) (?P<outcome>b)"}},
+    {"shell": "s", "findings": {"sarif": "stdout"}},
 ]
 RETRY = {
     "max": 2,

@@ -39,6 +39,7 @@ ACTION_CHANGES: dict[str, object] = {
     "python": Interpreter("python3", "3.12"),
     "writable": (),
     "programs": {"jq": "0" * 64},
+    "results": ("build/*.xml",),
 }
 NO_PART_OF_AN_ACTION: dict[str, object] = {
     "min_tier": "namespaces",

@@ -5,7 +5,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orch23.model.pipeline import BriefLimits
-from orch23.text.excerpt import escape_text, normalise, shorten, shorten_tree_paths
+from orch23.text.excerpt import (
+    escape_text,
+    fit_output,
+    group_lines,
+    normalise,
+    shorten,
+    shorten_tree_paths,
+    without_equal_lines,
+)
 
 
 def test_shorten_is_exact() -> None:
@@ -95,3 +103,34 @@ def test_a_text_from_outside_is_shown_escaped_and_bounded() -> None:
     assert escape_text("x" * 121) == "x" * 120 + "..."
     assert escape_text("x" * 120) == "x" * 120
     assert len(escape_text("\x00" * 1_000_000)) == 123
+
+
+def test_a_failure_in_the_middle_of_a_long_output_is_shown() -> None:
+    noise = "".join(f"ok {number} should be equal\n" for number in range(300))
+    text = f"{noise}before it\nError: the sum is wrong\nafter it\n{noise}"
+    limits = BriefLimits()
+    shown = fit_output(text, limits)
+    assert len(shown) <= limits.limit
+    assert "before it\nError: the sum is wrong\nafter it\n" in shown
+    assert fit_output(noise + noise, limits) == shorten(noise + noise, limits), "without a failure line as before"
+    assert fit_output("Error: x\n", limits) == "Error: x\n"
+
+
+def test_a_message_of_a_linter_for_many_places_is_one_line() -> None:
+    lines = [f"a.py:{number}:80: E501 too long ({number + 79} > 79)" for number in range(1, 81)]
+    text = "\n".join((*lines, "b.py:1:1: F401 unused", "Found 81 errors."))
+    first, *others = group_lines(text).split("\n")
+    assert first.startswith("a.py:1:80: E501 too long (80 > 79) (and 79 more such: a.py:2:80, a.py:3:80")
+    assert others == ["b.py:1:1: F401 unused", "Found 81 errors."]
+    assert group_lines("\n".join(lines[:3])) == "\n".join(lines[:3]), "three stay as they are"
+
+
+def test_of_a_long_difference_only_the_lines_that_differ_are_shown() -> None:
+    same = [f"E         'k{number}': {number}," for number in range(40)]
+    text = "\n".join(("E     {", *same, "E   -     'x': 1,", "E   +     'x': 2,", *same, "", "t.py:3: AssertionError"))
+    shown = without_equal_lines(text).split("\n")
+    assert len(shown) == 16
+    assert {"E   -     'x': 1,", "E   +     'x': 2,", "E  ... 36 equal lines ...", "t.py:3: AssertionError"} <= set(
+        shown
+    )
+    assert without_equal_lines("\n".join(same)) == "\n".join(same), "no difference is left as it is"

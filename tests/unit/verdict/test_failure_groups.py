@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from orch23.model.pipeline import BriefLimits
 from orch23.text.excerpt import fit_parts
-from orch23.verdict.pytest_report import ReportedFailure, error_text, group_failures, without_library_frames
+from orch23.verdict.run_results import ReportedFailure, error_text, group_failures, without_library_frames
 
 
 def failed(test: str, text: str = "", *, error: str = "AssertionError", place: str = "") -> ReportedFailure:

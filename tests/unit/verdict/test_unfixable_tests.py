@@ -2,7 +2,7 @@
 
 import pytest
 
-from orch23.verdict.pytest_report import ReportedFailure
+from orch23.verdict.run_results import ReportedFailure
 from orch23.verdict.unfixable_tests import collection_error, may_be_module, unfound_file
 
 TEST = "tests/test_app.py"

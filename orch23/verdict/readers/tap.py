@@ -1,0 +1,171 @@
+"""Read TAP, the Test Anything Protocol, versions 12 to 14, with nested tests."""
+
+import re
+from itertools import islice, takewhile
+
+from msgspec import Struct, field
+
+from orch23.model.patterns import lazy_pattern
+from orch23.verdict.run_results import RunResults
+
+_VERSION = lazy_pattern(r"TAP version \d+\s*$")
+_RESULT = lazy_pattern(r"(not )?ok\b(?:[ \t]+(\d{1,9})\b)?(.*)")
+_PLAN = lazy_pattern(r"1\.\.(\d{1,9})(?=\s|$)")
+_DIRECTIVE = re.compile(r"(?<!\\)#[ \t]{0,8}(skip|todo)\b", re.IGNORECASE)
+_DEPTH, _BLOCK_LINES, _MESSAGE_LINES = 100, 6, 200
+_OUTCOMES = {"": "passed", "skip": "skipped", "todo": "xpassed"}
+_BLOCKS = ("|-", ">-", "|", ">")
+
+
+class _Point(Struct):
+    """A line with a result. `nested` are the results of its subtests, which come before it."""
+
+    indent: int
+    name: str
+    outcome: str
+    reason: str
+    nested: "list[_Point]"
+    lines: list[str] = field(default_factory=list)
+
+
+class _Document(Struct):
+    """One TAP document: a program may print several. `block` is the indentation of an open YAML block."""
+
+    points: list[_Point] = field(default_factory=list)
+    planned: int | None = None
+    comments: list[str] = field(default_factory=list)
+    block: int = -1
+    group: str = ""
+    has_subtests: bool = False
+    broken: str | None = None
+
+
+def begins_with_tap(text: str) -> bool:
+    """Return whether an output begins with TAP, after empty lines and the lines `> ...` of npm."""
+    lines = (line for line in text[:2000].split("\n") if line.strip() and not line.startswith(">"))
+    return _VERSION.match(next(lines, "")) is not None
+
+
+def read(text: str, results: RunResults) -> None:
+    """Add the results of all TAP documents in a text. Other lines are output of the tests."""
+    document = _Document()
+    for line in text.split("\n"):
+        if _is_in_block(document, line):
+            continue
+        if _VERSION.match(line):
+            if document.points or document.planned is not None:
+                _finish(document, results)
+            document = _Document()
+        else:
+            _take_line(document, line)
+    _finish(document, results)
+
+
+def _is_in_block(document: _Document, line: str) -> bool:
+    """Take a line of a YAML block, which explains the result before it; return whether it is one."""
+    if not document.points:
+        return False
+    last, indent, bare = document.points[-1], _indentation(line), line.strip()
+    if document.block < 0:
+        if bare != "---" or indent <= last.indent:
+            return False
+        document.block = indent
+        document.comments.clear()
+    elif bare == "..." or (bare and indent < document.block):  # some have no end
+        document.block = -1
+        return bare == "..."
+    elif not bare.startswith("duration_ms:"):  # it differs at each run
+        last.lines.append(line[document.block :])
+    return True
+
+
+def _indentation(line: str) -> int:
+    return len(line) - len(line.lstrip(" "))
+
+
+def _take_line(document: _Document, line: str) -> None:
+    indent, bare = _indentation(line), line.strip()
+    if bare.startswith("Bail out!"):
+        document.broken = document.broken or bare[:200]
+    elif indent == 0 and (plan := _PLAN.match(line)):
+        document.planned = int(plan[1])
+        _take_comments(document)
+    elif bare.startswith("#") and (document.planned is None or len(document.points) < document.planned):
+        document.has_subtests |= bare.startswith("# Subtest:")
+        document.comments.append(bare[1:].removeprefix(" "))
+    elif indent < _DEPTH and (found := _RESULT.match(bare)):
+        _take_result(document, indent, found)
+
+
+def _take_comments(document: _Document) -> None:
+    """Give comments to the failure before them if it has no block; else tape names the next test by the last one."""
+    last = document.points[-1] if document.points else None
+    if last is not None and last.outcome == "failed" and not last.lines:
+        last.lines += document.comments
+    elif document.comments:
+        document.group = document.comments[-1].strip()
+    document.comments.clear()
+
+
+def _take_result(document: _Document, indent: int, found: re.Match[str]) -> None:
+    failed, number, rest = found.groups()
+    _take_comments(document)
+    directive = _DIRECTIVE.search(rest)
+    kind = directive[1].lower() if directive else ""
+    outcome = ("xfailed" if kind == "todo" else "failed") if failed else _OUTCOMES[kind]
+    text = (rest[: directive.start()] if directive else rest).strip().removeprefix("-").removesuffix("{").strip()
+    name = text.replace("\\#", "#") or f"#{number or len(document.points) + 1}"
+    if document.group not in ("", name) and indent == 0 and not document.has_subtests:
+        name = f"{document.group} > {name}"
+    start = len(document.points)
+    while start and document.points[start - 1].indent > indent:
+        start -= 1
+    nested = document.points[start:]
+    del document.points[start:]
+    document.points.append(_Point(indent, name, outcome, rest[directive.end() :] if directive else "", nested))
+
+
+def _finish(document: _Document, results: RunResults) -> None:
+    _take_comments(document)
+    for point in document.points:
+        _add(point, "", results)
+    number, planned = sum(one.indent == 0 for one in document.points), document.planned
+    if planned is None:
+        document.broken = document.broken or "it has no plan, such as `1..3`: the program may have ended early"
+    elif planned > number:  # ava writes more results than it planned
+        document.broken = document.broken or f"its plan is 1..{planned}, and it has {number} results"
+    results.broken = results.broken or document.broken
+
+
+def _add(point: _Point, above: str, results: RunResults) -> None:
+    name = f"{above} > {point.name}" if above else point.name
+    before = len(results.failures)
+    for one in point.nested:
+        _add(one, name, results)
+    # A test fails because of its subtests, which are named.
+    if not point.nested or (point.outcome == "failed" and len(results.failures) == before):
+        results.add(name, point.outcome, "\n".join(point.lines), point.reason or _message(point.lines[:_MESSAGE_LINES]))
+
+
+def _below(lines: list[str], number: int) -> list[str]:
+    """Return the first lines of the YAML text below a key."""
+    depth = _indentation(lines[number])
+    below = takewhile(lambda one: not one.strip() or _indentation(one) > depth, lines[number + 1 :])
+    return [one.strip() for one in islice(below, _BLOCK_LINES)]
+
+
+def _message(lines: list[str]) -> str:
+    """Return the error in the YAML block or the comments of a failure, in one line."""
+    values: dict[str, str] = {}
+    for number, line in enumerate(lines):
+        key, colon, value = line.strip().partition(":")
+        value = value.strip().strip("'\"")
+        if colon and value in _BLOCKS:
+            value = " ".join(_below(lines, number))
+        values.setdefault(key, value)
+    if stated := values.get("error") or values.get("message"):
+        return stated
+    if "expected" in values and "actual" in values:
+        return f"expected {values['expected']}, actual {values['actual']}"
+    # bats puts the place first: `(in test file t.bats, line 3)`.
+    return values.get("operator") or " ".join([one.strip() for one in lines if not one.startswith("(")][:_BLOCK_LINES])
