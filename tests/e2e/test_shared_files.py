@@ -631,7 +631,7 @@ def test_accepting_after_a_reset_takes_the_other_files_of_the_folder_from_git(re
 
 @pytest.mark.stride(3)
 @pytest.mark.slow
-@pytest.mark.parametrize("way", ["clean", "delete"])
+@pytest.mark.parametrize("way", [("clean",), ("reset", "--outputs"), ()])
 @pytest.mark.parametrize("decided", ["accepted", "committed"])
 def test_a_missing_file_comes_back_with_the_edit_that_it_was_made_from(repository, model, way, decided):
     repository.write({"GEN.md": spec("src/gen.py: a")})
@@ -644,13 +644,53 @@ def test_a_missing_file_comes_back_with_the_edit_that_it_was_made_from(repositor
     repository.edit("GEN.md", spec("src/gen.py: b"))
     green(repository.run("build", "a.yaml"))
     assert repository.read("src/gen.py") == edited + B
-    if way == "clean":
-        green(repository.run("clean", "a.yaml"))
+    if way:
+        green(repository.run(*way, "a.yaml"))
+        assert repository.read("src/gen.py") == edited
     else:
         repository.delete("src/gen.py")
     green(repository.run("build", "a.yaml"))
     assert repository.read("src/gen.py") == edited + B
     assert len(model.calls) == 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", [("clean",), ("reset", "--outputs")])
+def test_clean_gives_back_what_a_new_stage_started_from_and_not_what_was_there_before_its_former_stage(
+    repository, model, way
+):
+    started(repository)
+    repository.delete("src/m.py")
+    repository.write({"src/m.py": "# mine\n", "FEATURE.md": spec("src/m.py: b"), **pipeline({"other": FEATURE})})
+    green(repository.run("build", "a.yaml"))
+    assert repository.read("src/m.py") == "# mine\n" + B
+    green(repository.run(*way, "a.yaml"))
+    assert repository.read("src/m.py") == "# mine\n"
+    green(repository.run("build", "a.yaml"))
+    assert repository.read("src/m.py") == "# mine\n" + B
+    assert len(model.calls) == 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", [("clean",), ("reset", "--outputs")])
+def test_clean_gives_back_the_newest_file_that_an_item_of_a_chain_started_from(repository, model, way):
+    def items(*texts: str) -> dict[str, dict]:
+        return items_of(
+            *(item(name, text, "src/m.py") for name, text in zip("xyz", texts, strict=True)), order="sequential"
+        )
+
+    merged(repository, items("a", "b", "c"))
+    for number, texts in enumerate((("b", "b", "c"), ("b", "c", "c"))):
+        edited = append(repository, "src/m.py", f"# by a colleague {number}\n")
+        repository.commit()
+        repository.write(pipeline(items(*texts)))
+        green(repository.run("build", "a.yaml"))
+        assert repository.read("src/m.py").startswith(edited)
+    made, called = repository.read("src/m.py"), len(model.calls)
+    green(repository.run(*way, "a.yaml"))
+    assert repository.read("src/m.py") == edited
+    green(repository.run("build", "a.yaml"))
+    assert (repository.read("src/m.py"), len(model.calls)) == (made, called)
 
 
 # ---- 13: a stage that read a released file ---------------------------------------------------------

@@ -142,7 +142,7 @@ class Rules(Building):
         if self.lock != self.store.wrote.get(self.pipeline) and any(m.stage not in locked for m in self.store.records):
             message = "clean with a lock file that a merge replaced: results that only the store has count again"
             raise UnsureError(message)
-        names = {stage.name for stage in self.declared}
+        names = [stage.name for stage in self.declared]
         made_here, off = [*self.store.records, *self.store.retained], {stage.family for stage in self.skipped}
         kept = [m for m in made_here if m.failed and m.stage in names and m.pipeline == self.pipeline]
         # The lock file of a clone does not suffice to remove files of a stage that no one declares.
@@ -156,13 +156,18 @@ class Rules(Building):
         target: dict[str, str | None] = {}
         modified: dict[str, str | None] = {}
         for path in {path for made in records for path in made.outputs if path in self.disk}:
-            first = sorted(records, key=lambda made: made.outputs.get(path) != self.disk[path])
-            originals = [made.originals.get(path) for made in first]
-            original = next((text for text in originals if text is not None), None)
-            # A stage with `edits` gives back what it started from.
-            begun = [dict(made.start).get(path) for made in first if made.edits and path in made.written]
-            original = next((text for text in begun if text is not None), original)
-            if begun and self.others(path):
+            having = sorted(
+                (made for made in reversed(records) if path in made.written),
+                key=lambda made: made.outputs.get(path) == self.disk[path],
+            )
+            newest = {made.stage: made for made in having}
+            # A stage gives back what its last run started from; of a chain, the last item with a moved base does.
+            chain = sorted(newest.values(), key=lambda made: made.stage in names and names.index(made.stage))
+            starts = [made.originals.get(path) for made in chain]
+            bases = [(dict(made.start).get(path), dict(made.instead).get(path)) for made in chain]
+            starts += [start for start, instead in bases if start != instead]
+            original = next((text for text in reversed(starts) if text is not None), None)
+            if any(made.edits for made in chain) and self.others(path):
                 message = "a file of `edits` that another pipeline has"
                 raise UnsureError(message)
             if self.disk[path] == original or self.others(path):

@@ -36,8 +36,8 @@ def clean_command() -> None:
     """Remove outputs of stages.
 
     Removes outputs of all stages or of the named ones, also those of a failed attempt that were kept. A file that
-    existed before gets its original bytes back. Edited and accepted files stay. A build restores the outputs without
-    running anything.
+    existed before gets back the bytes that the last run started from. Edited and accepted files stay. A build restores
+    the outputs without running anything.
     """
 
 

@@ -2,7 +2,7 @@
 
 import os
 from collections import ChainMap
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Literal
@@ -24,7 +24,7 @@ from orch23.model.digest import FileEntry
 from orch23.model.errors import CorruptStateError, ExitCode, MissingBytesError, NotFoundError
 from orch23.model.paths import LOGS_FOLDER
 from orch23.model.pipeline import family_of
-from orch23.model.record import LockFile, Record, retained_key
+from orch23.model.record import LockFile, Record, retained_key, written_paths
 from orch23.model.text import visible
 from orch23.plan.planner import Selection
 from orch23.report.values import pluralize
@@ -38,7 +38,7 @@ from orch23.store.tree_removal import remove_path, remove_tree
 
 
 class OutputRemoval(Struct, frozen=True, kw_only=True):
-    """Outputs of stages that are removed (`target`): path -> the original file that comes back, or None.
+    """Outputs of stages that are removed (`target`): path -> the file that comes back, or None.
 
     The others are kept: `modified` are edited outputs, `accepted` those whose edit the user accepted, in the same form;
     `refused` have protected names that no stage declares. `promoted` is what was done.
@@ -58,9 +58,7 @@ def plan_removal(opened: OpenPipeline, stages: Collection[str]) -> OutputRemoval
     Raises:
         NotFoundError: a name is not a stage, and no record has it.
     """
-    lock = opened.state.lock
-    last = lock.owner_records()
-    every = (*last.items(), *((one.stage, one) for one in lock.others))
+    every = (*opened.state.former.items(), *((one.stage, one) for one in opened.state.lock.others))
     owning = [(name, record) for name, record in every if opened.state.may_remove_by(record)]
     names = {node.name for node in opened.pipeline.stages}
     kept = [one for one in kept_failures(opened.store, opened.pipeline.file) if family_of(one.stage) in names]
@@ -70,16 +68,7 @@ def plan_removal(opened: OpenPipeline, stages: Collection[str]) -> OutputRemoval
     Selection(targets=tuple(unknown)).nodes(opened.state.plan)
     records = [record for name, record in owning if _is_selected(name, stages)]
     removal = OutputRemoval(refusal=DeclaredByPlan(opened).refusal)
-    # A released file that a chain started from is the user's, too, as is any file that a stage with `edits` did.
-    is_released, on_disk = opened.state.ownership.is_released, opened.store.workspace.entry
-    starts = ((record, path, base.start) for record in reversed(records) for path, base in record.bases.items())
-    before = [(one, path, entry) for one in reversed(records) for path, entry in one.originals.items() if entry]
-    before += [one for one in starts if "edits" in one[0].manifest or is_released(*one[1:])]
-    # What `reset` kept of an earlier result may have started from other files than the one in the lock file.
-    before.sort(key=lambda one: last.get(one[0].stage) is one[0])
-    originals = {path: entry for _, path, entry in before}  # of the first record that has one
-    # After a merge, the record of the other side may have the file on disk, and started from another one.
-    originals |= {path: entry for record, path, entry in before if record.outputs.get(path) == on_disk(path)}
+    originals, on_disk = _starts_of(records, opened), opened.store.workspace.entry
     others, is_declared = opened.state.other_pipelines, opened.state.plan.is_declared
     # A stage that was moved to another pipeline, and built there, has its files there.
     moved = {p for one in records if others and not is_declared(one.stage) for p in one.outputs if others.owner(p)}
@@ -93,6 +82,27 @@ def plan_removal(opened: OpenPipeline, stages: Collection[str]) -> OutputRemoval
         if removal.refusal(path) is None and on_disk(path) is None:
             removal.target[path] = originals[path]
     return removal
+
+
+def _starts_of(records: Sequence[Record], opened: OpenPipeline) -> Mapping[str, FileEntry]:
+    """Return the files that the last results started from, by path: originals, or what the user had saved since."""
+    last, on_disk, position = opened.state.former, opened.store.workspace.entry, opened.state.position
+
+    def is_newest(made: tuple[Record, str]) -> tuple[bool, bool]:
+        # After a merge, the record of the other side may have the file on disk. What `reset` kept of an earlier result
+        # may have started from other files than the one in the lock file.
+        record, path = made
+        return record.outputs.get(path) == on_disk(path), last.get(record.stage) is record
+
+    made = [(record, path) for record in reversed(records) for path in written_paths(record)]
+    newest = {(path, record.stage): record for record, path in sorted(made, key=is_newest)}
+    # Of a chain, the last item that did not start from the one before it has the newest file of the user.
+    ranked = sorted(newest.items(), key=lambda one: (one[0][0] in one[1].bases, position(one[0][1])))
+    return {
+        path: entry
+        for (path, _), record in ranked
+        if (entry := record.bases[path].start if path in record.bases else record.originals.get(path)) is not None
+    }
 
 
 def _classify(opened: OpenPipeline, removal: OutputRemoval, path: str, original: FileEntry | None) -> None:
@@ -147,7 +157,7 @@ def _promote(opened: OpenPipeline, target: Mapping[str, FileEntry | None], refus
         except MissingBytesError:
             lost.append(path)
     if lost:
-        message = "the bytes before the first run are in neither store, transcripts nor git; nothing was removed"
+        message = "what its last run started from is in neither store, transcripts nor git; nothing was removed"
         raise NotFoundError(
             *(Diagnostic(MissingBytesError.code, f"`{one}`: {message}", hint=MissingBytesError.hint) for one in lost)
         )
@@ -173,7 +183,7 @@ def clean_outputs(console: Console, *, args: PipelineArguments, force: bool) -> 
         return ExitCode.DECISION
     parts = [f"removed {pluralize(len(promoted.removed), 'file')}"]
     if promoted.written:
-        parts.append(f"restored {pluralize(len(promoted.written), 'original file')}")
+        parts.append(f"restored {pluralize(len(promoted.written), 'file')}")
     kept = (
         (promoted.edited, "changed meanwhile"),
         (taken.accepted, "the edit was accepted"),
