@@ -680,6 +680,7 @@ def test_clean_gives_back_the_newest_file_that_an_item_of_a_chain_started_from(r
         )
 
     merged(repository, items("a", "b", "c"))
+    edited = ""
     for number, texts in enumerate((("b", "b", "c"), ("b", "c", "c"))):
         edited = append(repository, "src/m.py", f"# by a colleague {number}\n")
         repository.commit()
