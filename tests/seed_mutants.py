@@ -61,7 +61,7 @@ NO_FEEDBACK = M(CODE_PROMPT, "{{ inputs | blocks }}", "{{ inputs | blocks }}{% s
 NO_EXCERPT = M(FEEDBACK_TEXT, '        yield DataBlock("what failed", feedback.excerpt)', "        yield from ()")
 NO_TEST_REPORT = M(
     "orch23/verdict/verdict.py",
-    "    return replace(verdict, headline=_headline(result, verdict.counts), error=_most_frequent(result))\n",
+    "    return replace(verdict, headline=_headline(results, verdict.counts), error=_most_frequent(results))\n",
     "    return replace(verdict, parts=())\n",
 )
 FOLLOW_UP = "orch23/resolve/dialogue.py"
@@ -602,7 +602,11 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     ),
     "S3-16": (
         M(LOG, "text[-1000:]", "text[-1001:]"),
-        M(EXCERPT, "    if len(text) <= limits.limit:", "    if len(text) < limits.limit:"),
+        M(
+            EXCERPT,
+            "    if len(text) <= limits.limit:\n        return text\n    return f",
+            "    if len(text) < limits.limit:\n        return text\n    return f",
+        ),
     ),
     "S3-17": (
         M(
