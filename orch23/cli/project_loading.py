@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import UTC, datetime
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -51,6 +51,7 @@ from orch23.store.promotion import RefusePath
 if TYPE_CHECKING:
     from orch23.decide.earlier_build import EarlierBuild
     from orch23.load.overrides import ModelOverride
+    from orch23.load.stage_texts import StageTexts
     from orch23.steps.llm.spec import LLMStep
 
 
@@ -206,7 +207,7 @@ def open_partial(
         store.index.close()
         return None
     # The index has no places: those of stages are found in the text if one is asked for.
-    places = LazyMapping((f"stages/{one.name}" for one in part.plan.pipeline.stages), partial(_place_of, part))
+    places = LazyMapping((f"stages/{one.name}" for one in part.plan.pipeline.stages), _place_finder(part))
     part = replace(part, plan=replace(part.plan, pipeline=replace(part.plan.pipeline, locations=places)))
     sources = {part.plan.pipeline.file: part.text} if part.text else {}
     loaded = LoadedPipeline(part.plan.pipeline, (), {}, sources, part.digests)
@@ -214,13 +215,21 @@ def open_partial(
     return replace(_project(settings, loaded, store), last_build=last, part=part)
 
 
-def _place_of(part: Part, path: str) -> Location:
-    from orch23.load.stage_texts import split_stages  # noqa: PLC0415 - loaded with the pipeline
+def _place_finder(part: Part) -> Callable[[str], Location]:
+    """Return a function that returns the place of a stage in the text, which is split when it is first called."""
 
-    text = split_stages(part.text or part.rows.text())
-    if text is None:  # only a text that can be split has an index
-        raise KeyError(path)
-    return text.place_of(path.removeprefix("stages/"), part.plan.pipeline.file)
+    @cache
+    def split() -> "StageTexts | None":
+        from orch23.load.stage_texts import split_stages  # noqa: PLC0415 - loaded with the pipeline
+
+        return split_stages(part.text or part.rows.text())
+
+    def place_of(path: str) -> Location:
+        if (text := split()) is None:  # only a text that can be split has an index
+            raise KeyError(path)
+        return text.place_of(path.removeprefix("stages/"), part.plan.pipeline.file)
+
+    return place_of
 
 
 def _project(settings: ProjectSettings, loaded: LoadedPipeline, store: ProjectStore) -> Project:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from functools import cached_property
 from itertools import accumulate, pairwise
 
 from msgspec import Struct
@@ -20,15 +21,16 @@ _END = re.compile(r"\n(?=[^ #\n])")
 _KEY = r"""(?=[^ #\n])(?:([A-Za-z0-9._-]+|"[A-Za-z0-9._-]+"|'[A-Za-z0-9._-]+')[ \t]*:(?=[ \t\n]))?"""
 
 
-class StageTexts(Struct, frozen=True):
+class StageTexts(Struct, frozen=True, dict=True):
     """The lines of a text: those before and after the stages, and those of each stage, in their order."""
 
     head: str
     stages: Mapping[str, str]
     tail: str
 
+    @cached_property
     def first_lines(self) -> dict[str, int]:
-        """Return the number of the first line of each stage, from 1."""
+        """The number of the first line of each stage, from 1."""
         counts = (lines.count("\n") for lines in self.stages.values())
         lines = accumulate(counts, initial=self.head.count("\n") + 1)
         return dict(zip(self.stages, lines, strict=False))  # the last number is the line after all stages
@@ -37,7 +39,7 @@ class StageTexts(Struct, frozen=True):
         """Return the place of a stage's key in the text, the text of `file`."""
         lines = self.stages[stage]
         key = next(_FIRST.finditer(f"\n{lines}"))
-        return Location(file, self.first_lines()[stage] + lines.count("\n", 0, key.start()), len(key[1]) + 1)
+        return Location(file, self.first_lines[stage] + lines.count("\n", 0, key.start()), len(key[1]) + 1)
 
     def alone(self, names: tuple[str, ...]) -> str:
         """Return a text with these stages and no other."""
@@ -80,7 +82,7 @@ def are_valid_alone(texts: StageTexts, names: tuple[str, ...]) -> bool:
 
 def shift_locations(places: Mapping[str, Location], before: StageTexts, after: StageTexts) -> dict[str, Location]:
     """Return locations as they are in a text that differs in its stages only, without those in changed stages."""
-    old, new = before.first_lines(), after.first_lines()
+    old, new = before.first_lines, after.first_lines
     more = sum(lines.count("\n") for lines in after.stages.values())
     more -= sum(lines.count("\n") for lines in before.stages.values())
     found = {}
