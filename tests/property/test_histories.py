@@ -114,6 +114,8 @@ class _Executor:
             self._turned_away += 1
             assert self._turned_away < 3, f"asked again and again for {lost}, which nobody has"
             return InputsChanged(tuple(lost))
+        if action.argv[0] == "bash":  # looks up the programs of `verify`: all of them are there
+            return Completed(ActionResult(exit_code=0, written={}, output=Output("/usr/bin\n")))
         self._ran.append(action.argv)
         code, written = run_program(action.argv, files)
         entries = {path: FileEntry(self._contents.put(text.encode())) for path, text in written.items()}
