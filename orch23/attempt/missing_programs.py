@@ -124,7 +124,7 @@ def _missing(runner: ProcessRunner, names: Sequence[str]) -> tuple[list[str], st
     ran = runner.run(ShellStep(command=("bash", "-c", _LOOK, "bash", *names)), {}) if names else None
     if not isinstance(ran, FinishedProcess):
         return [], ""
-    path, *missing = ran.result.output.text.splitlines()
+    path, *missing = ran.result.output.text.splitlines() or [""]
     return [one for one in names if one in missing], ", ".join(path.split(":"))
 
 

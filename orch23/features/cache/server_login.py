@@ -30,12 +30,12 @@ def cache_opener(root: Path, environ: Mapping[str, str], stranger: str = "") -> 
     return opened
 
 
-def engine_opener(root: Path, environ: Mapping[str, str]) -> Callable[[str], SharedCache]:
+def engine_opener(root: Path, environ: Mapping[str, str], stranger: str = "") -> Callable[[str], SharedCache]:
     """Return `cache_opener` for an executor, which cannot go on without the server.
 
     Its function raises a ConfigurationError in place of each CacheFault.
     """
-    opener = cache_opener(root, environ)
+    opener = cache_opener(root, environ, stranger)
 
     def opened(url: str) -> SharedCache:
         try:
