@@ -90,16 +90,6 @@ def test_an_edit_of_inputs_reads_one_stage_of_the_pipeline(root: Path) -> None:
     assert sum(calls.values()) <= MAX_CALLS_OF_INPUTS
 
 
-def test_a_plan_after_an_edit_of_the_pipeline_splits_its_text_once_for_all_places(root: Path) -> None:
-    text = (root / "pipeline.yaml").read_text()
-    (root / "pipeline.yaml").write_text(text.replace("  s7: {", "  s7: {desc: the seventh, "))
-    done = orch23(root, "plan", program=PROGRAM)
-    assert (done.returncode, "up to date (70 stages)" in done.stdout) == (0, True), done.stdout
-    _, _, calls, _ = json.loads((root / "loaded.json").read_text())
-    assert calls["StageTexts.place_of"] > 1
-    assert calls["split_stages"] == 3, "the text of then, the text of now, and once more for the places"
-
-
 def test_an_edit_beside_a_folder_calls_no_function_for_each_of_its_files(project: Project) -> None:
     need("namespaces")
     files = {f"parts/p{n // 50}/f{n}.js": f"{n}\n" for n in range(1_200)}
