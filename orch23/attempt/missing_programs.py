@@ -87,7 +87,8 @@ def with_missing_program(
     elif hint == _MODE:
         words = _WORD.findall(f"{command} {printed[-1000:]}")
         paths = {posixpath.normpath(f"{runner.stage.cwd}/{one}") for one in words} & files.keys()
-        makers = {path: runner.trust().makers_of(path) for path in sorted(paths)}
+        makers_of = runner.trust().makers_of
+        makers = {path: makers_of(path) for path in sorted(paths)}
         hint += "".join(f"; stage `{names[0]}` makes `{path}`" for path, names in makers.items() if names)
     error = Diagnostic("E309", f"a program of `{command}` could not be started", hint=hint)
     return replace(failure, diagnostics=(error,))

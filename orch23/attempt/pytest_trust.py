@@ -2,7 +2,7 @@
 
 import os.path
 from collections.abc import Collection, Iterator, Mapping
-from functools import cache, partial
+from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _CONFTEST = "conftest.py"
 
 
-class TestTrust(Struct, frozen=True):
+class TestTrust(Struct, frozen=True, dict=True):
     """What one stage may trust of the files in its sandbox directories. `plan` is the one at its start."""
 
     state: ProjectState
@@ -48,7 +48,11 @@ class TestTrust(Struct, frozen=True):
 
     def makers_of(self, pattern: str) -> tuple[str, ...]:
         """Return the stages of the pipeline that may write a path that the pattern matches."""
-        return WriterIndex(self.plan.all_nodes).writers_of(pattern)
+        return self._writers.writers_of(pattern)
+
+    @cached_property
+    def _writers(self) -> WriterIndex:
+        return WriterIndex(self.plan.all_nodes)
 
     def _supplied(
         self, step: "PytestStep", files: Mapping[str, FileEntry], makers: Mapping[str, str]

@@ -78,7 +78,8 @@ def _verdict(
 
 def _identity(step: ShellStep, runner: ProcessRunner, files: Files) -> str:
     """Return the digest of a command with its tests: the staged files that no stage makes."""
-    given = {path: entry.digest.sha256 for path, entry in files.items() if not runner.trust().makers_of(path)}
+    makers_of = runner.trust().makers_of
+    given = {path: entry.digest.sha256 for path, entry in files.items() if not makers_of(path)}
     return digest_json([step.declared, dict(step.judged_by), given])[:16]
 
 
