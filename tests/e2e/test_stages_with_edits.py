@@ -277,6 +277,19 @@ def test_a_program_takes_an_edit_after_release_and_leaves_it(repository: Reposit
     up_to_date(repository.build("a.yaml"))
 
 
+def settles_with_the_lock_file_of_a_clone(repository: Repository, place: Path) -> None:
+    """Take the lock file of a clone after an edit here: a second build then changes nothing."""
+    clone = repository.clone(place)
+    green(clone.build("a.yaml"))
+    repository.edit("src/b", "mine\n")
+    green(repository.build("a.yaml"))
+    repository.write({"a.lock": clone.read("a.lock")})
+    green(repository.build("a.yaml"))
+    lock = repository.read("a.lock")
+    up_to_date(repository.build("a.yaml"))
+    assert repository.read("a.lock") == lock
+
+
 def test_with_another_original_in_the_lock_file_of_a_clone_a_second_build_changes_nothing(
     repository: Repository, tmp_path: Path
 ) -> None:
@@ -285,15 +298,7 @@ def test_with_another_original_in_the_lock_file_of_a_clone_a_second_build_change
         green(repository.build("a.yaml"))
         green(repository.run("release", "a.yaml", "one"))
         repository.commit()
-        clone = repository.clone(tmp_path / "clone")
-        green(clone.build("a.yaml"))
-        repository.edit("src/b", "mine\n")
-        green(repository.build("a.yaml"))
-        repository.write({"a.lock": clone.read("a.lock")})
-        green(repository.build("a.yaml"))
-        lock = repository.read("a.lock")
-        up_to_date(repository.build("a.yaml"))
-    assert repository.read("a.lock") == lock
+        settles_with_the_lock_file_of_a_clone(repository, tmp_path / "clone")
 
 
 def test_what_a_renamed_program_left_as_it_was_stays_its_start(repository: Repository, tmp_path: Path) -> None:
@@ -303,15 +308,7 @@ def test_what_a_renamed_program_left_as_it_was_stays_its_start(repository: Repos
     repository.delete("a.lock")
     repository.write(pipeline({"other": stage}))
     repository.commit()
-    clone = repository.clone(tmp_path / "clone")
-    green(clone.build("a.yaml"))
-    repository.edit("src/b", "mine\n")
-    green(repository.build("a.yaml"))
-    repository.write({"a.lock": clone.read("a.lock")})
-    green(repository.build("a.yaml"))
-    lock = repository.read("a.lock")
-    up_to_date(repository.build("a.yaml"))
-    assert repository.read("a.lock") == lock
+    settles_with_the_lock_file_of_a_clone(repository, tmp_path / "clone")
 
 
 def test_a_model_starts_from_a_released_file_that_was_edited_before_a_program(repository: Repository) -> None:
