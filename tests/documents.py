@@ -140,6 +140,7 @@ WHOLE: dict[str, Any] = {
             "verify": {
                 "inputs": ["t.py"],
                 "all": True,
+                "fails_on_base": ["x.py"],
                 "steps": [
                     {"check": "python_syntax", "with": {"any": [1, None]}, "if": True},
                     {"shell": ["a", 1], "test_results": {"tap": "stdout"}},

@@ -187,7 +187,7 @@ class StageResult(Struct, frozen=True, kw_only=True):
     `partial`: the program failed, so a missing file may only be one that it had not written yet. `claim` is a record of
     the lock file that passed its verification: it is kept as it is. `verified`: a recorded result was verified and
     nothing ran. `explored` are the digests of the parts that its model was shown, by place; None: no model was called.
-    `made` and `tests` are as in `Record`. `note` says why there was no further attempt. `sandboxes` are those that its
+    `made`, `tests` and `proof` are as in `Record`. `note` says why there was no further attempt. `sandboxes` are those that its
     processes ran in, an empty one if that is not known. `history` are the attempts behind it.
     """
 
@@ -204,6 +204,7 @@ class StageResult(Struct, frozen=True, kw_only=True):
     claim: Record | None = None
     made: Files = {}
     tests: Mapping[str, int] = {}
+    proof: tuple[str, ...] = ()
     verified: bool = False
     sandboxes: frozenset[str] = frozenset({""})
     history: AttemptHistory = field(default_factory=AttemptHistory)

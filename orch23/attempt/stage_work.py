@@ -23,16 +23,19 @@ from orch23.execute.interpreters import find_interpreter
 from orch23.model.diagnostic import Diagnostic, Severity
 from orch23.model.digest import FileEntry
 from orch23.model.errors import ConfigurationError, MissingBytesError
+from orch23.model.event import Warned
 from orch23.model.paths import is_glob, match, may_overlap, normalize_pattern
 from orch23.model.pipeline import ForeachStage, SliceInput, Stage
 from orch23.model.plan import Plan, VerifyOnly
 from orch23.model.record import Record
+from orch23.model.text import join_first
 from orch23.plan.nodes import WriterIndex, writes_of
 from orch23.plan.planner import ALL_STAGES, Selection, list_producers
 from orch23.resolve.resolution import ResolvedStage
 from orch23.steps.registry import is_llm
 
 if TYPE_CHECKING:
+    from orch23.attempt.base_run import StepRun
     from orch23.attempt.likely_cause import ProjectFacts
     from orch23.attempt.pytest_trust import TestTrust
     from orch23.model.ports import Executor
@@ -61,6 +64,7 @@ def record_edit(opened: OpenPipeline, resolved: ResolvedStage, outputs: Files) -
     return fingerprint
 
 
+_MOST_LOST = 3
 _UNVERIFIED = "the result in the lock file does not pass"
 
 
@@ -93,12 +97,15 @@ class Worker(Struct, frozen=True, kw_only=True):
     warned_checks: set[tuple[str, str]] = field(default_factory=set)
     sandboxes: dict[str, set[str]] = field(default_factory=dict)
     tests: dict[str, CountedTests] = field(default_factory=dict)
+    base_runs: "dict[str, tuple[StepRun, ...]]" = field(default_factory=dict)
+    proofs: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
     def work(self, resolved: ResolvedStage, verify: VerifyOnly | StageResult | None) -> StageResult:
-        """Return the result of `_work`, with the sandboxes that its processes ran in, and the numbers of tests."""
+        """Return the result of `_work`, with the sandboxes of its processes, the numbers of tests, and the proof."""
         done, name = self._work(resolved, verify), resolved.stage.name
         tests = self.tests.pop(name, CountedTests()).now
-        return replace(done, sandboxes=frozenset(self.sandboxes.pop(name, ())), tests=tests)
+        proof = self.proofs.pop(name, ())
+        return replace(done, sandboxes=frozenset(self.sandboxes.pop(name, ())), tests=tests, proof=proof)
 
     def _work(self, resolved: ResolvedStage, verify: VerifyOnly | StageResult | None) -> StageResult:
         """Run a stage, or verify its recorded result first; a failure is then feedback for the first attempt.
@@ -111,6 +118,7 @@ class Worker(Struct, frozen=True, kw_only=True):
             MissingBytesError: the bytes of an input are lost.
             ProviderError, LimitError, ConfigurationError: an error that stops more than this stage.
         """
+        resolved = self._with_base(resolved) if isinstance(verify, VerifyOnly) else resolved
         if isinstance(verify, VerifyOnly) and verify.claim and is_llm(resolved.stage.step):
             # A new model call would cost money and give another result: the files are verified as they are (ADR 21).
             return self._verify_claim(resolved, verify.record)
@@ -285,6 +293,18 @@ class Worker(Struct, frozen=True, kw_only=True):
         newest = {path: entry for path in lost if (entry := state.store.workspace.entry(path)) is not None}
         return {**files, **newest}
 
+    def _with_base(self, resolved: ResolvedStage) -> ResolvedStage:
+        """Return a stage with a recorded result without `fails_on_base` if nothing can run on its base again."""
+        stage, has_bytes = resolved.stage, self.opened.state.has_bytes
+        if not stage.verify.fails_on_base:
+            return resolved
+        lost = [path for path, entry in resolved.base.items() if not has_bytes(path, entry)]
+        if not lost:
+            return resolved
+        text = f"the tests do not run on the base again: the former bytes of {join_first(lost, _MOST_LOST)} are lost"
+        self.reporter.of_stage(stage.name).emit(Warned(), text, "warning")
+        return replace(resolved, stage=replace(stage, verify=replace(stage.verify, fails_on_base=())))
+
     def _store_inputs(self, resolved: ResolvedStage, unneeded: Collection[str] = ()) -> None:
         """Copy every input into the store and hash it on the way, so that the stage gets exactly the bytes of its key.
 
@@ -293,6 +313,7 @@ class Worker(Struct, frozen=True, kw_only=True):
         # All attempts read from the store, so an edit during the run cannot mix two versions (ADR 4).
         for data in resolved.composed:
             self.opened.store.contents.put(data)
+        unneeded = () if resolved.stage.verify.fails_on_base else unneeded
         base = {path: entry for path, entry in resolved.base.items() if path not in unneeded}
         inputs = {**resolved.unkeyed, **resolved.verify_files, **resolved.files, **base}
         view = StageTree(self.opened.state, resolved.stage.name)
@@ -331,6 +352,7 @@ class Worker(Struct, frozen=True, kw_only=True):
             InputsChangedError: a source input changed since it was resolved; nothing was started.
             MissingBytesError: the bytes of an input or output are lost.
         """
+        resolved = self._with_base(resolved)
         self._store_inputs(resolved, outputs)
         self._store_outputs(outputs)
         return self._attempts(resolved).verify_recorded(outputs, deleted)
@@ -363,6 +385,8 @@ class Worker(Struct, frozen=True, kw_only=True):
             previous=self._readable(previous.outputs) if previous else {},
             plugins=opened.pipeline.plugins,
             warned=self.warned_checks,
+            base_runs=self.base_runs,
+            proofs=self.proofs,
         )
         return AttemptLoop(
             resolved=resolved,

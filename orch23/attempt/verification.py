@@ -1,7 +1,7 @@
 """Verify a result: declared outputs, write scope, checks, processes, conditions."""
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -18,7 +18,7 @@ from orch23.attempt.process_runner import Files, FinishedProcess, ProcessRunner
 from orch23.attempt.run_events import StageReporter
 from orch23.model.diagnostic import Diagnostic, Severity, errors
 from orch23.model.digest import FileEntry
-from orch23.model.event import CheckResult, Warned
+from orch23.model.event import CheckResult, FailedOnBase, Warned
 from orch23.model.file_policy import DeclaredPatterns, sealed_reason
 from orch23.model.paths import escape_pattern, is_glob, match_any, with_above
 from orch23.model.pipeline import CheckStep, CommandsStep, Condition, EnsuresStep, Stage
@@ -28,8 +28,13 @@ from orch23.plan.diagnostics import missing_outputs
 from orch23.resolve.commands import command_steps
 from orch23.resolve.resolution import ResolvedStage
 
+if TYPE_CHECKING:
+    from orch23.attempt.base_run import StepRun
+
 TrialExpansion: TypeAlias = Callable[[Files], tuple[Diagnostic, ...]]
 """Expand every foreach over one of these files, without changing the plan; return the errors."""
+
+_PassedSteps: TypeAlias = list[tuple[ProcessStep, FinishedProcess | Failure]]
 
 _MAX_EXCERPT = 2000
 _MOST_PATHS = 20
@@ -39,7 +44,8 @@ class Verifier(Struct, frozen=True, kw_only=True):
     """Verifies results of one stage. Each step gets its own copy of the files: what it writes is discarded.
 
     `unnamed` yields an error for each module that tests import in vain, whatever the stage writes. `plugins` may have
-    further checks. `warned` has the warnings of checks that this run has reported, with their stages.
+    further checks. `warned` has the warnings of checks that this run has reported, with their stages. `base_runs` has
+    the runs on bases, by their key, `proofs` what they showed, by stage.
     """
 
     resolved: ResolvedStage
@@ -50,6 +56,8 @@ class Verifier(Struct, frozen=True, kw_only=True):
     previous: Files = field(default_factory=dict)
     plugins: tuple[str, ...] = ()
     warned: set[tuple[str, str]] = field(default_factory=set)
+    base_runs: "dict[str, tuple[StepRun, ...]]" = field(default_factory=dict)
+    proofs: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
     def verify(self, result: Files, tree: Files, attempt: int = 0) -> Failure | None:
         """Return the first failure (or all, with `all: true`, as one), or None.
@@ -61,8 +69,11 @@ class Verifier(Struct, frozen=True, kw_only=True):
         # A program that writes the bytes of its base leaves no trace, so there what it started from counts as written.
         if missing := tuple(missing_outputs(stage, result if stage.step.asks_model else tree)):
             return failure_of("verify_failed", missing)
-        if failures := self._failures(result, tree, attempt):
+        passed: _PassedSteps = []
+        if failures := self._failures(result, tree, attempt, passed):
             return _joined(failures)
+        if stage.verify.fails_on_base and (unproved := self._prove(tree, attempt, passed)) is not None:
+            return unproved
         # A list that passes can still make items with errors: the stage that made the list gets them as feedback.
         problems = self.trial(result)
         return failure_of("verify_failed", problems) if problems else None
@@ -76,8 +87,29 @@ class Verifier(Struct, frozen=True, kw_only=True):
         found = tuple(error for step in steps for error in self.runner.unfixable(step, files))
         return (*found, *self.unnamed())
 
-    def _failures(self, result: Files, tree: Files, attempt: int) -> list[Failure]:
-        """Run the steps of `verify` and return their failures: the first one, or all with `all: true`."""
+    def _prove(self, tree: Files, attempt: int, passed: _PassedSteps) -> Failure | None:
+        """Return the failure if no test that passes in the result fails on the base."""
+        from orch23.attempt.base_proof import MOST_NAMED, proof_text, prove_on_base  # noqa: PLC0415 - few stages need it
+        from orch23.attempt.base_run import step_run  # noqa: PLC0415 - as above
+
+        runs = [step_run(step, ran) for step, ran in passed]
+        found = prove_on_base(self.resolved, self.runner, tree, runs, self.base_runs)
+        if not isinstance(found, Failure):
+            self.proofs[self.resolved.stage.name] = found[:MOST_NAMED]
+            self.report.emit(FailedOnBase(tests=found, attempt=attempt), proof_text(found))
+            self._report("fails_on_base", None, attempt, "")
+            return None
+        name = "verify-base.txt" if found.printed else ""
+        if found.printed:
+            self.report.keep(attempt, name, found.printed)
+        self._report("fails_on_base", found, attempt, name)
+        return found
+
+    def _failures(self, result: Files, tree: Files, attempt: int, passed: _PassedSteps) -> list[Failure]:
+        """Run the steps of `verify` and return their failures: the first one, or all with `all: true`.
+
+        The programs that passed are added to `passed`.
+        """
         stage, files = self.resolved.stage, verified_files(self.resolved, tree)
         # Checks start no process, so a result that fails one costs less time when they run first.
         steps: list[VerifyStep] = sorted(stage.verify.steps, key=lambda step: not isinstance(step, CheckStep))
@@ -85,11 +117,11 @@ class Verifier(Struct, frozen=True, kw_only=True):
         failures: list[Failure] = []
         tests_passed = False
         for number, step in enumerate(steps, 1):
-            failure, printed = self._step(step, result, files)
+            failure, printed = self._step(step, result, files, passed)
             name = f"verify-{number}.txt" if printed is not None else ""
             if printed is not None:
                 self.report.keep(attempt, name, printed)
-            self._report(step, failure, attempt, name)
+            self._report(_name(step), failure, attempt, name)
             if failure is not None:
                 failures.append(replace(failure, reason=f"verify: {failure.summary}"))
                 if not stage.verify.run_all:
@@ -99,7 +131,9 @@ class Verifier(Struct, frozen=True, kw_only=True):
         # A later step failed: no test did.
         return [replace(one, failed_tests=one.failed_tests or 0) for one in failures] if tests_passed else failures
 
-    def _step(self, step: VerifyStep, result: Files, files: Files) -> tuple[Failure | None, str | None]:
+    def _step(
+        self, step: VerifyStep, result: Files, files: Files, passed: _PassedSteps
+    ) -> tuple[Failure | None, str | None]:
         """Return the failure, if any, and the output of the step's processes, if it has any."""
         match step:
             case CheckStep():
@@ -111,23 +145,24 @@ class Verifier(Struct, frozen=True, kw_only=True):
                 ran = self.runner.run(step, files, verifies=True)
                 if not isinstance(ran, FinishedProcess):
                     return ran, ran.printed
+                passed.append((step, ran))
                 tests = {} if ran.verdict is None else ran.verdict.tests
                 if skipped := [name for name, outcome in tests.items() if outcome == "skipped"]:
                     found = f"{len(skipped)} of {len(tests)} tests skipped: {', '.join(skipped[:3])}"
                     self.report.emit(Warned(), found)
                 return None, ran.result.output.text
             case CommandsStep():
-                return self._commands(step, files)
+                return self._commands(step, files, passed)
             case _:
                 message = f"BUG: {step} verifies nothing"
                 raise TypeError(message)
 
-    def _commands(self, step: CommandsStep, files: Files) -> tuple[Failure | None, str]:
+    def _commands(self, step: CommandsStep, files: Files, others: _PassedSteps) -> tuple[Failure | None, str]:
         """Run every command of a model, each on its own copy; all failed commands are one failure.
 
-        A timeout or a write outside of the scope is a failure of its own, at once.
+        A timeout or a write outside of the scope is a failure of its own, at once. Passed ones are added to `others`.
         """
-        passed: list[FinishedProcess] = []
+        passed: list[tuple[ProcessStep, FinishedProcess]] = []
         failed: list[Failure] = []
         printed = ""
         for one in command_steps(step):
@@ -139,12 +174,13 @@ class Verifier(Struct, frozen=True, kw_only=True):
             )
             printed += f"$ {shorten_command(command)}\n{text or ''}\n"
             if isinstance(ran, FinishedProcess):
-                passed.append(ran)
+                passed.append((one, ran))
             elif ran.kind == "verify_failed":
                 failed.append(ran)
             else:
                 return ran, printed
-        outputs = [(ran.command, ran.result.output.text) for ran in passed]
+        others += passed
+        outputs = [(ran.command, ran.result.output.text) for _, ran in passed]
         return (acceptance_failed(failed, outputs) if failed else None), printed
 
     def _check(self, step: CheckStep, result: Files) -> Failure | None:
@@ -180,12 +216,12 @@ class Verifier(Struct, frozen=True, kw_only=True):
     def _bytes(self, files: Files) -> dict[str, bytes]:
         return {path: self.runner.tree.read(path, entry) for path, entry in files.items()}
 
-    def _report(self, step: VerifyStep, failure: Failure | None, attempt: int, printed: str) -> None:
+    def _report(self, step: str, failure: Failure | None, attempt: int, printed: str) -> None:
         excerpt = failure.feedback.excerpt if failure else ""
         # The redactor needs the dots to know that the text was cut.
         cut = f"{excerpt[:_MAX_EXCERPT]}..." if len(excerpt) > _MAX_EXCERPT else excerpt
         data = CheckResult(
-            step=_name(step),
+            step=step,
             passed=failure is None,
             exit_code=failure.feedback.exit_code if failure else 0,
             excerpt=cut,

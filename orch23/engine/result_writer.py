@@ -300,6 +300,7 @@ class ResultWriter(Struct, dict=True):
             accepted=accepted,
             made=dict(done.made),
             tests=dict(done.tests),
+            proof=done.proof,
             texts=resolved.texts,
             failed=failed,
             task="" if failed else self._task_of(resolved),

@@ -185,6 +185,10 @@ class VerifyDocument(Document):
         Inputs for these steps only. Models do not see them.""")
     steps: VerifySteps = Key("[{check: python_syntax}]", default=()).doc(_STEPS)
     all: bool = Key("true", default=False).doc("Run all steps, even after a failure.")
+    fails_on_base: Patterns = Key("['tests/**']", default=()).doc("""
+        Patterns of test files that prove the change. The stage must add or change one of them. The steps run again on
+        the files as they were before the stage, with these files as the result has them: a test that passes in the
+        result must fail there.""")
 
 
 # ---- stages -----------------------------------------------------------------------------------

@@ -284,13 +284,13 @@ def read_conditions(value: Conditions, at: Problems) -> tuple[Condition, ...]:
 
 
 def read_verify(value: VerifySteps | VerifyDocument, plugins: tuple[str, ...], at: Problems) -> Verify:
-    """Return `verify`, a list of steps or `{inputs, steps, all}`. Files with lists of commands are inputs of it."""
+    """Return `verify`, a list of steps or a mapping with `steps`. Files with lists of commands are inputs of it."""
     if not isinstance(value, VerifyDocument):
         steps = _verify_steps(value, plugins, at)
         return Verify(steps, _sources(steps))
     steps = _verify_steps(value.steps, plugins, at.below("steps"))
     inputs = tuple(dict.fromkeys((*read_inputs(value.inputs, at.below("inputs")), *_sources(steps))))
-    return Verify(steps, inputs, value.all)
+    return Verify(steps, inputs, value.all, at.paths("fails_on_base", value.fails_on_base))
 
 
 def read_format(

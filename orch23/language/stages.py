@@ -44,7 +44,7 @@ from orch23.model.pipeline import (
     WriteScope,
     source_path,
 )
-from orch23.model.step import Step
+from orch23.model.step import ProcessStep, Step
 from orch23.resolve.commands import missing_programs
 from orch23.resolve.expression_syntax import UNKNOWN_MARK
 from orch23.steps.registry import is_llm
@@ -144,6 +144,7 @@ def _check_together(
         if is_wrong:
             at.add(key, "E856", message, hint)
     _check_shown(document, stage, at, open_nodes)
+    _check_base_tests(stage, at, open_nodes)
     _check_metrics(document, stage, at, open_nodes)
     _check_own_inputs(stage, at)
     _check_own_commands(stage, at)
@@ -321,6 +322,21 @@ def _check_shown(document: StageDocument, stage: Stage, at: Problems, open_nodes
             hint = f"add `'{path}'` to `inputs`" if document.inputs else f"write `inputs: ['{path}']`"
             hint += f"; or write `explore: ['{path}']`: then the model finds the files" if not stage.explore else ""
             at.add(f"edits/{number}", "E856", message, hint)
+
+
+def _check_base_tests(stage: Stage, at: Problems, open_nodes: NodeSet) -> None:
+    """Report `fails_on_base` with which no result could pass: without a program, or with files that no result has."""
+    steps = stage.verify.steps
+    if stage.verify.fails_on_base and not any(isinstance(one, ProcessStep | CommandsStep) for one in steps):
+        hint = "add a step that runs tests, as in `steps: [{pytest: {paths: [tests]}}]`"
+        at.add("verify/fails_on_base", "E856", "`fails_on_base` has no program of `verify` that could fail", hint)
+    if any(open_nodes.touches(f"{at.path}/{key}") for key in ("outputs", "edits", "allowed_paths")):
+        return
+    for number, path in enumerate(stage.verify.fails_on_base):
+        if UNKNOWN_MARK not in path and not any(may_overlap(path, one) for one in (*stage.outputs, *stage.fence.write)):
+            message = f"the stage cannot write a file that matches `{path}`, so no result could pass"
+            way = "" if stage.edits else "name a test file in `outputs`; or, in place of `outputs`, "
+            at.add(f"verify/fails_on_base/{number}", "E856", message, f"{way}add `{path}` to `edits`")
 
 
 def _check_output(scope: WriteScope, path: str, at: Problems, *, may_write_more: bool) -> None:

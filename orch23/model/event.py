@@ -467,6 +467,17 @@ class Warned(Notice, frozen=True, kw_only=True, omit_defaults=True):
     of_steps: bool = False
 
 
+class FailedOnBase(Notice, frozen=True, kw_only=True):
+    """The tests of a result fail on the files as they were before the stage, as `fails_on_base` requires.
+
+    `tests` are the names of those that failed there and pass in the result; without names, the commands.
+    """
+
+    kind: ClassVar[str] = "failed_on_base"
+    tests: tuple[str, ...] = ()
+    attempt: NaturalNumber = 0
+
+
 class RunFinished(EventData, frozen=True, kw_only=True):
     """The build has ended; the last event.
 

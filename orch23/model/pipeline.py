@@ -176,11 +176,15 @@ class CommandsStep(VerifyStep, Struct, frozen=True, omit_defaults=True, tag=True
 
 
 class Verify(Struct, frozen=True, omit_defaults=True):
-    """The verification of a result. `inputs` are staged for these steps only; no model sees them."""
+    """The verification of a result. `inputs` are staged for these steps only; no model sees them.
+
+    With the files that `fails_on_base` matches, as a result has them, the steps must fail on the base (ADR 96).
+    """
 
     steps: tuple[VerifyStep, ...] = ()
     inputs: tuple[Input, ...] = ()
     run_all: bool = False
+    fails_on_base: tuple[str, ...] = ()
 
 
 class WriteScope(Struct, frozen=True, omit_defaults=True):

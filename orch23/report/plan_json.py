@@ -55,6 +55,7 @@ def stage_document(line: PlanLine) -> dict[str, Json]:
         **line.files,
         "would_write": list(line.outputs),
         **({"would_edit": list(line.edits)} if line.edits else {}),
+        **({"fails_on_base": list(line.fails_on_base)} if line.fails_on_base else {}),
         "network": line.network,
         "sandbox": "on" if line.sandbox else "off",
         "llm_calls": _calls(line.estimate.calls),

@@ -6,7 +6,16 @@ from decimal import Decimal
 from orch23.model.event import waiting_text
 from orch23.model.plan import CallRange, Decision, Edited, Estimate, Expand, Maybe, Restore, Run, Skipped, VerifyOnly
 from orch23.model.text import format_duration, format_money, one_line, visible
-from orch23.report.plan_view import PlanLine, PlanView, edit_hint, end_texts, first_names, first_reason, reason_texts
+from orch23.report.plan_view import (
+    PlanLine,
+    PlanView,
+    base_tests_text,
+    edit_hint,
+    end_texts,
+    first_names,
+    first_reason,
+    reason_texts,
+)
 from orch23.report.values import MAX_IDLE_LINES, Marks, Style, Tone, format_counts, pluralize
 
 _CENT = Decimal("0.01")
@@ -219,6 +228,7 @@ def _line(
     # It is always shown that a run may end as `edited`: this is not only a reason.
     out += [f"{indent}{clause}" for clause in (clauses[1:] if verbose else ends)]
     out += [f"{indent}explores {visible(line.estimate.explores)}"] if line.estimate.explores else []
+    out += [f"{indent}{base_tests_text(line)}"] if line.fails_on_base else []
     out += [f"{indent}{edit_hint(line)}"] if isinstance(line.decision, Edited) else []
     return [*out, f"{indent}{visible(line.approve)}"] if line.approve else out
 

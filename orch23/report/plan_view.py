@@ -89,7 +89,8 @@ class PlanLine(Struct, frozen=True, kw_only=True):
 
     `network`: the step or its processes use the network. `sandbox`: all its processes run in a sandbox. For a
     foreach without items, both describe the least confined item that is possible. `accept`: the command that keeps an
-    edit; `approve`: a clause about its changes that wait for approval, or were rejected.
+    edit; `approve`: a clause about its changes that wait for approval, or were rejected. `fails_on_base` are the
+    patterns of files that must make its verification fail on the base.
     """
 
     stage: str
@@ -106,6 +107,7 @@ class PlanLine(Struct, frozen=True, kw_only=True):
     sandbox: bool = True
     accept: str = ""
     approve: str = ""
+    fails_on_base: tuple[str, ...] = ()
 
 
 class PlanView(Struct, frozen=True, kw_only=True):
@@ -226,6 +228,7 @@ def plan_view(
             network=_may_reach_network(plan.nodes[name]),
             sandbox=_is_confined(plan.nodes[name]),
             accept=pipeline.command_line("accept", name) if isinstance(decision, Edited) else "",
+            fails_on_base=_base_tests(plan.nodes[name]) if isinstance(decision, Run | Maybe | VerifyOnly) else (),
         )
         for name, decision in decisions.items()
     ]
@@ -310,6 +313,10 @@ def declared_files(node: Stage | ForeachStage) -> dict[str, Json]:
         found.append({"list": one.text} if isinstance(one, ListInput) else one.text)
         found += [f"!{pattern}" for pattern in getattr(one, "exclude", ())]
     return {"inputs": found, "outputs": list(node.required_outputs), **_edits(node)}
+
+
+def _base_tests(node: Stage | ForeachStage) -> tuple[str, ...]:
+    return node.verify.fails_on_base if isinstance(node, Stage) else ()
 
 
 def _edits(node: Stage | ForeachStage) -> dict[str, Json]:
@@ -446,6 +453,12 @@ def first_names(names: Iterable[str]) -> str:
 
 def _list(names: Sequence[str]) -> str:
     return visible(", ".join(names)) if names else "an earlier stage"
+
+
+def base_tests_text(line: PlanLine) -> str:
+    """Return what the verification of a stage must show on its base."""
+    tests = visible(", ".join(line.fails_on_base))
+    return f"`verify` also runs on the base, with {tests} of the result, and must fail there"
 
 
 def edit_hint(line: PlanLine) -> str:

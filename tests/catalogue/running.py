@@ -231,6 +231,13 @@ def library_that_a_model_may_supply(project: Project) -> set[str]:
     return built(project, stage, {"test_a.py": "import missinglib\ndef test_a(): pass\n"})
 
 
+@TRIGGERS.of("E329")
+def fix_without_a_test(project: Project) -> set[str]:
+    """Require a test that fails without the change, and write one that does not."""
+    verify = {"fails_on_base": ["tests/**"], "steps": [{"shell": "true"}]}
+    return built(project, {"outputs": ["tests/a.py"], "shell": "echo > tests/a.py", "verify": verify})
+
+
 @TRIGGERS.of("E328")
 def formatter_that_removes(project: Project) -> set[str]:
     """Let a formatter remove the file that a model wrote."""

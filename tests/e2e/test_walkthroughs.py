@@ -25,6 +25,7 @@ PAGES = {
     "cookbook/monorepo.md": 6,
     "cookbook/big-files.md": 5,
     "cookbook/find-the-file.md": 5,
+    "cookbook/bugs.md": 4,
     "cookbook/edits.md": 10,
     "cookbook/formatters.md": 5,
     "cookbook/secrets.md": 4,

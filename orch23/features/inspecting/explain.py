@@ -7,6 +7,7 @@ from typing import Literal, TypeAlias
 import click
 from msgspec import Struct
 
+from orch23.attempt.base_proof import proof_text
 from orch23.attempt.first_call import FirstCall
 from orch23.cli.actions.plan import first_call, plan_view_of
 from orch23.cli.console import Console
@@ -29,7 +30,15 @@ from orch23.plan.nodes import writes_of
 from orch23.plan.planner import Selection
 from orch23.report.plan_json import stage_document
 from orch23.report.plan_text import decision_sign
-from orch23.report.plan_view import PlanLine, edit_hint, end_texts, reason_text, reason_texts, short_value
+from orch23.report.plan_view import (
+    PlanLine,
+    base_tests_text,
+    edit_hint,
+    end_texts,
+    reason_text,
+    reason_texts,
+    short_value,
+)
 from orch23.report.values import Style, Tone, json_document
 from orch23.resolve.commands import programs_outside
 from orch23.steps.registry import is_llm
@@ -99,13 +108,14 @@ class Explanation(Struct, frozen=True, kw_only=True):
     """Why a stage is stale or fresh. `key_then` is empty if the stage has never had a result.
 
     `accepted` are the outputs of the last result whose bytes a user wrote, of a restored stage those of the result that
-    is restored. `result_run` is the run that recorded this result; it is empty if that is not known, or if nothing is
-    said about the result.
+    is restored. `proof` are the tests of this result that failed on the base. `result_run` is the run that recorded
+    this result; it is empty if that is not known, or if nothing is said about the result.
     """
 
     line: PlanLine
     key_then: str = ""
     accepted: tuple[str, ...] = ()
+    proof: tuple[str, ...] = ()
     result_run: str = ""
     aspects: tuple[Aspect, ...] = ()
     diffs: tuple[TextDiff, ...] = ()
@@ -141,6 +151,8 @@ def explain_text(explanation: Explanation, style: Style) -> str:
         out.append(f"  the files of the result{of_run} are written back; nothing runs")
     if explanation.accepted:
         out.append(f"  {accepted_text(explanation.accepted, explanation.result_run)}")
+    out += [f"  {visible(proof_text(explanation.proof))}"] if explanation.proof else []
+    out += [f"  {base_tests_text(line)}"] if line.fails_on_base else []
     if isinstance(line.decision, Edited):
         out.append(f"  {edit_hint(line)}")
     out += [f"  its result {visible(line.approve)}"] if line.approve else []
@@ -214,6 +226,7 @@ def explain_json(explanation: Explanation) -> str:
             **stage_document(explanation.line),
             "key_then": explanation.key_then or None,
             "accepted": list(explanation.accepted),
+            **({"proof": list(explanation.proof)} if explanation.proof else {}),
             "result_run": explanation.result_run or None,
             "aspects": aspects,
             "causes": [{"stage": one.stage, "depth": one.depth, "text": one.clause} for one in explanation.causes],
@@ -254,6 +267,7 @@ def _explain(project: Project, opened: OpenPipeline, seen: Preview, line: PlanLi
         line=line,
         key_then=then.key if then else "",
         accepted=accepted,
+        proof=result.proof if result is not None else (),
         result_run=run_of_result(project.store.logs, project.pipeline.file, line.stage, result.key)
         if result is not None and (accepted or restored)
         else "",

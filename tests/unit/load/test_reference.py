@@ -119,6 +119,7 @@ def stage_with(title: str, value: dict[str, Any]) -> dict[str, Any]:
         "`explore`": {"llm": LLM, "explore": value},
         "`foreach`": {"foreach": value, "outputs": [f"src/${{{{ {item} }}}}"]},
         "An input": {"inputs": [value]},
+        "`verify`": {"verify": value, **({"edits": ["tests/**"]} if "fails_on_base" in value else {})},
         "A step of `verify`": {"verify": [value]},
         "`commands` of a step": {"inputs": ["build/plan.json"], "verify": [{"commands": value}]},
         "A condition in a list": {"requires": [value]},
