@@ -140,6 +140,8 @@ WHOLE: dict[str, Any] = {
             "verify": {
                 "inputs": ["t.py"],
                 "all": True,
+                "first": "off",
+                "may_fail": ["t.py::test_a"],
                 "fails_on_base": ["x.py"],
                 "steps": [
                     {"check": "python_syntax", "with": {"any": [1, None]}, "if": True},
@@ -156,6 +158,7 @@ WHOLE: dict[str, Any] = {
         "unit": {"shell": "u", "test_results": {"junit": "b/*.xml"}},
         "lines": {"shell": "l", "test_results": {"regex": "stdout", "line": "(?P<id>a) (?P<outcome>b)"}},
         "lint": {"shell": "l", "findings": {"sarif": "$TMPDIR/a.sarif"}},
+        "known": {"shell": "k", "verify": {"may_fail": "base", "steps": [{"shell": "t"}]}},
         "go": {"shell": "go test -json", "test_results": {"go": "stdout"}},
         "make": {"shell": ["cp", "a", 1], "outputs": ["b"], "retry": 3, "approve": True},
         "text": {"shell": "make all", "salt": "s", "verify": [], "outputs": ["m.json"], "metrics": ["m.json"]},

@@ -15,7 +15,7 @@ from orch23.attempt.process_runner import Files, FinishedProcess, ProcessRunner
 from orch23.attempt.run_events import StageReporter
 from orch23.attempt.safeguards import Safeguards, guard_manifest, guard_paths
 from orch23.attempt.stage_outcomes import NO_USAGE, StageUsage
-from orch23.attempt.verification import Verifier, first_errors, undeclared_writes
+from orch23.attempt.verification import Verifier, first_errors, undeclared_writes, verified_files
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry, Json
 from orch23.model.event import AttemptFinished, AttemptStarted
@@ -29,6 +29,7 @@ from orch23.resolve.resolution import ResolvedStage, VisibleFiles
 
 if TYPE_CHECKING:
     from orch23.attempt.conversation import Conversations, RequestBuilder
+    from orch23.attempt.first_run import FirstRun
     from orch23.model.ports import ContentStore
     from orch23.resolve.prompt_inputs import Dialogue, Exploration, PromptInput
     from orch23.verdict.verdict import Verdict
@@ -187,8 +188,9 @@ class StageResult(Struct, frozen=True, kw_only=True):
     `partial`: the program failed, so a missing file may only be one that it had not written yet. `claim` is a record of
     the lock file that passed its verification: it is kept as it is. `verified`: a recorded result was verified and
     nothing ran. `explored` are the digests of the parts that its model was shown, by place; None: no model was called.
-    `made`, `tests` and `proof` are as in `Record`. `note` says why there was no further attempt. `sandboxes` are those that its
-    processes ran in, an empty one if that is not known. `history` are the attempts behind it.
+    `made`, `tests`, `forgiven` and `proof` are as in `Record`. `note` says why there was no further attempt.
+    `sandboxes` are those that its processes ran in, an empty one if that is not known. `history` are the attempts
+    behind it.
     """
 
     outputs: Files
@@ -204,6 +206,7 @@ class StageResult(Struct, frozen=True, kw_only=True):
     claim: Record | None = None
     made: Files = {}
     tests: Mapping[str, int] = {}
+    forgiven: tuple[str, ...] = ()
     proof: tuple[str, ...] = ()
     verified: bool = False
     sandboxes: frozenset[str] = frozenset({""})
@@ -212,7 +215,7 @@ class StageResult(Struct, frozen=True, kw_only=True):
 
 
 class AttemptLoop(Struct, frozen=True, kw_only=True):
-    """Runs the attempts of one stage."""
+    """Runs the attempts of one stage. `first` verifies the base before a call; None if that is of no use."""
 
     resolved: ResolvedStage
     runner: ProcessRunner
@@ -222,6 +225,7 @@ class AttemptLoop(Struct, frozen=True, kw_only=True):
     report: StageReporter
     shown: Shown = Shown()
     history: AttemptHistory = field(default_factory=AttemptHistory)
+    first: "FirstRun | None" = None
 
     @property
     def contents(self) -> "ContentStore":
@@ -378,10 +382,12 @@ class AttemptLoop(Struct, frozen=True, kw_only=True):
             return recorded
         problems, stage = self.verifier.unfixable(), self.resolved.stage
         if not problems and any(isinstance(one, ProcessStep) for one in (*stage.format, *stage.verify.steps)):
-            from orch23.attempt.missing_programs import unfound_programs  # noqa: PLC0415 - only before a model call
+            from orch23.attempt import missing_programs as missing  # noqa: PLC0415 - only before a model call
 
-            given = (("format", stage.format), ("verify", stage.verify.steps))
-            problems = tuple(error for key, steps in given for error in unfound_programs(self.runner, key, steps))
+            given, runner = (("format", stage.format), ("verify", stage.verify.steps)), self.runner
+            problems = tuple(error for key, steps in given for error in missing.unfound_programs(runner, key, steps))
+            files = verified_files(self.resolved, self.resolved.base)
+            problems += tuple(e for key, steps in given for e in missing.unfound_modules(runner, key, steps, files))
         return failure_of("preflight", problems, retryable=False) if problems else None
 
     def _done(self, last: AttemptResult, attempts: int, failure: Failure | None, note: str = "") -> StageResult:

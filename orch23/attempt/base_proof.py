@@ -46,7 +46,7 @@ def prove_on_base(
     Raises:
         As `ProcessRunner.run`.
     """
-    stage, base, patterns = resolved.stage, resolved.base, resolved.stage.verify.fails_on_base
+    base, patterns = resolved.base, resolved.stage.verify.fails_on_base
     taken = {path: entry for path, entry in tree.items() if match_any(patterns, path)}
     changed = [path for path, entry in taken.items() if base.get(path) != entry]
     if not changed:
@@ -57,16 +57,15 @@ def prove_on_base(
     there = named or list(passed)
     files = {**{path: entry for path, entry in base.items() if not match_any(patterns, path)}, **taken}
     entries = {path: str(entry) for path, entry in files.items()}
-    key = digest_json([stage.name, resolved.key, [one.step.declared for one in there], entries])
+    key = digest_json([resolved.stage.name, resolved.key, [one.step.declared for one in there], entries])
     if key not in known:
-        verify = replace(stage.verify, steps=tuple(one.step for one in there))
-        known[key] = run_verification(replace(resolved, stage=replace(stage, verify=verify)), runner, files)
+        known[key] = run_verification(resolved, runner, files, [one.step for one in there])
     runs = known[key]
     if named:
         found = [name for run, one in zip(runs, there, strict=True) for name in sorted(run.failed & _passed(one))]
     else:
         found = [f"`{_command(run.failure)}`" for run in runs if run.failure and _fails(run)]
-    return tuple(dict.fromkeys(found)) or _failure([*_errors(runs, named, _texts(runner, base, taken, changed))], runs)
+    return tuple(dict.fromkeys(found)) or _failure([*_errors(runs, there, _texts(runner, base, taken, changed))], runs)
 
 
 def proof_text(found: Sequence[str]) -> str:
@@ -100,18 +99,19 @@ def _texts(runner: ProcessRunner, base: Files, taken: Files, changed: Iterable[s
     return before, after
 
 
-def _errors(runs: Sequence[StepRun], named: Sequence[StepRun], texts: tuple[str, str]) -> Iterator[Diagnostic]:
-    for run in (one for one in runs if one.failure is not None):
-        yield from _of_failed(run, run.failure) if run.failure else ()
-    if any(run.failure for run in runs):
+def _errors(runs: Sequence[StepRun], there: Sequence[StepRun], texts: tuple[str, str]) -> Iterator[Diagnostic]:
+    pairs = [(run, run.failure, _passed(one)) for run, one in zip(runs, there, strict=True)]
+    # Known failures fail there, too: then the results of the other tests say more than the failure.
+    failed = [(run, why) for run, why, passed in pairs if why and not (passed and passed <= run.tests.keys())]
+    for run, why in failed:
+        yield from _of_failed(run, why)
+    if failed:
         return
-    if not named:
+    if not any(passed for _, _, passed in pairs):
         hint = "add a test that fails without it"
         yield Diagnostic(_CODE, "the steps of `verify` pass without the change, too", hint=hint)
         return
-    outcomes = {
-        name: run.tests.get(name, "not run") for run, one in zip(runs, named, strict=True) for name in _passed(one)
-    }
+    outcomes = {name: run.tests.get(name, "not run") for run, _, passed in pairs for name in passed}
     leaves = {name: leaf[1] for name in sorted(outcomes) if (leaf := _LEAF.match(name))}
     changed = [name for name, leaf in leaves.items() if leaf in texts[1]]
     new = [name for name in changed if leaves[name] not in texts[0]]

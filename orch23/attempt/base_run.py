@@ -1,6 +1,6 @@
 """Run the verification of a stage on given files, outside of an attempt."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -28,11 +28,23 @@ class StepRun(Struct, frozen=True, kw_only=True):
     @property
     def failed(self) -> frozenset[str]:
         """The ids of the tests and findings that failed, and of files that could not be collected."""
-        return frozenset(name for name, outcome in self.tests.items() if outcome in _FAILED)
+        return failed_ids(self.tests)
 
 
-def run_verification(resolved: ResolvedStage, runner: ProcessRunner, tree: Files) -> tuple[StepRun, ...]:
-    """Run each process step of `verify` on these files of the stage, and on its inputs; also after a failure.
+def failed_ids(tests: Mapping[str, str]) -> frozenset[str]:
+    """Return the ids whose outcome is a failure."""
+    return frozenset(name for name, outcome in tests.items() if outcome in _FAILED)
+
+
+def process_steps(resolved: ResolvedStage) -> tuple[ProcessStep, ...]:
+    """Return the steps of `verify` that are programs."""
+    return tuple(one for one in resolved.stage.verify.steps if isinstance(one, ProcessStep))
+
+
+def run_verification(
+    resolved: ResolvedStage, runner: ProcessRunner, tree: Files, steps: Sequence[ProcessStep] | None = None
+) -> tuple[StepRun, ...]:
+    """Run process steps of `verify` (default: all) on these files of the stage, and on its inputs; all, if one fails.
 
     `tree` has the place of the base: for example the base, or the base with some files of a result. Nothing is counted
     or kept for an attempt.
@@ -43,7 +55,7 @@ def run_verification(resolved: ResolvedStage, runner: ProcessRunner, tree: Files
     # The numbers of tests and the sandboxes of a result are of its own verification.
     runner = replace(runner, sandboxes=set(), tests=CountedTests())
     files = verified_files(resolved, tree)
-    steps = (one for one in resolved.stage.verify.steps if isinstance(one, ProcessStep))
+    steps = process_steps(resolved) if steps is None else steps
     return tuple(step_run(one, runner.run(one, files, verifies=True)) for one in steps)
 
 

@@ -56,6 +56,7 @@ class EstimateBasis(Struct, frozen=True, kw_only=True):
 
     `request` is its first request, as far as it can be rendered today; `recorded` the exchanges that it will reuse for
     sure; `past` its earlier durations and responses. `explores` says what its model may look at before.
+    `verifies_base`: before a call, the verification runs on what the stage starts from.
     """
 
     node: Stage | ForeachStage
@@ -64,6 +65,7 @@ class EstimateBasis(Struct, frozen=True, kw_only=True):
     recorded: tuple[Exchange, ...] = ()
     past: StageStatistics = field(default_factory=StageStatistics)
     explores: str = ""
+    verifies_base: bool = False
 
 
 def estimate(basis: EstimateBasis, tariff_of: TariffOf) -> Estimate:
@@ -93,6 +95,7 @@ def estimate(basis: EstimateBasis, tariff_of: TariffOf) -> Estimate:
         most_cost=_most(basis, tariff_of),
         stored_at=_stored_at(basis.node),
         explores=basis.explores,
+        verifies_base=basis.verifies_base and not basis.recorded and isinstance(decision, Run),
     )
     # A model is called only if the verification fails, so nothing is expected but the upper bound.
     if isinstance(decision, VerifyOnly):

@@ -9,15 +9,18 @@ import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import dropwhile
+from pathlib import Path
 
 from msgspec.structs import replace
 
 from orch23.attempt.failures import Failure
 from orch23.attempt.likely_cause import is_seen, unseen_program
 from orch23.attempt.process_runner import PATH_HINT, Files, FinishedProcess, ProcessRunner
+from orch23.execute.interpreters import has_module
 from orch23.execute.process import NOT_FOUND
 from orch23.model.action import PYTHON
 from orch23.model.diagnostic import Diagnostic
+from orch23.model.paths import match_any
 from orch23.model.patterns import lazy_pattern
 from orch23.model.step import VerifyStep
 from orch23.model.text import shorten_command
@@ -49,6 +52,10 @@ _ELSEWHERE = (
     "install it below /usr or in the project's environment, or copy it into the project and list it in `inputs`"
 )
 _WORD = lazy_pattern(r"[^\s:;'\"`]+")
+_FLAGS = frozenset(("-P", "-I", "-E", "-s", "-B", "-u"))
+_PYTHON = lazy_pattern(r"python[\d.]*")
+_NO_MODULE = 41
+_FIND = f"import importlib.util as u, sys; sys.exit(u.find_spec(sys.argv[1]) is None and {_NO_MODULE})"
 _LOOK = 'echo "$PATH"; for one; do command -v -- "$one" >/dev/null || echo "$one"; done'
 
 
@@ -68,6 +75,46 @@ def unfound_programs(runner: ProcessRunner, key: str, steps: Iterable[VerifyStep
             text, hint = f"{text}: {cause.text}", f"{cause.hint}. What is copied is also an entry of `verify.inputs`"
         errors.append(Diagnostic("E309", text, hint=hint))
     return tuple(errors)
+
+
+def unfound_modules(
+    runner: ProcessRunner, key: str, steps: Iterable[VerifyStep], files: Files
+) -> tuple[Diagnostic, ...]:
+    """Return an error for each step that would certainly fail since Python lacks the module of its `python -m`.
+
+    The module is looked up where the step runs, with `files`. One that a stage may make is not an error.
+    """
+    named = dict.fromkeys(_module(one.command) for one in steps if isinstance(one, ShellStep))
+    where, stage, found = Path(runner.facts.interpreter), runner.stage, list[Diagnostic]()
+    scope = (*stage.fence.write, *stage.outputs, *stage.edits)
+    for name in (one for one in named if one and not has_module(where, one)):
+        folders = (stage.cwd, *stage.env.get("PYTHONPATH", "").split(":"))
+        ends = (".py", "/__init__.py", "/__main__.py")
+        paths = [posixpath.normpath(f"{folder}/{name}{end}") for folder in folders for end in ends]
+        if any(match_any(scope, path) or runner.trust().makers_of(path) for path in paths):
+            continue
+        ran = runner.run(ShellStep(command=(PYTHON, "-c", _FIND, name)), files)
+        if isinstance(ran, Failure) and ran.feedback.exit_code == _NO_MODULE:
+            text = f"the module `{name}` that `{key}` runs by `python -m` was not found; no model was called"
+            found.append(Diagnostic("E309", text, hint=f"install it for {where}, or correct the name"))
+    return tuple(found)
+
+
+def command_words(command: str | tuple[str, ...]) -> list[str]:
+    """Return the words of a command, also of the text that a list has for a shell."""
+    texts = [command] if isinstance(command, str) else [one for one in command if any(map(str.isspace, one))]
+    inside = [word for text in texts for words, _ in _simple_commands(text) for word in words]
+    return inside if isinstance(command, str) else [*command, *inside]
+
+
+def _module(command: str | tuple[str, ...]) -> str:
+    """Return the module of a command that begins with `python -m`; an empty text if it may be found elsewhere."""
+    words = next((one for one, _ in _simple_commands(command)), []) if isinstance(command, str) else [*command]
+    program, *rest = [*_started(words), ""]
+    name = "".join([*dropwhile(_FLAGS.__contains__, rest)][1:2]).partition(".")[0]
+    is_python = _PYTHON.fullmatch(program.rpartition("/")[2]) and _certain(command)[:1] == [program]
+    is_module = [*dropwhile(_FLAGS.__contains__, rest)][:1] == ["-m"] and name.isidentifier()
+    return name if is_python and is_module and not any(one.startswith("PYTHONPATH=") for one in words) else ""
 
 
 def with_missing_program(

@@ -139,10 +139,14 @@ class ProcessHooks(Protocol):
 
 
 class CountedTests(Struct, frozen=True):
-    """The numbers of reported tests, as in `Record.tests`: of the last result of a stage, and of this one."""
+    """The numbers of reported tests, as in `Record.tests`: of the last result of a stage, and of this one.
+
+    `forgiven` are the failed tests and findings that this result may have.
+    """
 
     before: Mapping[str, int] = {}
     now: dict[str, int] = field(default_factory=dict)
+    forgiven: set[str] = field(default_factory=set)
 
 
 class ProcessRunner(Struct, frozen=True, kw_only=True):

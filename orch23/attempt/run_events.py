@@ -134,6 +134,7 @@ class RunEvents(Struct):
             cause=end.cause or UNSET,
             # Files of a withheld result are not in the workspace.
             metrics=dict(end.metrics) if end.metrics and end.is_green else UNSET,
+            forgiven=(record.forgiven if record is not None and end.is_green else ()) or UNSET,
         )
         self.observer.notice(Event(data, end.text, name, "error" if end.status is StageStatus.FAILED else "info"))
 

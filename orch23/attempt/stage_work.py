@@ -36,6 +36,7 @@ from orch23.steps.registry import is_llm
 
 if TYPE_CHECKING:
     from orch23.attempt.base_run import StepRun
+    from orch23.attempt.first_run import FirstRun
     from orch23.attempt.likely_cause import ProjectFacts
     from orch23.attempt.pytest_trust import TestTrust
     from orch23.model.ports import Executor
@@ -103,9 +104,9 @@ class Worker(Struct, frozen=True, kw_only=True):
     def work(self, resolved: ResolvedStage, verify: VerifyOnly | StageResult | None) -> StageResult:
         """Return the result of `_work`, with the sandboxes of its processes, the numbers of tests, and the proof."""
         done, name = self._work(resolved, verify), resolved.stage.name
-        tests = self.tests.pop(name, CountedTests()).now
-        proof = self.proofs.pop(name, ())
-        return replace(done, sandboxes=frozenset(self.sandboxes.pop(name, ())), tests=tests, proof=proof)
+        tests, proof = self.tests.pop(name, CountedTests()), self.proofs.pop(name, ())
+        ran_in, forgiven = frozenset(self.sandboxes.pop(name, ())), tuple(sorted(tests.forgiven))
+        return replace(done, sandboxes=ran_in, tests=tests.now, forgiven=forgiven, proof=proof)
 
     def _work(self, resolved: ResolvedStage, verify: VerifyOnly | StageResult | None) -> StageResult:
         """Run a stage, or verify its recorded result first; a failure is then feedback for the first attempt.
@@ -126,7 +127,7 @@ class Worker(Struct, frozen=True, kw_only=True):
         if isinstance(verify, VerifyOnly) and verify.claim and resolved.stage.edits:
             # In a clone, the bytes that a program started from may be lost: its result proves itself.
             newest, has_bytes = self._newest(resolved.base).items(), self.opened.state.has_bytes
-            resolved = replace(resolved, base={path: entry for path, entry in newest if has_bytes(path, entry)})
+            resolved = _from(resolved, {path: entry for path, entry in newest if has_bytes(path, entry)})
         attempts = self._attempts(resolved, verify.history if isinstance(verify, StageResult) else None)
         if (forbidden := attempts.forbidden()) is not None:
             return forbidden
@@ -254,8 +255,9 @@ class Worker(Struct, frozen=True, kw_only=True):
 
         Where the recorded version of a file is lost, its newest one is used.
         """
-        files = {one: self._newest(getattr(resolved, one)) for one in ("files", "verify_files", "base")}
-        failure = self.verify(replace(resolved, **files), self._newest(claim.outputs), claim.deleted)
+        files = {one: self._newest(getattr(resolved, one)) for one in ("files", "verify_files")}
+        resolved = replace(_from(resolved, self._newest(resolved.base)), **files)
+        failure = self.verify(resolved, self._newest(claim.outputs), claim.deleted)
         if failure is None:
             return _holds(claim)
         hint = f"no model was called: `--resample {resolved.stage.name}` requests a new result"
@@ -375,7 +377,7 @@ class Worker(Struct, frozen=True, kw_only=True):
             tests=self.tests.setdefault(stage.name, self._counted(stage.name)),
         )
         # A check may compare a result with the last accepted one, as `architecture_stability` does.
-        previous = opened.lock.records.get(stage.name)
+        previous, first = opened.lock.records.get(stage.name), self._first_run(resolved, runner)
         verifier = Verifier(
             resolved=resolved,
             runner=runner,
@@ -385,6 +387,7 @@ class Worker(Struct, frozen=True, kw_only=True):
             previous=self._readable(previous.outputs) if previous else {},
             plugins=opened.pipeline.plugins,
             warned=self.warned_checks,
+            first=first,
             base_runs=self.base_runs,
             proofs=self.proofs,
         )
@@ -397,7 +400,16 @@ class Worker(Struct, frozen=True, kw_only=True):
             report=report,
             history=history or AttemptHistory(),
             shown=self._shown(resolved, tree) if is_llm(stage.step) else Shown(),
+            first=first,
         )
+
+    def _first_run(self, resolved: ResolvedStage, runner: ProcessRunner) -> "FirstRun | None":
+        """Return what verifies the base of a stage; None if that is of no use."""
+        if not resolved.stage.verifies_base:
+            return None
+        from orch23.attempt.first_run import FirstRun  # noqa: PLC0415 - only for such stages
+
+        return FirstRun(resolved=resolved, runner=runner, state=self.opened.state)
 
     def _unnamed(self, name: str) -> Iterator[Diagnostic]:
         """Yield an error for each module that tests of a stage, or of one that reads its files, import in vain.
@@ -538,6 +550,12 @@ class Worker(Struct, frozen=True, kw_only=True):
             return None if entry is None else self.opened.state.read(path, entry)
         except MissingBytesError:
             return None
+
+
+def _from(resolved: ResolvedStage, base: Files) -> ResolvedStage:
+    """Return a stage that starts from another base. What failed on its own base is not known then: it must pass."""
+    verify = resolved.stage.verify if base == resolved.base else replace(resolved.stage.verify, may_fail=())
+    return replace(resolved, base=base, stage=replace(resolved.stage, verify=verify))
 
 
 def _trust(state: ProjectState, resolved: ResolvedStage, plan: Plan) -> "TestTrust":

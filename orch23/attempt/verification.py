@@ -23,13 +23,14 @@ from orch23.model.file_policy import DeclaredPatterns, sealed_reason
 from orch23.model.paths import escape_pattern, is_glob, match_any, with_above
 from orch23.model.pipeline import CheckStep, CommandsStep, Condition, EnsuresStep, Stage
 from orch23.model.step import ProcessStep, VerifyStep, describe_step
-from orch23.model.text import shorten_command
+from orch23.model.text import join_first, shorten_command
 from orch23.plan.diagnostics import missing_outputs
 from orch23.resolve.commands import command_steps
 from orch23.resolve.resolution import ResolvedStage
 
 if TYPE_CHECKING:
     from orch23.attempt.base_run import StepRun
+    from orch23.attempt.first_run import FirstRun
 
 TrialExpansion: TypeAlias = Callable[[Files], tuple[Diagnostic, ...]]
 """Expand every foreach over one of these files, without changing the plan; return the errors."""
@@ -38,14 +39,16 @@ _PassedSteps: TypeAlias = list[tuple[ProcessStep, FinishedProcess | Failure]]
 
 _MAX_EXCERPT = 2000
 _MOST_PATHS = 20
+_MOST_FORGIVEN = 5
 
 
 class Verifier(Struct, frozen=True, kw_only=True):
     """Verifies results of one stage. Each step gets its own copy of the files: what it writes is discarded.
 
     `unnamed` yields an error for each module that tests import in vain, whatever the stage writes. `plugins` may have
-    further checks. `warned` has the warnings of checks that this run has reported, with their stages. `base_runs` has
-    the runs on bases, by their key, `proofs` what they showed, by stage.
+    further checks. `warned` has the warnings of checks that this run has reported, with their stages. `first` verifies
+    the base, None if that is of no use. `base_runs` has the runs on bases with tests of results, by their key, `proofs`
+    what they showed, by stage.
     """
 
     resolved: ResolvedStage
@@ -56,6 +59,7 @@ class Verifier(Struct, frozen=True, kw_only=True):
     previous: Files = field(default_factory=dict)
     plugins: tuple[str, ...] = ()
     warned: set[tuple[str, str]] = field(default_factory=set)
+    first: "FirstRun | None" = None
     base_runs: "dict[str, tuple[StepRun, ...]]" = field(default_factory=dict)
     proofs: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
@@ -66,6 +70,7 @@ class Verifier(Struct, frozen=True, kw_only=True):
         the verification of a recorded result.
         """
         stage = self.resolved.stage
+        self.runner.tests.forgiven.clear()
         # A program that writes the bytes of its base leaves no trace, so there what it started from counts as written.
         if missing := tuple(missing_outputs(stage, result if stage.step.asks_model else tree)):
             return failure_of("verify_failed", missing)
@@ -97,12 +102,12 @@ class Verifier(Struct, frozen=True, kw_only=True):
         if not isinstance(found, Failure):
             self.proofs[self.resolved.stage.name] = found[:MOST_NAMED]
             self.report.emit(FailedOnBase(tests=found, attempt=attempt), proof_text(found))
-            self._report("fails_on_base", None, attempt, "")
+            self._report("fails_on_base", None, attempt, "", {})
             return None
         name = "verify-base.txt" if found.printed else ""
         if found.printed:
             self.report.keep(attempt, name, found.printed)
-        self._report("fails_on_base", found, attempt, name)
+        self._report("fails_on_base", found, attempt, name, {})
         return found
 
     def _failures(self, result: Files, tree: Files, attempt: int, passed: _PassedSteps) -> list[Failure]:
@@ -117,11 +122,14 @@ class Verifier(Struct, frozen=True, kw_only=True):
         failures: list[Failure] = []
         tests_passed = False
         for number, step in enumerate(steps, 1):
-            failure, printed = self._step(step, result, files, passed)
+            failed, printed = self._step(step, result, files, passed)
+            failure, apart = self._compared(step, failed)
+            if failed is not None and failure is None and isinstance(step, ProcessStep):
+                passed.append((step, failed))  # what it forgives is no proof, what passed may be
             name = f"verify-{number}.txt" if printed is not None else ""
             if printed is not None:
                 self.report.keep(attempt, name, printed)
-            self._report(_name(step), failure, attempt, name)
+            self._report(_name(step), failure, attempt, name, apart)
             if failure is not None:
                 failures.append(replace(failure, reason=f"verify: {failure.summary}"))
                 if not stage.verify.run_all:
@@ -130,6 +138,19 @@ class Verifier(Struct, frozen=True, kw_only=True):
                 tests_passed = True
         # A later step failed: no test did.
         return [replace(one, failed_tests=one.failed_tests or 0) for one in failures] if tests_passed else failures
+
+    def _compared(
+        self, step: VerifyStep, failure: Failure | None
+    ) -> "tuple[Failure | None, Mapping[str, tuple[str, ...]]]":
+        """Return a failure as compared with the base; None if it is forgiven; and the fields of its event."""
+        if failure is None or self.first is None or not isinstance(step, ProcessStep):
+            return failure, {}
+        if not (forgiven := self.first.forgiven(step, failure)):
+            return self.first.apart(step, failure)
+        self.runner.tests.forgiven.update(forgiven)
+        names = join_first(forgiven, _MOST_FORGIVEN)
+        self.report.emit(Warned(), f"known failures, allowed by `may_fail`: {names}")
+        return None, {"forgiven": forgiven}
 
     def _step(
         self, step: VerifyStep, result: Files, files: Files, passed: _PassedSteps
@@ -216,7 +237,7 @@ class Verifier(Struct, frozen=True, kw_only=True):
     def _bytes(self, files: Files) -> dict[str, bytes]:
         return {path: self.runner.tree.read(path, entry) for path, entry in files.items()}
 
-    def _report(self, step: str, failure: Failure | None, attempt: int, printed: str) -> None:
+    def _report(self, step: str, failure: Failure | None, attempt: int, printed: str, apart: Mapping[str, Any]) -> None:
         excerpt = failure.feedback.excerpt if failure else ""
         # The redactor needs the dots to know that the text was cut.
         cut = f"{excerpt[:_MAX_EXCERPT]}..." if len(excerpt) > _MAX_EXCERPT else excerpt
@@ -227,6 +248,7 @@ class Verifier(Struct, frozen=True, kw_only=True):
             excerpt=cut,
             attempt=attempt,
             printed=printed,
+            **apart,
         )
         text = f"{data.step} {'failed' if failure else 'passed'}"
         self.report.emit(data, text, "warning" if failure else "info")

@@ -300,6 +300,7 @@ class ResultWriter(Struct, dict=True):
             accepted=accepted,
             made=dict(done.made),
             tests=dict(done.tests),
+            forgiven=() if failed else done.forgiven,
             proof=done.proof,
             texts=resolved.texts,
             failed=failed,

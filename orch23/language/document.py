@@ -185,6 +185,13 @@ class VerifyDocument(Document):
         Inputs for these steps only. Models do not see them.""")
     steps: VerifySteps = Key("[{check: python_syntax}]", default=()).doc(_STEPS)
     all: bool = Key("true", default=False).doc("Run all steps, even after a failure.")
+    first: Literal["auto", "off"] = Key("off", default="auto").doc("""
+        auto: before the first model call, run the steps once on the files that the stage starts from. If they cannot
+        pass with any answer, the stage fails without a call; otherwise retries and reports tell apart what failed
+        before and what the answer broke. Not part of the stage key.""")
+    may_fail: tuple[str, ...] | Literal["base"] = Key("[tests/test_old.py::test_clock]", default=()).doc("""
+        Ids and patterns (`*`, `?`) of tests and findings that may fail, if they failed before the stage changed
+        anything. base: all of these.""")
     fails_on_base: Patterns = Key("['tests/**']", default=()).doc("""
         Patterns of test files that prove the change. The stage must add or change one of them. The steps run again on
         the files as they were before the stage, with these files as the result has them: a test that passes in the

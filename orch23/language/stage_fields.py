@@ -37,7 +37,7 @@ from orch23.model.pipeline import (
     SliceInput,
     Verify,
 )
-from orch23.model.step import Step, VerifyStep
+from orch23.model.step import ProcessStep, Step, VerifyStep
 from orch23.resolve.commands import read_commands
 from orch23.resolve.expression_syntax import UNKNOWN_MARK, ExpressionValue
 from orch23.steps.registry import kinds_of
@@ -290,7 +290,11 @@ def read_verify(value: VerifySteps | VerifyDocument, plugins: tuple[str, ...], a
         return Verify(steps, _sources(steps))
     steps = _verify_steps(value.steps, plugins, at.below("steps"))
     inputs = tuple(dict.fromkeys((*read_inputs(value.inputs, at.below("inputs")), *_sources(steps))))
-    return Verify(steps, inputs, value.all, at.paths("fails_on_base", value.fails_on_base))
+    may_fail = ("*",) if value.may_fail == "base" else tuple(dict.fromkeys(value.may_fail))
+    if may_fail and not any(isinstance(step, ProcessStep) for step in steps):
+        at.add("may_fail", "E856", "no step of `verify` runs tests or a linter", "remove `may_fail`, or add the step")
+    base_tests = at.paths("fails_on_base", value.fails_on_base)
+    return Verify(steps, inputs, value.all, value.first, may_fail, base_tests)
 
 
 def read_format(

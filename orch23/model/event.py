@@ -319,7 +319,11 @@ class CommandRan(EventData, frozen=True, kw_only=True):
 
 
 class CheckResult(EventData, frozen=True, kw_only=True):
-    """One step of `verify` has run. `printed` is the file with its output, below the directory of the attempt."""
+    """One step of `verify` has run. `printed` is the file with its output, below the directory of the attempt.
+
+    If it ran on the base, too: `failed_before` are the failed tests that failed there, `broken` those that passed
+    there, `forgiven` those that `may_fail` forgives.
+    """
 
     kind: ClassVar[str] = "check_result"
     step: str = "verify"
@@ -328,6 +332,9 @@ class CheckResult(EventData, frozen=True, kw_only=True):
     excerpt: str = ""
     attempt: NaturalNumber = 0
     printed: str = ""
+    failed_before: tuple[str, ...] | UnsetType = UNSET
+    broken: tuple[str, ...] | UnsetType = UNSET
+    forgiven: tuple[str, ...] | UnsetType = UNSET
 
 
 class AttemptFinished(EventData, frozen=True, kw_only=True):
@@ -419,6 +426,7 @@ class StageFinished(EventData, frozen=True, kw_only=True):
     command_s: float | UnsetType = UNSET
     cause: LikelyCause | UnsetType = UNSET
     metrics: dict[str, str] | UnsetType = UNSET
+    forgiven: tuple[str, ...] | UnsetType = UNSET
 
 
 class SharedCacheUsed(EventData, frozen=True, kw_only=True):
@@ -453,6 +461,13 @@ class StoreRepaired(Notice, frozen=True, kw_only=True):
     """Damage to the store, or the rest of a killed build, was repaired."""
 
     kind: ClassVar[str] = "healed"
+
+
+class BaseVerified(Notice, frozen=True, kw_only=True):
+    """The verification of a stage ran on the files that it starts from. `failing` are the tests that failed."""
+
+    kind: ClassVar[str] = "base_verified"
+    failing: tuple[str, ...] = ()
 
 
 class Warned(Notice, frozen=True, kw_only=True, omit_defaults=True):

@@ -178,12 +178,16 @@ class CommandsStep(VerifyStep, Struct, frozen=True, omit_defaults=True, tag=True
 class Verify(Struct, frozen=True, omit_defaults=True):
     """The verification of a result. `inputs` are staged for these steps only; no model sees them.
 
+    `may_fail` are ids and patterns of tests and findings that may fail if they failed on the base. With `first` "auto",
+    the steps run on the base before the first model call.
     With the files that `fails_on_base` matches, as a result has them, the steps must fail on the base (ADR 96).
     """
 
     steps: tuple[VerifyStep, ...] = ()
     inputs: tuple[Input, ...] = ()
     run_all: bool = False
+    first: Literal["auto", "off"] = "auto"
+    may_fail: tuple[str, ...] = ()
     fails_on_base: tuple[str, ...] = ()
 
 
@@ -331,6 +335,12 @@ class Stage(Struct, frozen=True, omit_defaults=True, tag=True, kw_only=True):
     moved: Mapping[str, str] = field(default_factory=dict)
     once: bool = False
     on_edit: Literal["keep", "rerun"] = "keep"
+
+    @property
+    def verifies_base(self) -> bool:
+        """Whether the programs of `verify` are to run on what the stage starts from, if there are any."""
+        is_wanted = self.verify.may_fail or (self.step.asks_model and self.verify.first == "auto")
+        return bool(is_wanted) and any(one for one in self.verify.steps if isinstance(one, ProcessStep))
 
     @property
     def runs_pytest(self) -> bool:

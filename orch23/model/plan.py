@@ -363,6 +363,7 @@ class Estimate(Struct, frozen=True, kw_only=True):
     `cache_saving` is what the prompt cache should save of the first request, which `likely_cost` and `least_cost` take
     into account; it is negative for a stage that writes to the cache for others. `stored_at` is the server that stores
     the response of a call, empty if none does. `explores` says what the model may look at before it responds.
+    `verifies_base`: before it is called, the verification runs on what the stage starts from.
     """
 
     calls: CallRange = CallRange()
@@ -380,6 +381,7 @@ class Estimate(Struct, frozen=True, kw_only=True):
     runs: int = 0
     stored_at: str = ""
     explores: str = ""
+    verifies_base: bool = False
 
     @property
     def may_call(self) -> bool:

@@ -165,6 +165,7 @@ class Record(Struct, frozen=True, kw_only=True):
     `pipeline` is the file of the pipeline; empty in a lock file and in records of earlier versions.
     `task` is the digest of the task text, only of a stage with `once`: it runs again only if that changes (ADR 90).
     `tests` has how many tests each run of tests reported, by the digest of its command and its tests (ADR 93).
+    `forgiven` are the failed tests and findings that `may_fail` allowed (ADR 95).
     `proof` names the first tests that failed on the base and passed in the result (ADR 96).
     """
 
@@ -186,6 +187,7 @@ class Record(Struct, frozen=True, kw_only=True):
     pipeline: str = ""
     task: str = ""
     tests: Mapping[str, int] = field(default_factory=dict)
+    forgiven: tuple[str, ...] = ()
     proof: tuple[str, ...] = ()
 
     @property

@@ -82,6 +82,7 @@ def _estimate_document(estimate: Estimate) -> dict[str, Json]:
         "cache_saving_usd": _amount(estimate.cache_saving),
         "stored_at": estimate.stored_at or None,
         "explores": estimate.explores or None,
+        "verifies_base": estimate.verifies_base,
         "duration_s": estimate.duration_s,
         "earlier_runs": estimate.runs,
     }

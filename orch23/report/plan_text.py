@@ -227,6 +227,7 @@ def _line(
     out = [f" {style.paint(mark, tone)} {name}  {style.paint(action, tone)} {shown}".rstrip()]
     # It is always shown that a run may end as `edited`: this is not only a reason.
     out += [f"{indent}{clause}" for clause in (clauses[1:] if verbose else ends)]
+    out += [f"{indent}first verifies the base, without an answer"] if line.estimate.verifies_base else []
     out += [f"{indent}explores {visible(line.estimate.explores)}"] if line.estimate.explores else []
     out += [f"{indent}{base_tests_text(line)}"] if line.fails_on_base else []
     out += [f"{indent}{edit_hint(line)}"] if isinstance(line.decision, Edited) else []

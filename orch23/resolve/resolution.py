@@ -265,6 +265,7 @@ def _verification(stage: Stage, facts: Facts) -> dict[str, Json]:
         "verify": [_verify_aspect(step, facts) for step in stage.verify.steps] or None,
         "verify.format": [_verify_aspect(step, facts) for step in stage.format] or None,
         "verify.all": stage.verify.run_all or None,
+        "verify.may_fail": sorted(stage.verify.may_fail) or None,
         "verify.fails_on_base": list(stage.verify.fails_on_base) or None,
         # Without processes, another Python cannot change the verdict.
         "verify.python": facts.python if processes else None,

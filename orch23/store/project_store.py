@@ -93,6 +93,7 @@ class ProjectStore(Struct, frozen=True, kw_only=True):
     partial_downloads: Path
     batches: Path
     approvals: Path
+    base_runs: Path
     contents: "FileContentStore"
     records: "ResultIndex"
     local: LocalParts
@@ -276,6 +277,7 @@ def open_store(root: Path, meter: FileProgress = no_progress) -> ProjectStore:
         partial_downloads=place / "partial",
         batches=place / "batches",
         approvals=place / "approvals",
+        base_runs=place / "base-runs",
         contents=disk.contents,
         records=disk.records,
         local=disk,

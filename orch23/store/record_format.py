@@ -43,6 +43,7 @@ class _Form(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True)
     pipeline: str = ""
     task: str = ""
     tests: dict[str, NaturalNumber] = {}
+    forgiven: tuple[str, ...] = ()
     proof: tuple[str, ...] = ()
 
 

@@ -161,6 +161,19 @@ def test_a_step_without_named_tests_counts_only_if_no_step_names_tests(project: 
     assert "`grep -q 'n / 2' src/m.py` fails on the base" in green(project.build()).err
 
 
+def test_a_known_failure_beside_the_proof_is_allowed_and_is_no_proof(project: Project) -> None:
+    known = OLD_TEST.replace("== 2", "== 3")
+    allowed = {"may_fail": ["test_half"]}
+    with_answers(
+        project, [{"src/m.py": RIGHT, "tests/n.py": VAIN}, {"src/m.py": RIGHT, "tests/n.py": PROVING}], verify=allowed
+    )
+    project.write({"tests/test_m.py": known})
+    green(project.build())
+    assert failures(project) == ["verify: test_even: the new test passes without the change"]
+    (proved,) = project.events_of("failed_on_base")
+    assert proved["data"]["tests"] == ["test_odd"]
+
+
 @pytest.mark.parametrize(
     ("there", "said"),
     [("true", "the steps of `verify` pass"), ("exit 127", "exited with 127"), ("kill -9 $$", "(SIGKILL)")],
@@ -231,7 +244,7 @@ def test_a_change_of_the_key_verifies_again_without_a_call(project: Project) -> 
 
 def test_the_same_tests_run_once_on_the_base(project: Project) -> None:
     again = {"src/m.py": f"{RIGHT}# as a fraction\n", "tests/n.py": VAIN}
-    with_answers(project, [{"src/m.py": RIGHT, "tests/n.py": VAIN}, again])
+    with_answers(project, [{"src/m.py": RIGHT, "tests/n.py": VAIN}, again], verify={"first": "off"})
     red(project.build())
     assert failures(project) == ["verify: test_even: the new test passes without the change"] * 2
     assert ran(project) == 3

@@ -28,6 +28,7 @@ PAGES = {
     "cookbook/bugs.md": 4,
     "cookbook/edits.md": 10,
     "cookbook/formatters.md": 5,
+    "cookbook/known-failures.md": 4,
     "cookbook/secrets.md": 4,
 }
 # Page -> the feature that its commands use.

@@ -162,8 +162,16 @@ def _basis(project: Project, seen: Preview, name: str, past: StageStatistics) ->
     recorded = call.found if isinstance(decision, Run) and call.missing is None else ()
     if recorded and (waiting := seen.unsettled(name)):
         decision, recorded = Maybe(tuple(waiting)), ()
-    request, explores = call.request, call.explores
-    return EstimateBasis(node=node, decision=decision, request=request, recorded=recorded, past=past, explores=explores)
+    decided = seen.decided_stages.get(name)
+    return EstimateBasis(
+        node=node,
+        decision=decision,
+        request=call.request,
+        recorded=recorded,
+        past=past,
+        explores=call.explores,
+        verifies_base=decided is not None and bool(decided.resolved.base) and decided.resolved.stage.verifies_base,
+    )
 
 
 def first_call(project: Project, seen: Preview, decided: DecidedStage | None) -> FirstCall | None:

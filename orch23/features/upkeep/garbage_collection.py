@@ -79,7 +79,7 @@ class GcSelection(Struct, frozen=True, kw_only=True):
     transcripts: tuple[ExchangeFile, ...] = ()
     runs: tuple[StoredRun, ...] = ()
     folders: tuple[Path, ...] = ()  # copies of large input folders
-    decisions: tuple[Path, ...] = ()  # approvals, and changes that wait for one
+    decisions: tuple[Path, ...] = ()  # approvals, changes that wait for one, and results on bases
     size_bytes: int = 0
     freed_bytes: int = 0
 
@@ -144,7 +144,8 @@ class GarbageCollector(Struct, frozen=True):
         unneeded = (self.store.exchanges.unneeded(one, named, roots.stale) for one in sorted(roots.transcripts))
         transcripts = tuple(file for files in unneeded for file in files)
         approvals, since_ns = self.store.approvals, limits.used_since_ns or 0
-        decided = (one for place in (approvals, approvals / "waiting") for one in list_folder(place) if one.is_file())
+        places = (approvals, approvals / "waiting", self.store.base_runs)
+        decided = (one for place in places for one in list_folder(place) if one.is_file())
         return GcSelection(
             decisions=tuple(one for one in decided if one.stat().st_mtime_ns < since_ns),
             records=tuple(one for one in entries if isinstance(one, SurveyedRecord)),

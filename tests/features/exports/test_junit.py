@@ -23,6 +23,18 @@ def ended(name: str, status: str, message: str = "", **data: object) -> Event:
     return parse_event("stage_finished", message, name, data={"status": status, **data})
 
 
+def test_a_forgiven_test_is_a_skipped_case() -> None:
+    suite = document(ended("a", "built", forgiven=["t.py::test_old"]), ended("b", "built"))[0]
+    assert [suite.get(name) for name in ("tests", "failures", "skipped")] == ["3", "0", "1"]
+    case = suite[2]
+    assert (case.get("classname"), case.get("name"), [child.tag for child in case]) == (
+        "a",
+        "t.py::test_old",
+        ["skipped"],
+    )
+    assert case[0].get("message") == "known failure, allowed by `may_fail`"
+
+
 def test_each_stage_is_a_case_and_how_it_ended_is_counted() -> None:
     suite = document(
         ended("a", "built", duration_s=1.5),

@@ -45,6 +45,7 @@ from orch23.providers.recordings import RecordingProvider
 from orch23.resolve.resolution import ResolvedStage
 from orch23.steps.llm.spec import LLMStep
 from orch23.steps.shell.spec import ShellStep
+from orch23.store.json_text import TRUSTED
 from orch23.store.lock_file import LockWrite
 from orch23.store.project_store import ProjectStore
 from orch23.store.promotion import PromotionResult
@@ -271,6 +272,7 @@ class MemoryStore:
 
     def __init__(self, files: Mapping[str, str]) -> None:
         self.root = ROOT
+        self.base_runs, self.key = ROOT / "base-runs", TRUSTED
         self.contents = MemoryContents()
         self.records = MemoryRecords()
         self.exchanges = MemoryExchanges()

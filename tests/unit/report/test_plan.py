@@ -279,6 +279,7 @@ def test_the_json_has_every_number_of_an_estimate_and_null_for_what_is_unknown()
         "cache_saving_usd": "0",
         "stored_at": None,
         "explores": None,
+        "verifies_base": False,
         "duration_s": 20.4,
         "earlier_runs": 3,
     }
