@@ -145,7 +145,7 @@ WHOLE: dict[str, Any] = {
                 "fails_on_base": ["x.py"],
                 "steps": [
                     {"check": "python_syntax", "with": {"any": [1, None]}, "if": True},
-                    {"shell": ["a", 1], "test_results": {"tap": "stdout"}},
+                    {"shell": ["a", 1], "test_results": {"tap": "stdout"}, "reruns": 2},
                     {"shell": "text", "findings": {"sarif": "stdout"}},
                     {"pytest": PYTEST},
                     {"pytest": ["-q"]},
@@ -159,7 +159,7 @@ WHOLE: dict[str, Any] = {
         "lines": {"shell": "l", "test_results": {"regex": "stdout", "line": "(?P<id>a) (?P<outcome>b)"}},
         "lint": {"shell": "l", "findings": {"sarif": "$TMPDIR/a.sarif"}},
         "known": {"shell": "k", "verify": {"may_fail": "base", "steps": [{"shell": "t"}]}},
-        "go": {"shell": "go test -json", "test_results": {"go": "stdout"}},
+        "go": {"shell": "go test -json", "test_results": {"go": "stdout"}, "reruns": 1},
         "make": {"shell": ["cp", "a", 1], "outputs": ["b"], "retry": 3, "approve": True},
         "text": {"shell": "make all", "salt": "s", "verify": [], "outputs": ["m.json"], "metrics": ["m.json"]},
         "fix": {"llm": LLM, "explore": {"files": ["src/**"], "turns": 2, "tokens": "20k"}, "outputs": ["y.py"]},

@@ -38,6 +38,7 @@ from orch23.text.secrets import secrets_from
 from orch23.text.source_syntax import syntax_fault
 from orch23.verdict.reported_results import judge_results, read_reports
 from orch23.verdict.run_results import ReportedFailure, group_failures
+from orch23.verdict.unfinished_test import last_started, stack_at_the_end
 from orch23.verdict.verdict import judge_pytest
 from tests import linear_time as linear
 
@@ -198,6 +199,8 @@ FUNCTIONS: dict[str, linear.Function] = {
     "fit_parts": lambda text: fit_parts([text, f"E  {text}", text], BriefLimits()),
     "groups": lambda text: [one.text() for one in group_failures([failure(text), failure(f"{text}b")])],
     **{f"a report of {form}": functools.partial(reported, form) for form in ("tap", "junit", "go", "regex", "sarif")},
+    **{f"the last test of {form}": functools.partial(last_started, form) for form in ("tap", "go", "")},
+    "a stack": lambda text: stack_at_the_end(f"Stack (most recent call first):\n{text}", "."),
     "an output": lambda text: fit_output(f"{text}\n{text}\nError: x\n{text}", BriefLimits(400, 200, 100)),
     "a report": lambda text: judge_pytest(1, text.encode(), (), text),
     "secrets": lambda text: secrets_from({"API_KEY": "kQ8vT2mZ7xLp4Rw9"}).redact(text),

@@ -17,7 +17,7 @@ from orch23.attempt.safeguards import Safeguards, guard_manifest, guard_paths
 from orch23.attempt.stage_outcomes import NO_USAGE, StageUsage
 from orch23.attempt.verification import Verifier, first_errors, undeclared_writes, verified_files
 from orch23.model.diagnostic import Diagnostic
-from orch23.model.digest import FileEntry, Json
+from orch23.model.digest import Digest, FileEntry, Json
 from orch23.model.event import AttemptFinished, AttemptStarted
 from orch23.model.paths import match_any
 from orch23.model.pipeline import Condition, Retry, Stage
@@ -514,6 +514,11 @@ class ProcessStepRunner(StepRunner):
         """
         del step, runner, files
         return ()
+
+    def running_test(self, step: Any, runner: ProcessRunner, report: Digest | None, output: str) -> str:
+        """Return the test that ran when a program was killed: an empty text."""
+        del step, runner, report, output
+        return ""
 
     def attempt(self, attempts: AttemptLoop, step: ProcessStep, turn: AttemptInput) -> AttemptResult:
         """Run the program, and take the files that it wrote within the stage's write scope."""

@@ -20,7 +20,7 @@ from orch23.model.action import (
     TimedOut,
 )
 from orch23.model.diagnostic import Diagnostic
-from orch23.model.digest import FileEntry
+from orch23.model.digest import Digest, FileEntry
 from orch23.model.errors import ConfigurationError, MissingBytesError
 from orch23.model.paths import is_glob, normalize_pattern, static_prefix
 from orch23.model.patterns import lazy_pattern
@@ -132,6 +132,9 @@ class ProcessHooks(Protocol):
     def launch(self, step: Any, runner: "ProcessRunner") -> StepCommand:
         """Return the command."""
 
+    def running_test(self, step: Any, runner: "ProcessRunner", report: "Digest | None", output: str) -> str:
+        """Return the test that ran when a program was killed, by its report and output; empty if it is not known."""
+
     def judge(
         self, step: Any, runner: "ProcessRunner", files: Files, command: str, result: ActionResult, printed: str
     ) -> FinishedProcess | Failure:
@@ -153,7 +156,8 @@ class ProcessRunner(Struct, frozen=True, kw_only=True):
     """Runs the process steps of one stage. Secrets are removed from output before it is shortened.
 
     `project` returns the facts that may explain a failure. `sandboxes` gets the tiers that processes ran in.
-    `tests` are the numbers of tests of the last result and of this one, as in `Record.tests`.
+    `tests` are the numbers of tests of the last result and of this one, as in `Record.tests`. `begin` raises a
+    LimitError if the wall time of the stage is over.
     """
 
     stage: Stage
@@ -167,6 +171,7 @@ class ProcessRunner(Struct, frozen=True, kw_only=True):
     project: "Callable[[], ProjectFacts] | None" = None
     sandboxes: set[str] = field(default_factory=set)
     tests: CountedTests = field(default_factory=CountedTests)
+    begin: Callable[[], None] = lambda: None
 
     def _note(self, command: str, exit_code: int | None, took_s: float) -> None:
         ran = command_ran(command, exit_code, took_s)
@@ -178,13 +183,21 @@ class ProcessRunner(Struct, frozen=True, kw_only=True):
         return how.unfixable(step, self, files)
 
     def run(self, step: ProcessStep, files: Files, *, verifies: bool = False) -> FinishedProcess | Failure:
-        """Run a step on these files and judge its result. `verifies`: it is a step of `verify`.
+        """Run a step on these files and judge its result, also of its `reruns`. `verifies`: it is a step of `verify`.
 
         Raises:
             CancelledBuildError: the build was interrupted.
             MissingBytesError: the store lost the bytes of an input.
             ConfigurationError: the process could not be started at all.
         """
+        ran = self._run_once(step, files, verifies=verifies)
+        if isinstance(ran, FinishedProcess) or not step.reruns:
+            return ran
+        from orch23.attempt.reruns import run_again  # noqa: PLC0415 - few steps have reruns
+
+        return run_again(self, step, ran, step.reruns, lambda: self._run_once(step, files, verifies=verifies))
+
+    def _run_once(self, step: ProcessStep, files: Files, *, verifies: bool) -> FinishedProcess | Failure:
         # By name, so that a build of shell stages does not import pytest steps (ADR 18).
         how: ProcessHooks = load_object(step.run)
         if distrusted := how.distrusted(step, self, files):
@@ -194,7 +207,7 @@ class ProcessRunner(Struct, frozen=True, kw_only=True):
         command = display_command(action.argv)
         outcome = self.executor.run(action, self.report.step_lines(shorten_command(command)))
         if not isinstance(outcome, Completed):
-            return replace(self._not_completed(outcome, command), action=action)
+            return replace(self._not_completed(how, step, outcome, command), action=action)
         self._note(command, outcome.result.exit_code, outcome.result.duration_s)
         self.sandboxes.add(outcome.result.tier)
         judged = self._judge(how, step, files, command, outcome.result)
@@ -213,17 +226,25 @@ class ProcessRunner(Struct, frozen=True, kw_only=True):
         return replace(judged, printed=printed, took_s=outcome.result.duration_s, cause=cause, action=action)
 
     def _not_completed(
-        self, outcome: TimedOut | Cancelled | InputsChanged | EngineUnavailable, command: str
+        self,
+        how: ProcessHooks,
+        step: ProcessStep,
+        outcome: TimedOut | Cancelled | InputsChanged | EngineUnavailable,
+        command: str,
     ) -> Failure:
         """Return the failure of a process that did not end by itself, or raise an error that is not the stage's."""
         match outcome:
-            case TimedOut(timeout_s=timeout_s):
+            case TimedOut(timeout_s=timeout_s, report=report):
+                from orch23.verdict.unfinished_test import stack_at_the_end  # noqa: PLC0415 - only for timeouts
+
                 self._note(command, None, timeout_s)
-                message = f"killed after {timeout_s:g} s"
+                printed, frames = stack_at_the_end(self.redact(outcome.output.text), self.stage.cwd)
+                test = how.running_test(step, self, report, printed)
+                message = f"killed after {timeout_s:g} s{f' in {test}' if test else ''}"
                 # A model cannot raise the timeout; its users read another hint (`report.failures`).
                 hint = f"{'end every loop' if self.stage.step.asks_model else 'raise `timeout`'}, or make it faster"
                 late = Diagnostic("E304", message, hint=hint, subject=self.stage.name)
-                text = f"{self.redact(outcome.output.text)}\n{message}"
+                text = "\n".join((printed, message, *frames))
                 failed = command_failed("timeout", command, exit_code=None, output=text, diagnostics=(late,))
                 left = LeftoverFiles(outcome.written, outcome.removed)
                 return replace(failed, printed=text, leftover=left, reason=message, took_s=timeout_s)

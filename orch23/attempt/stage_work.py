@@ -375,6 +375,7 @@ class Worker(Struct, frozen=True, kw_only=True):
             project=partial(self._project_facts, stage),
             sandboxes=self.sandboxes.setdefault(stage.name, set()),
             tests=self.tests.setdefault(stage.name, self._counted(stage.name)),
+            begin=partial(self.safeguards.begin_attempt, stage.name),
         )
         # A check may compare a result with the last accepted one, as `architecture_stability` does.
         previous, first = opened.lock.records.get(stage.name), self._first_run(resolved, runner)

@@ -286,6 +286,7 @@ class LocalExecutor(Struct, kw_only=True, eq=False):
             pass_fds=(channel.far_fd,) if channel is not None else (),
             output=self.output_limits,
             on_output=on_output,
+            shows_stacks=action.reports,
         )
         with launcher.prepare(wanted) as launch:
             self.has_started = True
@@ -307,7 +308,9 @@ class LocalExecutor(Struct, kw_only=True, eq=False):
         if not end.survivors and not end.lost:
             changes, written = self._result(sandbox_dir, action, read_only)
         if end.reason == "timed_out":
-            return TimedOut(output, action.timeout_s, written, () if changes.violations else changes.removed)
+            removed = () if changes.violations else changes.removed
+            stored = None if report is None else self._stored(sandbox_dir, report)
+            return TimedOut(output, action.timeout_s, written, removed, stored)
         return Completed(
             ActionResult(
                 exit_code=end.exit_code,

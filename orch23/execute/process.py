@@ -1,5 +1,6 @@
 """Run one process with limited time and output, and leave nothing of it running."""
 
+import _signal as signal  # type: ignore[import-not-found]  # `signal` builds enumerations on import, which is slow
 import contextlib
 import math
 import os
@@ -21,6 +22,7 @@ _READ_BYTES = 1 << 16
 _CHECK_EVERY_S = 0.1
 _AFTER_LEADER_S = 2.0
 _SOON_MS = 1
+_STACKS_WITHIN_S, _STACKS_PAUSE_MS = 1.0, 200
 
 
 class OutputLimits(Struct, frozen=True):
@@ -145,6 +147,9 @@ def run_process(
             if process.on_start is not None:
                 process.on_start(started.tree)
             reason, excess = _follow(started, captures, cancel, began + timeout_s, exceeded_limit)
+            if reason == "timed_out" and process.shows_stacks:
+                process_tree.send_to_handlers(started.find_members(), signal.SIGQUIT)
+                _read_stacks(captures)
         finally:
             leader_exit = started.end()
         if reason == "exited":
@@ -289,6 +294,17 @@ def _follow(
                 if (excess := exceeded_limit(started.find_members())) is not None:
                     return "overgrown", excess
                 checked_at = time.monotonic()
+
+
+def _read_stacks(captures: Mapping[int, _Capture]) -> None:
+    """Read what processes print until they print no more, for a second at most."""
+    poll = select.poll()
+    for descriptor in captures:
+        poll.register(descriptor, select.POLLIN)
+    until = time.monotonic() + _STACKS_WITHIN_S
+    while time.monotonic() < until and (ready := poll.poll(_STACKS_PAUSE_MS)):
+        if not all(captures[descriptor].read(descriptor) for descriptor, _ in ready):
+            return
 
 
 def _stop_reason(

@@ -14,7 +14,7 @@ import resource
 import select
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
@@ -315,7 +315,7 @@ def _is_marked(pid: int) -> bool:
     # is checked again; if it goes on blocking all signals, it counts as a step's.
     for _ in range(_MAX_CHECKS):
         try:
-            blocked = _blocked_signals(pid)
+            blocked = _signals(pid)
             flags = int(_stat_fields(pid)[_FLAGS])
         except OSError:
             return False
@@ -332,7 +332,7 @@ def _is_marked(pid: int) -> bool:
 def is_leader_before_exec(pid: int) -> bool:
     """Return whether a process was started within `starting_leader` and has not finished its exec."""
     try:
-        if not _contains(_blocked_signals(pid), _MARK):
+        if not _contains(_signals(pid), _MARK):
             return False
         fields = _stat_fields(pid)
         flags = int(fields[_FLAGS])
@@ -343,8 +343,9 @@ def is_leader_before_exec(pid: int) -> bool:
         return False
 
 
-def _blocked_signals(pid: int) -> int:
-    return int(read_proc(pid, "status").partition(b"\nSigBlk:")[2].split(None, 1)[0], 16)
+def _signals(pid: int, which: bytes = b"SigBlk") -> int:
+    """Return the signals that a process blocks, or those that it handles (`SigCgt`), as bits."""
+    return int(read_proc(pid, "status").partition(b"\n%s:" % which)[2].split(None, 1)[0], 16)
 
 
 def _contains(mask: int, signal_number: int) -> bool:
@@ -369,6 +370,14 @@ def kill_process(process: ProcessInfo) -> None:
     if process.parent == os.getpid():
         with contextlib.suppress(ChildProcessError):
             os.waitpid(process.pid, os.WNOHANG)
+
+
+def send_to_handlers(pids: Iterable[int], signal_number: int) -> None:
+    """Send a signal to those of these processes that have a handler for it: others would end."""
+    for pid in pids:
+        with contextlib.suppress(OSError), closing(os.pidfd_open(pid)) as handle:
+            if _contains(_signals(pid, b"SigCgt"), signal_number):
+                signal.pidfd_send_signal(handle, signal_number)
 
 
 def _below(roots: list[int], children: Callable[[int], list[int]]) -> list[ProcessInfo]:

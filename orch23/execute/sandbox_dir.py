@@ -41,7 +41,8 @@ SEARCH_STOP_FILES: Final[Mapping[str, bytes]] = {
     ".gitignore": b"",
     ".hgignore": b"",
     ".ruff.toml": b"",
-    "mypy.ini": b"[mypy]\n",
+    # Mypy ends its search where it sees this name. A `mypy.ini` would also be a configuration of pyrefly.
+    ".hg": b"",
     "pyproject.toml": b"[tool.black]\n",
 }
 """Files of the sandbox directory, above `work`: pytest, hatchling, ruff, mypy and black search parent directories for

@@ -44,7 +44,8 @@ class ProcessSpec(Struct, frozen=True, kw_only=True):
     """How a process is started. `env` is its whole environment, `stdin` a descriptor or DEVNULL.
 
     `marker` is the value of ORCH23_ROOM in `env`. With a `confinement` a supervisor starts it, restricted by that.
-    `on_start` is called with the process when it exists.
+    `on_start` is called with the process when it exists. With `shows_stacks`, its processes that handle SIGQUIT get it
+    before they are killed at a timeout: a handler of Python, Java or Go writes the stacks.
     """
 
     argv: tuple[str, ...]
@@ -55,6 +56,7 @@ class ProcessSpec(Struct, frozen=True, kw_only=True):
     marker: str = ""
     confinement: Confinement | None = None
     on_start: Callable[[process_tree.ProcessTree], None] | None = None
+    shows_stacks: bool = False
 
 
 class LeaderExit(Struct, frozen=True):

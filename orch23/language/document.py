@@ -37,7 +37,14 @@ from orch23.model.language import (
     mapping_of,
     read_choices,
 )
-from orch23.model.pipeline import DEFAULT_RETRY_WHEN, MAX_EXPLORE_TURNS, MAX_RETRIES, RetriedKind, StopConditions
+from orch23.model.pipeline import (
+    DEFAULT_RETRY_WHEN,
+    MAX_EXPLORE_TURNS,
+    MAX_RERUNS,
+    MAX_RETRIES,
+    RetriedKind,
+    StopConditions,
+)
 
 # ---- inputs and conditions --------------------------------------------------------------------
 
@@ -130,6 +137,10 @@ class FindingsDocument(Document):
 
 TestResults: TypeAlias = TestResultsDocument | UnsetType
 Findings: TypeAlias = FindingsDocument | UnsetType
+Reruns: TypeAlias = Annotated[int, Meta(ge=0, le=MAX_RERUNS)]
+_RERUNS: Final = f"""
+    How often a shell or pytest step that failed runs again, until it passes: 0 to {MAX_RERUNS}. What failed and then
+    passed is flaky: it is named, and the step passes."""
 _FINDINGS: Final = """
     Where a shell step reports the findings of a linter, in a place as in `test_results`. The step passes if it
     exits with 0, and no finding has the level `error` without being suppressed."""
@@ -149,6 +160,7 @@ class VerifyStepDocument(OneOf):
         Options of the check.""")
     test_results: TestResults = Key("{tap: stdout}").doc(_RESULTS)
     findings: Findings = Key("{sarif: stdout}").doc(_FINDINGS)
+    reruns: Reruns = Key("2", default=0).doc(_RERUNS)
     ensures: Conditions | UnsetType = Key("{file_exists: docs/}").doc("""
         Files that the result must have or must not have.""")
     if_: IfCondition = Key("${{ vars.strict }}", default=True, name="if").doc("""
@@ -432,3 +444,4 @@ class StageDocument(CommonDocument, OneOf):
         Outputs with values that `orch23 diff` and `orch23 report` compare: `.json`, `.yaml` or `.yml` files.""")
     test_results: TestResults = Key("{junit: 'build/*.xml'}", read=None).doc(_RESULTS)
     findings: Findings = Key("{sarif: 'build/lint.sarif'}", read=None).doc(_FINDINGS)
+    reruns: Reruns = Key("2", default=0, read=None).doc(_RERUNS)

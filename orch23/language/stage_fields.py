@@ -244,6 +244,20 @@ def _with_reports(step: Step | None, document: StageDocument | VerifyStepDocumen
             at.add(key, "E856", f"`{step.report.key}` and `{key}` contradict each other", "use a step for each")
         else:
             step = replace(step, report=_read_place(key, declared, at.below(key)))
+    return _with_reruns(step, document, at) if document.reruns else step
+
+
+def _with_reruns(step: Step | None, document: StageDocument | VerifyStepDocument, at: Problems) -> Step | None:
+    """Return a step with its reruns; report the key where another run is not another verdict on the same files."""
+    if not isinstance(step, ProcessStep):
+        at.add("reruns", "E856", "`reruns` is for shell and pytest steps", "write it at such a step of `verify`")
+    elif isinstance(document, StageDocument) and step.kind == "shell" and document.test_results is UNSET:
+        hint = "name the results of its tests, use `retry`, or write `reruns` at a step of `verify`"
+        at.add("reruns", "E856", "`reruns` of a shell stage needs `test_results`", hint)
+    elif getattr(step, "must_fail", False):
+        at.add("reruns", "E856", "`reruns` and `must_fail` contradict each other", "remove one of them")
+    elif "reruns" in getattr(step, "__struct_fields__", ()):
+        return replace(step, reruns=document.reruns)  # type: ignore[type-var] # it is a Struct
     return step
 
 

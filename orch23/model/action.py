@@ -234,12 +234,16 @@ class Completed(Struct, frozen=True, tag="completed"):
 
 
 class TimedOut(Struct, frozen=True, tag="timed_out"):
-    """The process was killed, with all of its children, at its timeout. `written` and `removed` are its changes."""
+    """The process was killed, with all of its children, at its timeout. `written` and `removed` are its changes.
+
+    `report` is as in `ActionResult`.
+    """
 
     output: Output
     timeout_s: float
     written: Mapping[str, FileEntry] = field(default_factory=dict)
     removed: tuple[str, ...] = ()
+    report: Digest | None = None
 
 
 class Cancelled(Struct, frozen=True, tag="cancelled"):

@@ -471,7 +471,10 @@ class BaseVerified(Notice, frozen=True, kw_only=True):
 
 
 class Warned(Notice, frozen=True, kw_only=True, omit_defaults=True):
-    """A warning for the user. With `of_steps` it matters only if a step runs."""
+    """A warning for the user. With `of_steps` it matters only if a step runs.
+
+    `flaky` are the tests, or the step, of a stage that failed and passed in another run (`reruns`).
+    """
 
     kind: ClassVar[str] = "warning"
     code: str = ""
@@ -480,6 +483,7 @@ class Warned(Notice, frozen=True, kw_only=True, omit_defaults=True):
     paths: tuple[str, ...] = ()
     exit_code: int | None = None
     of_steps: bool = False
+    flaky: tuple[EventProblem, ...] = ()
 
 
 class FailedOnBase(Notice, frozen=True, kw_only=True):

@@ -30,6 +30,7 @@ LOCAL_EXECUTOR = "local"
 DEFAULT_SCRATCH = ("__pycache__", "*.pyc", ".pytest_cache", ".mypy_cache", ".ruff_cache", "*.egg-info")
 DEFAULT_TIMEOUT_S = 300.0
 MAX_RETRIES = 50
+MAX_RERUNS = 10
 MAX_EXPLORE_TURNS = 20
 LEAST_EXPLORE_TOKENS = 1_000
 

@@ -39,7 +39,9 @@ from orch23.model.event import (
     StagesAdded,
     StageStarted,
     StageWithheld,
+    Warned,
 )
+from orch23.model.event_data import EventProblem
 from orch23.model.pipeline import family_of
 from orch23.model.text import parse_amount
 
@@ -148,7 +150,8 @@ class StageSpan(Span, kw_only=True):
 class StageFacts(Struct, kw_only=True):
     """One stage of a run. It has several `spans` if it waited for a batch, or if its inputs changed meanwhile.
 
-    `attempts` has the last one of each number. With `is_over` nothing more will be read about it.
+    `attempts` has the last one of each number. With `is_over` nothing more will be read about it. `flaky` are the tests
+    that failed and passed in another run, by name.
     """
 
     name: str
@@ -167,6 +170,7 @@ class StageFacts(Struct, kw_only=True):
     withheld_for: tuple[str, ...] = ()
     is_awaiting: bool = False
     is_over: bool = False
+    flaky: dict[str, EventProblem] = field(default_factory=dict)
 
     @property
     def status(self) -> str:
@@ -347,6 +351,8 @@ class RunFold:
                 stage.end_spans(now_s, ended=ended)
             case CallSettled(cost=cost):
                 self.facts.payments.append((now_s, cost))
+            case Warned(flaky=flaky):
+                stage.flaky.update((str(one.subject), one) for one in flaky)
             case HttpRetry(status=status, code=code):
                 stage.retries.append(str(status or code or "no response"))
             case _:

@@ -150,11 +150,12 @@ class VerifyStep:
 class ProcessStep(Step, VerifyStep):
     """A step that is a program. With `judges` it may write the outputs of its stage, and nothing else of its tree.
 
-    `caches` are names of folders that its program must not write.
+    `caches` are names of folders that its program must not write. It runs up to `reruns` times more if it fails.
     """
 
     __slots__ = ()
     starts_processes: ClassVar[bool] = True
+    reruns: int = 0
     judges: ClassVar[bool] = False
     caches: ClassVar[tuple[str, ...]] = ()
 
@@ -166,7 +167,7 @@ class ProcessStep(Step, VerifyStep):
     @property
     def judged_by(self) -> Mapping[str, Json]:
         """Return what decides the verdict besides the program and its exit code, by aspect of the manifest."""
-        return {}
+        return {"reruns": self.reruns} if self.reruns else {}
 
     @property
     def words(self) -> Json:

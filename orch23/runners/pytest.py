@@ -118,6 +118,12 @@ class _PytestRunner(ProcessStepRunner):
             failed = replace(failed, diagnostics=(unfixable, *failed.diagnostics), retryable=False, reason=reason)
         return failed
 
+    def running_test(self, step: PytestStep, runner: ProcessRunner, report: Digest | None, output: str) -> str:
+        del step, output
+        from orch23.verdict.unfinished_test import unfinished_of_pytest  # noqa: PLC0415 - only for timeouts
+
+        return unfinished_of_pytest(_without_secrets(report, runner))
+
     def reported(self, step: ProcessStep, verdict: "Verdict", contents: ContentStore) -> Files:
         return {path: FileEntry(contents.put(report_json(verdict))) for path in step.named_outputs}
 

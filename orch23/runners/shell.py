@@ -10,7 +10,7 @@ from orch23.attempt.process_runner import Files, FinishedProcess, ProcessRunner,
 from orch23.execute.process import NOT_EXECUTABLE, NOT_FOUND
 from orch23.model.action import MAX_RESULTS_BYTES, MAX_RESULTS_FILES, ActionResult
 from orch23.model.diagnostic import Diagnostic
-from orch23.model.digest import digest_json
+from orch23.model.digest import Digest, digest_json
 from orch23.resolve.commands import SHELL_COMMAND
 from orch23.steps.shell.spec import STDOUT, ReportPlace, ShellStep
 
@@ -32,6 +32,13 @@ class _ShellRunner(ProcessStepRunner):
         del runner
         place = step.report.place if step.report else None
         return StepCommand(shell_command(step), results=() if place in (None, STDOUT) else (str(place),))
+
+    def running_test(self, step: ShellStep, runner: ProcessRunner, report: Digest | None, output: str) -> str:
+        del runner, report
+        from orch23.verdict.reported_results import own_format  # noqa: PLC0415 - only for timeouts
+        from orch23.verdict.unfinished_test import last_started  # noqa: PLC0415 - likewise
+
+        return last_started(step.report.form if step.report else own_format(output), output)
 
     def judge(
         self, step: ShellStep, runner: ProcessRunner, files: Files, command: str, result: ActionResult, printed: str

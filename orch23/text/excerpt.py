@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from orch23.model.patterns import lazy_pattern
 from orch23.model.pipeline import BriefLimits
 from orch23.model.text import join_first
+from orch23.text.differences import differing_values
 
 _RULES: tuple[tuple[re.Pattern[str], str], ...] = (
     (lazy_pattern(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)"), ""),
@@ -41,6 +42,8 @@ _MESSAGE_LINE = lazy_pattern(r"([^\s:]{1,300}:\d{1,7}(?::\d{1,7})?):?[ \t]+(\S.*
 _DIGITS = lazy_pattern(r"\d+")
 _EXPLAINED = "E  "
 _DIFFERENCE = lazy_pattern(r"E {2,9}[-+?] ")
+# Before the whole difference, after an empty line, pytest names the items that differ.
+_NAMED = lazy_pattern(r"(Differing items|(?:Left|Right) contains|Extra items|At index)\b.*")
 _CORE = (">  ", "E  ", "likewise ")  # of a failure of pytest, besides the line with its place
 
 
@@ -54,7 +57,7 @@ def shorten(text: str, limits: BriefLimits | None = None) -> str:
 
 def fit_output(text: str, limits: BriefLimits) -> str:
     """Return the output of a program within the limit: equal messages once, and failure lines from the middle."""
-    text = group_lines(text)
+    text = group_lines(differing_values(text))
     if len(text) <= limits.limit:
         return text
     head, tail = text[: limits.head // _LEAST_HEAD], text[len(text) - limits.tail :]
@@ -72,7 +75,7 @@ def _failure_lines(lines: Sequence[str], size: int) -> str:
         if not _FAILURE_LINE.search(line[:_LONG_LINE]):
             continue
         window = range(max(0, number - _CONTEXT), min(len(lines), number + _CONTEXT + 1))
-        added = {one: _cut_line(lines[one], _LONG_LINE) for one in window if one not in kept}
+        added = {one: cut_line(lines[one], _LONG_LINE) for one in window if one not in kept}
         size -= sum(len(one) + 1 for one in added.values()) + len("...\n")
         if size < 0:
             break
@@ -105,9 +108,11 @@ def without_equal_lines(text: str) -> str:
     """Return a traceback of pytest in which a long difference has only its differing lines, with some around them."""
     kept: list[str] = []
     same: list[str] = []
-    differs = False
+    differs = names = False
     for line in text.split("\n"):
-        if line.startswith(_EXPLAINED) and not _DIFFERENCE.match(line):
+        bare = line[1:].strip()
+        names = line.startswith(_EXPLAINED) and bare != "" and (names or _NAMED.match(bare) is not None)
+        if line.startswith(_EXPLAINED) and not names and not _DIFFERENCE.match(line):
             same.append(line)
             continue
         if (differs or line.startswith(_EXPLAINED)) and len(same) > _SAME:
@@ -115,6 +120,14 @@ def without_equal_lines(text: str) -> str:
         kept += [*same, line]
         same, differs = [], line.startswith(_EXPLAINED)
     return "\n".join((*kept, *same))
+
+
+def named_difference(lines: Sequence[str]) -> str:
+    """Return the first item that differs, by the explanation of pytest (without `E`); empty if it names none."""
+    for line, after in zip(lines, (*lines[1:], ""), strict=True):
+        if _NAMED.match(line):
+            return f"{line} {after}" if line.endswith(":") else line
+    return ""
 
 
 def fit_parts(parts: Sequence[str], limits: BriefLimits) -> str:
@@ -128,7 +141,7 @@ def fit_parts(parts: Sequence[str], limits: BriefLimits) -> str:
     shown = [*parts[: max(1, limits.limit // _LEAST_SHARE)]]
     if others := parts[len(shown) :]:
         lines = [part.partition("\n")[0] for part in others]
-        shown.append(_cut_line(f"{len(others)} more: {'; '.join(lines)}", _LEAST_SHARE))
+        shown.append(cut_line(f"{len(others)} more: {'; '.join(lines)}", _LEAST_SHARE))
     left, sizes = limits.limit - len("\n\n") * (len(shown) - 1), [0] * len(shown)
     # The shortest first: what they leave is shared by the longer ones.
     for done, at in enumerate(sorted(range(len(shown)), key=lambda one: len(shown[one]))):
@@ -141,7 +154,7 @@ def fit_parts(parts: Sequence[str], limits: BriefLimits) -> str:
 def _fit(part: str, size: int, limits: BriefLimits) -> str:
     """Shorten a part: first long lines, then to the lines of its error, then in the middle."""
     if len(part) > size:
-        head, *lines = (_cut_line(line, _LONG_LINE) for line in part.split("\n"))
+        head, *lines = (cut_line(line, _LONG_LINE) for line in part.split("\n"))
         part = "\n".join((head, *lines))
         core = [line for line in lines if line.startswith(_CORE) or _is_place(line)]
         if len(part) > size and any(line.startswith("E  ") for line in core):
@@ -158,7 +171,8 @@ def _is_place(line: str) -> bool:
     return bool(colon and path) and number.isdecimal() and not any(map(str.isspace, path))
 
 
-def _cut_line(line: str, size: int) -> str:
+def cut_line(line: str, size: int) -> str:
+    """Return a line of at most this size: a long one without its middle."""
     return line if len(line) <= size else f"{line[: size * 2 // 3]} ... {line[len(line) - size // 3 + len(' ... ') :]}"
 
 

@@ -7,7 +7,8 @@ from msgspec import Struct, field
 from orch23.model.patterns import lazy_pattern
 from orch23.model.pipeline import BriefLimits
 from orch23.model.text import join_first, visible
-from orch23.text.excerpt import normalise, shorten, shorten_tree_paths, without_equal_lines
+from orch23.text.differences import differing_values
+from orch23.text.excerpt import cut_line, named_difference, normalise, shorten, shorten_tree_paths, without_equal_lines
 from orch23.verdict.pytest_discovery import id_without_parameters, is_test_file
 
 NOT_RUN = "not run"
@@ -72,7 +73,7 @@ class RunResults(Struct):
         if outcome == "skipped":
             self.skipped.append(ReportedSkip(name, reason=_one_line(message)))
         elif outcome in ("failed", "finding"):
-            text = self._shown(shorten(text, _TEXT_LIMITS)).strip("\n")
+            text = self._shown(shorten(differing_values(text), _TEXT_LIMITS)).strip("\n")
             first, _, others = text.partition("\n")
             message, first = _one_line(self._shown(message[:_LONG])), _one_line(first)
             text = others.strip("\n") if first == message or not message else text
@@ -151,11 +152,13 @@ def error_text(error: str, text: str) -> str:
     """
     lines = [line[1:].strip() for line in text.splitlines() if line.startswith(_ERROR_LINE)]
     named = [line for line in lines if line.partition(":")[0].rpartition(".")[2].strip() == error]
-    if named:
-        line = named[-1]
-        return line[line.index(error) :].strip()
     asserted = next((line for line in lines if line.startswith("assert ")), "")
-    return f"{error}: {asserted}" if asserted else error
+    found = f"{error}: {asserted}" if asserted else error
+    if named:
+        found = named[-1][named[-1].index(error) :].strip()
+    if len(found) > _MAX_LINE and (difference := named_difference(lines)):
+        found = f"{error}: {difference}"
+    return cut_line(found, _MAX_LINE)
 
 
 class FailureGroup(Struct, frozen=True):

@@ -367,6 +367,16 @@ for _code in CHANGED:
     TRIGGERS.of(_code)(_of_the_revisions(_code))
 
 
+@TRIGGERS.of("W329")
+def flaky_step(project: Project) -> set[str]:
+    """Fail in the first run, and pass in the second one."""
+    ran = project.root / ".ran"
+    step = {"shell": f"test -f {ran} || {{ touch {ran}; false; }}", "reruns": 1}
+    stage = {"sandbox": "off", "outputs": ["a"], "shell": "echo a > a", "verify": [step]}
+    project.write(scripted({"a": stage}, {}))
+    return shown(project.build("--allow-unsandboxed"))
+
+
 # ---- limits and secrets ---------------------------------------------------------------------------
 
 CODE: Mapping[str, Any] = {"outputs": ["app.py"], "llm": {"returns": "code"}}

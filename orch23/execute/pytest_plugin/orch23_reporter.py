@@ -15,9 +15,11 @@ _TREE = os.path.join(os.path.realpath(os.getcwd()), "")
 # Newer versions of pytest have put the tested tree first by now; a hmac.py in it is not what we want.
 sys.path[:] = [p for p in _PATH if not os.path.join(os.path.realpath(p or "."), "").startswith(_TREE)]
 
-import hashlib  # noqa: E402 - after the path was cleared
+import faulthandler  # noqa: E402 - after the path was cleared
+import hashlib  # noqa: E402 - likewise
 import hmac  # noqa: E402 - likewise
 import json  # noqa: E402 - likewise
+import signal  # noqa: E402 - likewise
 from typing import TYPE_CHECKING, Any, Callable, Dict  # noqa: E402, UP035 - likewise; Python 3.8 has no other Callable
 
 import pytest  # noqa: E402 - likewise
@@ -346,7 +348,18 @@ def _cut(text: str) -> str:
     return text[: _TEXT_LIMIT // 2] + "\n...\n" + text[-_TEXT_LIMIT // 2 :]
 
 
+def _write_stack_when_killed() -> None:
+    """Write the stack into the output at SIGQUIT, which orch23 sends before it kills pytest at a timeout.
+
+    From C, so also while other C code runs; and without a thread, about which Python would warn at each fork.
+    """
+    if hasattr(faulthandler, "register"):
+        faulthandler.register(signal.SIGQUIT, os.dup(2), all_threads=False)
+
+
 _SEND = _open_channel()
+if _SEND is not None:
+    _write_stack_when_killed()
 _RUNNER: Any = []
 
 

@@ -22,11 +22,12 @@ def junit_text(name: str, run: EndedRun) -> str:
     ends, failures = run.stages, len(run.failures)
     tests = [(end.name, one) for end in run.failures for one in failed_tests(end.data)]
     known = [(end.name, one) for end in ends for one in end.data.forgiven or ()]
+    flaky = [(end.name, one) for end in ends for one in run.facts.stages[end.name].flaky.values()]
     suite = ET.Element(
         "testsuite",
         name=_legal(name),
         id=run.run_id,
-        tests=str(len(ends) + len(tests) + len(known)),
+        tests=str(len(ends) + len(tests) + len(known) + len(flaky)),
         failures=str(failures + len(tests)),
         errors="0",
         skipped=str(sum(not end.status.has_result for end in ends) - failures + len(known)),
@@ -34,9 +35,12 @@ def junit_text(name: str, run: EndedRun) -> str:
     )
     for end in ends:
         _add_case(suite, name, end)
-    for stage, test in tests:
+    for stage, test in (*tests, *flaky):
         case = ET.SubElement(suite, "testcase", classname=_legal(stage), name=_legal(test.subject or ""), time="0.000")
-        ET.SubElement(case, "failure", message=_legal(test.message), type="test")
+        is_flaky = (stage, test) in flaky
+        outcome = ET.SubElement(case, "flakyFailure" if is_flaky else "failure", message=_legal(test.message), type="test")
+        if is_flaky:  # required by the schema of Surefire
+            ET.SubElement(outcome, "stackTrace").text = _legal(test.message)
         if test.location:
             case.set("file", _legal(test.location.file))
             case.set("line", str(test.location.line))

@@ -35,6 +35,7 @@ class PytestStep(ProcessStep, Struct, frozen=True, omit_defaults=True, tag="pyte
     provides: tuple[str, ...] = ()
     report: str | None = None
     must_fail: bool = False
+    reruns: int = 0
 
     @property
     def declared(self) -> Json:
@@ -59,7 +60,8 @@ class PytestStep(ProcessStep, Struct, frozen=True, omit_defaults=True, tag="pyte
 
     def aspects(self, facts: Facts) -> Mapping[str, Json]:
         """Return the options, and the versions of the interpreter and of its pytest."""
-        return {"kind": self.kind, "command": self.declared, "python": facts.python, "pytest": facts.pytest}
+        own = {"kind": self.kind, "command": self.declared, "python": facts.python, "pytest": facts.pytest}
+        return {**own, **self.judged_by}
 
 
 def show_pytest(step: PytestStep) -> str:

@@ -39,6 +39,7 @@ class ShellStep(ProcessStep, Struct, frozen=True, omit_defaults=True, tag="shell
 
     command: tuple[str, ...] | str
     report: ReportPlace | None = None
+    reruns: int = 0
 
     @property
     def declared(self) -> Json:
@@ -58,9 +59,9 @@ class ShellStep(ProcessStep, Struct, frozen=True, omit_defaults=True, tag="shell
 
     @property
     def judged_by(self) -> Mapping[str, Json]:
-        """Return the place of its report."""
-        at = self.report
-        return {} if at is None else {at.key: [*filter(None, (at.form, at.place, at.line))]}
+        """Return the place of its report, and its reruns."""
+        at, reruns = self.report, super().judged_by
+        return reruns if at is None else {at.key: [*filter(None, (at.form, at.place, at.line))], **reruns}
 
     def aspects(self, facts: Facts) -> Mapping[str, Json]:
         """Return the command, its reports, and the version of the interpreter that `python` means in it."""

@@ -1,8 +1,6 @@
 """Read the events of `go test -json` (test2json)."""
 
-import json
-from typing import Any
-
+import msgspec
 from msgspec import Struct, field
 
 from orch23.model.patterns import lazy_pattern
@@ -10,34 +8,57 @@ from orch23.verdict.run_results import RunResults
 
 _ENDS = {"pass": "passed", "bench": "passed", "fail": "failed", "skip": "skipped"}
 _ACTIONS = frozenset({*_ENDS, "start", "run", "pause", "cont", "output", "attr", "artifacts"})
+_OF_BUILD = ("build-output", "build-fail")
 _MARKS = ("=== ", "--- FAIL", "--- PASS", "--- SKIP")
 _PLACE = lazy_pattern(r"[\w./-]{1,200}\.go:\d{1,7}: ?")
 # Before Go 1.24, a package that does not compile has no event.
 _BUILD_FAILED = lazy_pattern(r"FAIL\t(\S{1,500}) \[(?:build|setup) failed\]")
 
 
-class _Test(Struct):
+class _Test(Struct, gc=False):
     lines: list[str] = field(default_factory=list)
     outcome: str = ""
     has_run: bool = False
 
 
-def _event(line: str) -> dict[str, Any] | None:
+class _Event(Struct, rename="pascal", gc=False):
+    action: str = ""
+    package: str | None = None
+    import_path: str | None = None
+    test: str = ""
+    output: str = ""
+    failed_build: str = ""
+
+
+_decode = msgspec.json.Decoder(_Event).decode
+
+
+def _event(line: str) -> _Event | None:
     if not line.startswith("{"):
         return None
     try:
-        event = json.loads(line)
-    except (ValueError, RecursionError):
+        event = _decode(line)
+    except (msgspec.DecodeError, ValueError, RecursionError):
         return None
-    texts = {key: event.get(key) for key in ("Action", "Package", "ImportPath")} if isinstance(event, dict) else {}
-    is_of_test = texts.get("Action") in _ACTIONS and isinstance(texts.get("Package"), str)
-    is_of_build = texts.get("Action") in ("build-output", "build-fail") and isinstance(texts.get("ImportPath"), str)
-    return event if is_of_test or is_of_build else None
+    is_of_test = event.action in _ACTIONS and event.package is not None
+    return event if is_of_test or (event.action in _OF_BUILD and event.import_path is not None) else None
 
 
 def begins_with_events(text: str) -> bool:
     """Return whether the first line of an output with anything in it is an event."""
     return _event(next(filter(str.strip, text[:10_000].split("\n")), "")) is not None
+
+
+def unfinished_test(text: str) -> str:
+    """Return the test that began last and did not end; empty if there is none."""
+    running: dict[tuple[str, str], None] = {}
+    for event in filter(None, map(_event, text.split("\n"))):
+        key = event.package or "", event.test
+        if event.action in ("run", "cont") and event.test:
+            running[key] = None
+        elif event.action in ("pause", *_ENDS):
+            running.pop(key, None)
+    return " > ".join(next(reversed(running), ()))
 
 
 def read(text: str, results: RunResults) -> None:
@@ -49,14 +70,15 @@ def read(text: str, results: RunResults) -> None:
         event = _event(line)
         if event is None:
             rest.append(line)
-        elif "Package" not in event:
-            builds.setdefault(event["ImportPath"], []).append(str(event.get("Output", "")))
+        elif event.package is None:
+            builds.setdefault(event.import_path or "", []).append(event.output)
         else:
-            one = tests.setdefault((event["Package"], str(event.get("Test", ""))), _Test())
-            one.has_run |= event["Action"] == "run"
-            one.outcome = _ENDS.get(event["Action"], one.outcome)
-            one.lines += [str(event["Output"])] if "Output" in event else []
-            one.lines += builds.pop(str(event.get("FailedBuild", "")), [])
+            key = event.package, event.test
+            one = tests.get(key) or tests.setdefault(key, _Test())
+            one.has_run |= event.action == "run"
+            one.outcome = _ENDS.get(event.action, one.outcome)
+            one.lines += [event.output] if event.output else []
+            one.lines += builds.pop(event.failed_build, []) if event.failed_build else []
     rest += [line for lines in builds.values() for line in "".join(lines).split("\n")]
     results.rest = "\n".join(filter(str.strip, rest))
     for package in filter(None, map(_BUILD_FAILED.match, rest)):
@@ -90,6 +112,8 @@ def _add(tests: dict[tuple[str, str], _Test], results: RunResults) -> None:
 
 
 def _add_one(name: str, one: _Test, results: RunResults) -> None:
+    if one.outcome == "passed":
+        return results.add(name, one.outcome)
     lines = [line for line in "".join(one.lines).split("\n") if not line.strip().startswith(_MARKS)]
     first = next((line.strip() for line in lines if line.strip() not in ("", "FAIL")), "")
-    results.add(name, one.outcome, "\n".join(lines), _PLACE.sub("", first, count=1))
+    return results.add(name, one.outcome, "\n".join(lines), _PLACE.sub("", first, count=1))

@@ -6,6 +6,7 @@ from itertools import islice, takewhile
 from msgspec import Struct, field
 
 from orch23.model.patterns import lazy_pattern
+from orch23.text.differences import differing_values
 from orch23.verdict.run_results import RunResults
 
 _VERSION = lazy_pattern(r"TAP version \d+\s*$")
@@ -71,7 +72,7 @@ def _is_in_block(document: _Document, line: str) -> bool:
             return False
         document.block = indent
         document.comments.clear()
-    elif bare == "..." or (bare and indent < document.block):  # some have no end
+    elif bare and (indent < document.block or (bare == "..." and indent == document.block)):  # some have no end
         document.block = -1
         return bare == "..."
     elif not bare.startswith("duration_ms:"):  # it differs at each run
@@ -144,14 +145,19 @@ def _add(point: _Point, above: str, results: RunResults) -> None:
         _add(one, name, results)
     # A test fails because of its subtests, which are named.
     if not point.nested or (point.outcome == "failed" and len(results.failures) == before):
-        results.add(name, point.outcome, "\n".join(point.lines), point.reason or _message(point.lines[:_MESSAGE_LINES]))
+        text = differing_values("\n".join(point.lines)) if point.lines else ""
+        message = point.reason or (_message(text.split("\n")[:_MESSAGE_LINES]) if text else "")
+        results.add(name, point.outcome, text, message)
 
 
 def _below(lines: list[str], number: int) -> list[str]:
     """Return the first lines of the YAML text below a key."""
     depth = _indentation(lines[number])
     below = takewhile(lambda one: not one.strip() or _indentation(one) > depth, lines[number + 1 :])
-    return [one.strip() for one in islice(below, _BLOCK_LINES)]
+    found = [one.strip() for one in below]
+    # node shows a difference with lines around it, after the line `+ actual - expected`.
+    changed = [one for one in found if one.startswith(("+ ", "- ")) and not one.startswith("+ actual")]
+    return [*found[:1], *changed[: _BLOCK_LINES - 1]] if changed else found[:_BLOCK_LINES]
 
 
 def _message(lines: list[str]) -> str:

