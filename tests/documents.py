@@ -160,6 +160,8 @@ WHOLE: dict[str, Any] = {
         "lint": {"shell": "l", "findings": {"sarif": "$TMPDIR/a.sarif"}},
         "known": {"shell": "k", "verify": {"may_fail": "base", "steps": [{"shell": "t"}]}},
         "go": {"shell": "go test -json", "test_results": {"go": "stdout"}, "reruns": 1},
+        "compile": {"shell": "gcc", "inputs": ["a.c", "*.h"], "outputs": ["a.o"], "depfile": "$TMPDIR/a.d"},
+        "ninja": {"shell": "ninja", "outputs": ["c.o"], "depfile": {"path": "$TMPDIR/a.d", "syntax": "ninja"}},
         "make": {"shell": ["cp", "a", 1], "outputs": ["b"], "retry": 3, "approve": True},
         "text": {"shell": "make all", "salt": "s", "verify": [], "outputs": ["m.json"], "metrics": ["m.json"]},
         "fix": {"llm": LLM, "explore": {"files": ["src/**"], "turns": 2, "tokens": "20k"}, "outputs": ["y.py"]},

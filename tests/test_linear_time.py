@@ -13,6 +13,7 @@ from types import ModuleType
 from xml.sax.saxutils import quoteattr
 
 import pytest
+from msgspec.structs import replace
 
 from orch23.attempt import likely_cause
 from orch23.attempt.failures import command_failed
@@ -21,9 +22,10 @@ from orch23.attempt.process_runner import with_refused_writes
 from orch23.checks.schema_validator import make_validator
 from orch23.load.yaml_errors import PIPELINE_LIMITS
 from orch23.load.yaml_text import parse_yaml
+from orch23.model.digest import FileEntry, digest_bytes
 from orch23.model.llm import Proposal, RefusedResponse
 from orch23.model.parsing import parse_json
-from orch23.model.pipeline import BriefLimits, Stage, WriteScope
+from orch23.model.pipeline import BriefLimits, PathInput, Stage, WriteScope
 from orch23.proposal.omissions import find_placeholders, is_diff
 from orch23.proposal.proposal import judge_response
 from orch23.proposal.proposal_files import ProposalScope
@@ -31,6 +33,7 @@ from orch23.providers.rate_limits import stated_limits
 from orch23.resolve.slices import take_slice
 from orch23.resolve.templates import render_prompt
 from orch23.steps.llm.spec import LLMStep
+from orch23.steps.shell.spec import ShellStep
 from orch23.store.lock_file import decode_lock
 from orch23.text.excerpt import fit_output, fit_parts, normalise, shorten_tree_paths
 from orch23.text.secret_patterns import KEY_FORMATS
@@ -186,6 +189,17 @@ def reported(form: str, text: str) -> object:
     return [judge_results(1, one, text, ["a.py"]) for one in read]
 
 
+def depfile_of(text: str) -> object:
+    """Judge a text as a depfile in each syntax, as a name in one, and as the command that writes it."""
+    from orch23.features.depfiles.reading import tracked_inputs  # noqa: PLC0415 - a feature, which may be missing
+
+    texts = {"make": f"o: {text}\n{text}: a.h\n", "ninja": f"    {text}\n{text}\n", "json": json.dumps([text])}
+    stage = Stage(name="s", step=ShellStep(text), inputs=(PathInput("a b.h"),), outputs=("o/**/*.x*",))
+    known = {"a b.h": FileEntry(digest_bytes(b""))}
+    every = [(syntax, one) for syntax, named in texts.items() for one in (text, named)]
+    return [tracked_inputs(replace(stage, depfile=(syntax, "d")), known, one, ()) for syntax, one in every]
+
+
 RETURNS = ("files", "blocks", "edits", "json", "text", "code")
 FUNCTIONS: dict[str, linear.Function] = {
     **{f"judge {returns}": functools.partial(judged, returns=returns) for returns in RETURNS},
@@ -193,6 +207,7 @@ FUNCTIONS: dict[str, linear.Function] = {
     "a block to search": lambda text: judged(f"a.py\n<<<<<<< SEARCH\n{text}\n=======\nx\n>>>>>>> REPLACE\n", "edits"),
     "a base to search": lambda text: judged("a.py\n<<<<<<< SEARCH\nab\n=======\nx\n>>>>>>> REPLACE\n", "edits", text),
     "likely_cause": cause_of,
+    "a depfile": depfile_of,
     "network_cause": lambda text: likely_cause.network_cause(text, text, 6),
     "refused writes": lambda text: with_refused_writes(command_failed("timeout", "c", exit_code=1, output=text), text),
     "normalise": lambda text: shorten_tree_paths(normalise(text), "a"),

@@ -60,6 +60,7 @@ class AttemptResult(Struct, frozen=True):
     failure of the verification, or None; it is not called if the attempt itself failed. `dialogue` is what the next
     attempt continues, if retries are a conversation. `keeps`: by the response, no file needs a change.
     `formatted` are the files that `format` changed; the next attempt starts from the answer as it was before.
+    `tracked` are the inputs that count by a depfile, None for all.
     """
 
     tree: Files
@@ -74,6 +75,7 @@ class AttemptResult(Struct, frozen=True):
     dialogue: "Dialogue | None" = None
     keeps: bool = False
     formatted: Files = {}
+    tracked: frozenset[str] | None = None
 
 
 class Models(Struct, frozen=True, kw_only=True):
@@ -190,7 +192,7 @@ class StageResult(Struct, frozen=True, kw_only=True):
     nothing ran. `explored` are the digests of the parts that its model was shown, by place; None: no model was called.
     `made`, `tests`, `forgiven` and `proof` are as in `Record`. `note` says why there was no further attempt.
     `sandboxes` are those that its processes ran in, an empty one if that is not known. `history` are the attempts
-    behind it.
+    behind it. `tracked` are the inputs that count by a depfile, None for all.
     """
 
     outputs: Files
@@ -212,6 +214,7 @@ class StageResult(Struct, frozen=True, kw_only=True):
     sandboxes: frozenset[str] = frozenset({""})
     history: AttemptHistory = field(default_factory=AttemptHistory)
     explored: Mapping[str, Json] | None = None
+    tracked: frozenset[str] | None = None
 
 
 class AttemptLoop(Struct, frozen=True, kw_only=True):
@@ -407,6 +410,7 @@ class AttemptLoop(Struct, frozen=True, kw_only=True):
             partial=tree is last.leftover,
             history=self.history,
             explored={one.place: one.digest for one in explored.inputs} if explored is not None else None,
+            tracked=last.tracked,
         )
 
     def _end(self, attempt: int, failure: Failure | None) -> None:
@@ -539,7 +543,7 @@ class ProcessStepRunner(StepRunner):
         tree = {p: e for p, e in start.items() if p not in result.removed} | dict(result.written)
         if ran.verdict is not None:
             tree |= self.reported(step, ran.verdict, attempts.contents)
-        return AttemptResult(tree, (), took_s=result.duration_s)
+        return AttemptResult(tree, (), took_s=result.duration_s, tracked=ran.tracked)
 
     def reported(self, step: ProcessStep, verdict: "Verdict", contents: "ContentStore") -> Files:
         """Return the outputs that a verdict produces."""

@@ -103,13 +103,13 @@ def unfound_modules(
 def command_words(command: str | tuple[str, ...]) -> list[str]:
     """Return the words of a command, also of the text that a list has for a shell."""
     texts = [command] if isinstance(command, str) else [one for one in command if any(map(str.isspace, one))]
-    inside = [word for text in texts for words, _ in _simple_commands(text) for word in words]
+    inside = [word for text in texts for words, _ in simple_commands(text) for word in words]
     return inside if isinstance(command, str) else [*command, *inside]
 
 
 def _module(command: str | tuple[str, ...]) -> str:
     """Return the module of a command that begins with `python -m`; an empty text if it may be found elsewhere."""
-    words = next((one for one, _ in _simple_commands(command)), []) if isinstance(command, str) else [*command]
+    words = next((one for one, _ in simple_commands(command)), []) if isinstance(command, str) else [*command]
     program, *rest = [*_started(words), ""]
     name = "".join([*dropwhile(_FLAGS.__contains__, rest)][1:2]).partition(".")[0]
     is_python = _PYTHON.fullmatch(program.rpartition("/")[2]) and _certain(command)[:1] == [program]
@@ -180,7 +180,7 @@ def _certain(command: str | tuple[str, ...]) -> list[str]:
     """Return the program that runs first, if the command fails without it; else an empty list."""
     if not isinstance(command, str):
         return [*command[:1]]
-    parts = list(_simple_commands(command))
+    parts = list(simple_commands(command))
     ends = [end for _, end in parts]
     # In `a && b; c`, the shell ignores that `a` fails.
     is_list = "&&" in ends[:1] and not all(end in {"&&", "|", ""} for end in ends)
@@ -190,7 +190,7 @@ def _certain(command: str | tuple[str, ...]) -> list[str]:
 
 def _programs(command: str | tuple[str, ...], depth: int = 0) -> Iterator[str]:
     """Yield the programs of a command whose failure the shell does not ignore."""
-    parts = list(_simple_commands(command)) if isinstance(command, str) else [([*command], "")]
+    parts = list(simple_commands(command)) if isinstance(command, str) else [([*command], "")]
     ignored, counted = False, list[list[str]]()
     for words, end in reversed(parts):
         # What `|` and `&&` join has the end of the last part.
@@ -214,7 +214,7 @@ def _started(words: list[str]) -> list[str]:
     return [*dropwhile(lambda one: one in _OPENING or _ASSIGNED.match(one), words)]
 
 
-def _simple_commands(text: str) -> Iterator[tuple[list[str], str]]:
+def simple_commands(text: str) -> Iterator[tuple[list[str], str]]:
     """Yield the words of each simple command of a text for a shell, and the operator after it."""
     reader = shlex.shlex(_COMMENT.sub("", text[:_MAX_TEXT]), posix=True, punctuation_chars=_OPERATORS)
     reader.whitespace, reader.whitespace_split, reader.commenters = " \t\r", True, ""

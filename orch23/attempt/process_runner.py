@@ -103,21 +103,23 @@ Files = Mapping[str, FileEntry]
 
 
 class FinishedProcess(Struct, frozen=True):
-    """A process that ended by itself, with the verdict if it ran tests."""
+    """A process that ended by itself, with the verdict if it ran tests, and the inputs that count by its depfile."""
 
     command: str
     result: ActionResult
     verdict: "Verdict | None" = None
+    tracked: frozenset[str] | None = None
 
 
 class StepCommand(Struct, frozen=True):
-    """The command of a step, with files of orch23 (`tools`), and with `reports` and `results` as in an action."""
+    """The command of a step, with files of orch23 (`tools`); `reports`, `results` and `reads` are as in an action."""
 
     argv: tuple[str, ...]
     env: Mapping[str, str] = {}
     tools: Mapping[str, FileEntry] = {}
     reports: bool = False
     results: tuple[str, ...] = ()
+    reads: bool = False
 
 
 class ProcessHooks(Protocol):
@@ -297,6 +299,7 @@ class ProcessRunner(Struct, frozen=True, kw_only=True):
             tools=launch.tools,
             reports=launch.reports,
             results=launch.results,
+            reads=launch.reads,
             writable=writable,
             programs=self.facts.tools,
         )

@@ -13,6 +13,7 @@ from orch23.model.step import Grant
 from orch23.resolve.resolution import ResolvedStage
 from orch23.text.secrets import SecretFinding, Secrets
 
+_SHA256_DIGITS = 64
 _BELONGS = "keep it in the environment: the definition of a stage is stored and committed"
 
 
@@ -75,7 +76,10 @@ def guard_manifest(secrets: Secrets, resolved: ResolvedStage) -> tuple[Diagnosti
     The record and the lock file have the whole manifest, and the lock file is committed.
     """
     named = {"name": resolved.stage.name, **resolved.manifest}
-    if not secrets.may_contain((json_text(named),)):
+    # The digest of an input is none, so only its path is searched.
+    others = {a: v for a, v in named.items() if a[:6] != "input:" or type(v) is not str or len(v) != _SHA256_DIGITS}
+    paths = [aspect for aspect in named if aspect not in others]
+    if not secrets.may_contain((json_text(paths), json_text(others))):
         return ()
     aspects = {aspect: secrets.find(json_text([aspect, value])) for aspect, value in named.items()}
     held = [(aspect.partition(":")[0], name) for aspect, found in aspects.items() for name in names_of(found)]

@@ -19,6 +19,7 @@ from orch23.attempt.ledger import run_limits
 from orch23.cli.build_parts import BuildParts, BuildRequest
 from orch23.cli.consent import Consent
 from orch23.cli.opening import used_cache
+from orch23.cli.partial_build import lock_file_of
 from orch23.cli.project_loading import Project, hidden_paths, open_for_build, open_for_reading, usual_executor
 from orch23.cli.store_size import warn_about_size
 from orch23.decide.dry_run import check_ownership, preview
@@ -339,8 +340,10 @@ def _recover(project: Project) -> tuple[SandboxDirs, Sequence[str]]:
 
     Return the sandbox directories, and the paths that were edited after the crash and were therefore left as they are.
     """
-    store = project.store
-    store.sweep(whole=project.part is None)
+    store, stale = project.store, project.stale_snapshot
+    if stale is not None and stale.is_current(str(store.root)):  # what is written from here on ends that
+        store.workspace.earlier.use_comparison(stale.difference)
+    store.sweep(whole=stale is None)
     made, lock = list["SharedTrees"](), threading.Lock()
 
     def shared_trees() -> "SharedTrees":
@@ -419,7 +422,7 @@ def _run_started(
     pipeline, plan = project.pipeline, opened.state.plan
     key = run_id.split("-")[1]
     if (part := project.part) is not None and project.last_build is not None:
-        began, (lock, _) = part.rows.head.began, project.last_build.lock_file
+        began, (lock, _) = part.rows.head.began, lock_file_of(project.last_build.stale_snapshot)
         spec = spec_hash(project.store, began.spec_file)
         own = {"run_id": run_id, "key": key, "jobs": jobs, "lock": lock, "spec_hash": spec}
         return replace(began, **own, at_rest=part.idle_counts)  # the other fields are of the whole pipeline

@@ -31,16 +31,6 @@ class LastBuild(Struct, frozen=True):
     stale_snapshot: StaleSnapshot
     rows: DependencyIndex
 
-    @property
-    def lock_file(self) -> tuple[str, int]:
-        """The hex SHA-256 and the change time in ns of the lock file of the last build; `("", 0)` without one."""
-        snapshot, difference = self.stale_snapshot.snapshot, self.stale_snapshot.difference
-        path = lock_path(Path(), snapshot.facts["pipeline"]).as_posix()
-        if (digest := _digest(snapshot, path)) is None:
-            return "", 0
-        number = snapshot.paths.index(path)
-        return digest.sha256, difference.touched.get(number, snapshot.ctimes[number])
-
     def merged_snapshot(
         self, newer: StatSnapshot, written: Collection[str], is_decided: Callable[[str], bool], **facts: str
     ) -> StatSnapshot:
@@ -68,6 +58,16 @@ class LastBuild(Struct, frozen=True):
         # The snapshot and the index were read before the lock was taken.
         if not self.stale_snapshot.is_current(str(store.root)) or not store.local.records.is_indexed():
             raise OutdatedIndexError
+
+
+def lock_file_of(stale_snapshot: StaleSnapshot) -> tuple[str, int]:
+    """Return the hex SHA-256 and the change time in ns of the lock file of the last build; `("", 0)` without one."""
+    snapshot, difference = stale_snapshot.snapshot, stale_snapshot.difference
+    path = lock_path(Path(), snapshot.facts["pipeline"]).as_posix()
+    if (digest := _digest(snapshot, path)) is None:
+        return "", 0
+    number = snapshot.paths.index(path)
+    return digest.sha256, difference.touched.get(number, snapshot.ctimes[number])
 
 
 def partial_build(

@@ -11,7 +11,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from orch23.cli.parameters import EXECUTORS
-from orch23.cli.partial_build import LastBuild, partial_build, since_snapshot
+from orch23.cli.partial_build import LastBuild, lock_file_of, partial_build, since_snapshot
 from orch23.decide.machine_facts import FactFinder
 from orch23.decide.open_pipeline import (
     NOTHING_ASKED,
@@ -95,7 +95,8 @@ class Project(Struct, frozen=True, kw_only=True):
 
     `last_build` is that of the same command, if only what has changed since has to be decided: with `part`, the
     pipeline has only the stages that an edit reaches; with `earlier`, the stages that nothing has affected are not
-    decided. Close `git` after use: it may have started a process.
+    decided. `stale_snapshot` is that of the last build, if one is known. Close `git` after use: it may have started a
+    process.
     """
 
     settings: ProjectSettings
@@ -107,6 +108,7 @@ class Project(Struct, frozen=True, kw_only=True):
     last_build: LastBuild | None = None
     part: Part | None = None
     earlier: "EarlierBuild | None" = None
+    stale_snapshot: StaleSnapshot | None = None
 
     @property
     def pipeline(self) -> Pipeline:
@@ -127,7 +129,7 @@ class Project(Struct, frozen=True, kw_only=True):
     def memory(self) -> PriorState:
         """The lock file and the history of earlier builds."""
         root, file = self.settings.root, self.pipeline.file
-        sha256, ctime_ns = ("", 0) if self.last_build is None else self.last_build.lock_file
+        sha256, ctime_ns = ("", 0) if self.stale_snapshot is None else lock_file_of(self.stale_snapshot)
         if self.part is not None:
             return PartialPriorState(root, file, self.part.recorded, sha256, ctime_ns)
         return WholePriorState(root, self.store.logs, file, sha256)
@@ -152,6 +154,7 @@ def open_project(settings: ProjectSettings, stale_snapshot: StaleSnapshot | None
         raise InvalidPipelineError(*proven, sources=error.sources, parsed=error.parsed) from None
     if stale_snapshot is None:
         return project
+    project = replace(project, stale_snapshot=stale_snapshot)
     from orch23.decide.earlier_build import earlier_build  # noqa: PLC0415 - an edit of few stages does not get here
 
     if (earlier := earlier_build(since_snapshot(stale_snapshot), store, project.pipeline)) is None:
@@ -212,7 +215,7 @@ def open_partial(
     sources = {part.plan.pipeline.file: part.text} if part.text else {}
     loaded = LoadedPipeline(part.plan.pipeline, (), {}, sources, part.digests)
     last = LastBuild(stale_snapshot, part.rows)
-    return replace(_project(settings, loaded, store), last_build=last, part=part)
+    return replace(_project(settings, loaded, store), last_build=last, part=part, stale_snapshot=stale_snapshot)
 
 
 def _place_finder(part: Part) -> Callable[[str], Location]:

@@ -133,7 +133,7 @@ class StageDecider(Struct):
     ) -> ResolvedStage:
         """Return a stage with the discovered aspects of the first of these records that is today's."""
         stage = resolved.stage
-        if not stage.discovers:
+        if not (stage.discovers or stage.depfile):
             return resolved
         from orch23.resolve.discovered import as_of_records, part_digest  # noqa: PLC0415 - only for such stages
 

@@ -201,7 +201,12 @@ def mismatched_paths(
 def change_reasons(then: Manifest, now: Manifest) -> tuple[Reason, ...]:
     """Return why two manifests differ: one reason for each aspect, inputs first, then the provider and the model."""
     aspects = sorted([one for one in then if now.get(one) != then[one]] + [one for one in now if one not in then])
-    reasons = [_reason(aspect, then.get(aspect), now.get(aspect)) for aspect in aspects]
+    reasons = [_reason(aspect, then.get(aspect), now.get(aspect)) for aspect in aspects if aspect != "matched"]
+    before, today = then.get("matched"), now.get("matched")
+    if isinstance(before, list) and isinstance(today, list):
+        # By the names of the files, of which a removed one may be an input too.
+        changed = {*map(str, before)}.symmetric_difference(map(str, today)) - {one.subject for one in reasons}
+        reasons += [Reason("input_added" if one in today else "input_removed", one) for one in sorted(changed)]
     return tuple(sorted(reasons, key=_rank))
 
 
@@ -253,7 +258,7 @@ def _agrees(then: Manifest, now: Manifest, uncertain: PatternSet) -> bool:
 def _is_uncertain(aspect: str, patterns: PatternSet) -> bool:
     prefix, _, subject = aspect.partition(":")
     match prefix:
-        case "prompt" | "system":
+        case "prompt" | "system" | "matched":
             return True
         case "input" | "base" | "program":
             return patterns.may_overlap(subject)

@@ -31,7 +31,14 @@ class KeptStages(Struct):
             return None
         stage, reads = kept.stage, {*self.reads.get(name, ())}
         is_plain = all(isinstance(one, PathInput | GlobInput) for one in (*stage.inputs, *stage.verify.inputs))
-        if not is_plain or stage.chain or stage.requires or stage.step.asks_model or stage.step.renders:
+        if (
+            not is_plain
+            or stage.chain
+            or stage.requires
+            or stage.depfile
+            or stage.step.asks_model
+            or stage.step.renders
+        ):
             return None
         touched = reads.intersection(self.changed) | reads.intersection(state.locked.paths())
         # A stage does not see its own outputs.

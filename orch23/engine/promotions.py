@@ -324,7 +324,7 @@ class Promotions(Struct, kw_only=True, dict=True):
         cheap = is_cheap_to_rebuild(resolved.stage, done) and self._is_alone(resolved.stage)
         record = self.writer.keep_for_later(resolved, done) if cheap else self.writer.keep(resolved, done)
         self._offer(resolved, record, done)
-        if changed := self.writer.changed_inputs(resolved):
+        if changed := self.writer.changed_inputs(resolved, record.manifest):
             text = f"inputs changed while it ran, so it is stale again: {', '.join(changed)}"
             self.events.warn(text, name, Warned(paths=tuple(changed)))
         status = StageStatus.VERIFIED if done.verified else StageStatus.BUILT

@@ -22,7 +22,7 @@ from orch23.model.digest import FileEntry, git_blob_id
 from orch23.model.errors import MissingBytesError
 from orch23.model.event import FilesReleased
 from orch23.model.pipeline import CheckStep, EnsuresStep, Stage, family_of
-from orch23.model.record import LockFile, Record
+from orch23.model.record import LockFile, Manifest, Record
 from orch23.plan.nodes import reads_with_exclusions
 from orch23.resolve.resolution import ResolvedStage
 from orch23.steps.registry import is_llm
@@ -176,12 +176,14 @@ class ResultWriter(Struct, dict=True):
             target = {path: wanted for path, wanted in target.items() if path in (*record.outputs, *record.deleted)}
         return self._apply(self._compare({name: target}))
 
-    def changed_inputs(self, resolved: ResolvedStage) -> tuple[str, ...]:
-        """Return the source inputs that changed while the stage ran."""
+    def changed_inputs(self, resolved: ResolvedStage, manifest: Manifest) -> tuple[str, ...]:
+        """Return the source inputs that changed while the stage ran, and that count in the manifest of its result."""
         view = StageTree(self.opened.state.for_one_moment(), resolved.stage.name)
-        given = {**resolved.files, **resolved.verify_files}
+        known = {**resolved.files, **resolved.verify_files}
+        given = {p: one for p, one in known.items() if f"input:{p}" in manifest or f"verify.input:{p}" in manifest}
         now = view.inputs_of([*given], reads_with_exclusions(resolved.stage))
-        return tuple(path for path, entry in given.items() if now[path] != entry and path not in resolved.base)
+        changed = [path for path, entry in given.items() if now[path] != entry] if now != given else ()
+        return tuple(path for path in changed if path not in resolved.base)
 
     def end_ownership(self, events: RunEvents) -> None:
         """Remove the files that only ended stages own, and report those that belong to the user from now on."""
@@ -282,6 +284,10 @@ class ResultWriter(Struct, dict=True):
             from orch23.resolve.discovered import found_manifest, with_manifest  # noqa: PLC0415 - only for such stages
 
             resolved = with_manifest(resolved, found_manifest(resolved, written, done.explored))
+        if resolved.stage.depfile and not done.verified:
+            from orch23.resolve.discovered import with_tracked  # noqa: PLC0415 - as above
+
+            resolved = with_tracked(resolved, done.tracked)
         originals, bases = state.originals(resolved, written), state.bases(name)
         accepted = done.accepted
         # The verified result was recorded before: outputs that were accepted then stay accepted.

@@ -46,6 +46,7 @@ from orch23.execute.sandbox_tree import (
     make_pytest_cache,
     make_writable_files,
     open_tree,
+    read_inputs,
     stamp_tree,
 )
 from orch23.model.action import (
@@ -165,6 +166,8 @@ class LocalExecutor(Struct, kw_only=True, eq=False):
             return EngineUnavailable(missing.diagnostics[0].message, diagnostic=missing.diagnostics[0])
         kind = self._mount_kind(action)
         outcome = self._run_staged(action, interpreter, on_line, kind)
+        if outcome == InputsChanged(()):  # the copy of a folder had changed before the step had it
+            outcome = self._run_staged(action, interpreter, on_line, None)
         if kind in ("layer", "read-only") and isinstance(outcome, EngineUnavailable) and outcome.kind == "sandbox":
             # Nothing was started. Not all file systems can have a layer, and not all kernels let a user mount one.
             self._can_mount = False
@@ -174,7 +177,8 @@ class LocalExecutor(Struct, kw_only=True, eq=False):
     def _mount_kind(self, action: Action) -> MountKind | None:
         """Return how the step gets large folders of inputs, or None if there are none."""
         kind: MountKind = "layer" if action.writable is None else "read-only"
-        if len(action.inputs) < LEAST_SHARED_FILES:
+        # Folders that steps share do not show what one of them has read.
+        if len(action.inputs) < LEAST_SHARED_FILES or action.reads:
             return None
         return kind if self._can_mount and kind in MOUNT_KINDS.get(self._launcher_of(action).tier, ()) else "moved"
 
@@ -307,6 +311,8 @@ class LocalExecutor(Struct, kw_only=True, eq=False):
         # A process that is left could change the tree during the scan.
         if not end.survivors and not end.lost:
             changes, written = self._result(sandbox_dir, action, read_only)
+            if changes.is_older:
+                return InputsChanged(())
         if end.reason == "timed_out":
             removed = () if changes.violations else changes.removed
             stored = None if report is None else self._stored(sandbox_dir, report)
@@ -323,6 +329,7 @@ class LocalExecutor(Struct, kw_only=True, eq=False):
                 touched=read_only.touched,
                 tier=self._launcher_of(action).tier,
                 results=self._reported(sandbox_dir, action, read_only) if action.results else {},
+                read=read_inputs(sandbox_dir.seen, action.inputs) if action.reads else None,
             )
         )
 

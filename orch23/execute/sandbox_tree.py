@@ -67,12 +67,13 @@ class FolderMount(Struct, frozen=True):
     """A folder at `path` of a tree that has the files of another folder.
 
     It is read-only, or `lower`, an empty folder, takes part in the layers of the tree: what the step changes in the
-    tree is in `work`, above these files.
+    tree is in `work`, above these files. Or it was moved into the tree, at `moved_ns`.
     """
 
     path: str
     files: Path
     lower: Path | None = None
+    moved_ns: int = 0
 
 
 class SandboxDir(Struct, frozen=True, dict=True):
@@ -142,12 +143,14 @@ TreeEntries: TypeAlias = dict[str, os.stat_result | None]
 class TreeChanges(Struct, frozen=True):
     """How a tree differs from the staged inputs, and what in it cannot be part of a result.
 
-    `written` are the new or changed regular files, each with its executable bit.
+    `written` are the new or changed regular files, each with its executable bit. `is_older`: some of it was so in a
+    folder before this was moved into the tree.
     """
 
     written: Mapping[str, bool]
     removed: tuple[str, ...]
     violations: tuple[Diagnostic, ...]
+    is_older: bool = False
 
 
 class TreeLimits(Struct, frozen=True):
@@ -207,7 +210,8 @@ class OpenTree(Struct, frozen=True):
         with contextlib.suppress(_LimitReachedError):
             _scan_directory(scan, self.top, "", 1)
         removed = tuple(p for p in sorted(inputs) if p not in scan.files and not scan.is_scratch(p))
-        return TreeChanges(dict(sorted(scan.written.items())), removed, _shortened(scan.violations))
+        is_older = any(_is_older(scan, removed, one) for one in self.sandbox_dir.moved)
+        return TreeChanges(dict(sorted(scan.written.items())), removed, _shortened(scan.violations), is_older)
 
     def matching(self, pattern: str) -> Iterator[str]:
         """Yield the paths of files that match a pattern, sorted by folder; no link is followed."""
@@ -328,6 +332,13 @@ def _scan_directory(scan: _Scan, folder: int, prefix: str, depth: int) -> None:
                 _scan_directory(scan, inner, f"{path}/", depth + 1)
 
 
+def _is_older(scan: _Scan, removed: Iterable[str], moved: FolderMount) -> bool:
+    """Return whether something differs in a folder since before it was moved into the tree."""
+    folders = (path.rpartition("/")[0] for path in removed if path not in scan.seen)
+    places = (path for path in (*scan.written, *folders) if f"{path}/".startswith(f"{moved.path}/"))
+    return any((status := scan.seen.get(path)) and status.st_ctime_ns < moved.moved_ns for path in places)
+
+
 def _forget_mounted(scan: _Scan, path: str) -> None:
     scan.files.discard(path)
     # `0` is the character after `/`.
@@ -375,6 +386,17 @@ def _file_violation(status: os.stat_result) -> tuple[str, str, str] | None:
     if status.st_mode & (stat.S_ISUID | stat.S_ISGID):
         return "E613", "has a setuid or setgid bit", "chmod u-s,g-s it"
     return None
+
+
+def read_inputs(seen: TreeEntries, inputs: Iterable[str]) -> tuple[str, ...] | None:
+    """Return the inputs that a process may have read, by the access times that a scan of its tree has seen.
+
+    None if the file system does not note them: then not even one input shows that it was read.
+    """
+    found = {path: seen.get(path) for path in inputs}
+    was_read = [s for s in found.values() if s and s.st_mtime == SANDBOX_EPOCH and s.st_atime != SANDBOX_EPOCH]
+    # A file that was removed, or is not scanned, may have been read.
+    return tuple(p for p, s in found.items() if s is None or s.st_atime != SANDBOX_EPOCH) if was_read else None
 
 
 def link_violation(path: str) -> Diagnostic:

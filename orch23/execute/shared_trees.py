@@ -9,6 +9,7 @@ import errno
 import os
 import threading
 import time
+from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
@@ -33,10 +34,10 @@ from orch23.execute.sandbox_tree import (
 from orch23.model.action import InputsChanged, link_text
 from orch23.model.digest import FileEntry, digest_bytes
 from orch23.snapshot.signatures import is_racy
+from orch23.snapshot.stat_snapshot import CHANGE_TIME
 from orch23.store.index import file_system_type
 from orch23.store.json_text import TRUSTED, StoreKey, checked_line
 from orch23.store.safe_files import (
-    SHORT_STAMP,
     make_folder,
     make_subfolder,
     read_regular,
@@ -53,7 +54,7 @@ _UNREADABLE = (OSError, UnicodeError)
 _EXACT_TIMES = frozenset({"btrfs", "ext4", "xfs"})
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
-# For each path of a copy: digest and mode of a file, or the text of a link.
+# For each path of a copy: the digest of a file, with ` 1` if it is executable, or the text of a link.
 _Contents: TypeAlias = dict[str, str]
 
 
@@ -125,8 +126,9 @@ class SharedTrees:
                 # A change by the step must get another time, as it does after the clock was set back.
                 while changed_ns <= (now := time.time_ns()) and is_racy(os.stat(files).st_dev, 0, changed_ns, now):
                     time.sleep(_PAUSE_S)
-                os.rename(files, sandbox_dir.work / folder)
-                return FolderMount(folder, files)
+                there = sandbox_dir.work / folder
+                os.rename(files, there)
+                return FolderMount(folder, files, moved_ns=os.lstat(there).st_ctime_ns)
             for part in (sandbox_dir.orch23_folder, sandbox_dir.layers, sandbox_dir.layers / "work", lower):
                 make_subfolder(part, 0o700)
         except BaseException as problem:
@@ -158,12 +160,10 @@ class SharedTrees:
         self, folder: str, paths: Iterable[str], inputs: Mapping[str, FileEntry], *, is_moved: bool
     ) -> Path | InputsChanged:
         found, start = [(path, inputs[path]) for path in paths], len(folder) + 1
-        wanted = {
-            path[start:]: f"-> {text}"
-            if one.link and (text := link_text(path, inputs))
-            else f"{one.digest.sha256} {one.executable:d}"
-            for path, one in found
-        }
+        wanted = {path[start:]: one.digest.sha256 for path, one in found}
+        for path, one in [(path, one) for path, one in found if one.executable or one.link]:
+            text = one.link and link_text(path, inputs)
+            wanted[path[start:]] = f"-> {text}" if text else f"{one.digest.sha256} {one.executable:d}"
         with self._lock:
             copy = self._find(folder, wanted, is_moved=is_moved) or self._make(folder, wanted, inputs)
             if isinstance(copy, InputsChanged):
@@ -184,7 +184,8 @@ class SharedTrees:
         copies = self._all()
         free = [one for one in copies if not (one.is_moved or (is_moved and one.users))]
         for copy in [one for one in free if (one.manifest.folder, one.manifest.contents) == (folder, wanted)]:
-            if copy.is_intact():
+            # One that is moved is compared after the step.
+            if copy.files.is_dir() if is_moved else copy.is_intact():
                 copies.remove(copy)
                 copies.append(copy)
                 os.utime(copy.root / _MANIFEST)
@@ -303,9 +304,9 @@ def _last_use(root: Path) -> int:
 
 
 def _stamps(files: Path, contents: _Contents) -> str:
-    """Return the digest of the stamps of files and their folders: a folder gets another one with each entry."""
-    found = [*map(SHORT_STAMP, map(os.lstat, map(f"{files}/".__add__, sorted([*contents, *parent_folders(contents)]))))]
+    """Return the digest of the change times of files and their folders: a folder gets another one with each entry."""
+    paths = map(f"{files}/".__add__, (*contents, *parent_folders(contents)))
+    times = array("q", map(CHANGE_TIME, map(os.lstat, paths)))
     top = os.lstat(files)
     # Its own change time is new whenever it is moved.
-    own = (top.st_ino, top.st_mtime_ns, top.st_mode)
-    return digest_bytes(msgspec.msgpack.encode((own, found))).sha256
+    return digest_bytes(repr((top.st_ino, top.st_mtime_ns, top.st_mode)).encode() + times.tobytes()).sha256

@@ -150,6 +150,15 @@ _RESULTS: Final = """
     `TAP version` and output of `go test -json` are read without the key."""
 
 
+class DepfileDocument(Document):
+    """A file in which the program of a stage names the files that it has read."""
+
+    path: Text = Key("$TMPDIR/deps.d", default=NODEFAULT).doc("The file, below `$TMPDIR/` or in `scratch`.")
+    syntax: Literal["make", "ninja", "json"] = Key("ninja", default="make").doc("""
+        Rules of make, as compilers write them; `ninja`: the output of `ninja -t deps`; `json`: a list of paths, or an
+        object with such a list, or with paths as keys, in `inputs`. Default: `make`.""")
+
+
 class VerifyStepDocument(OneOf):
     """One step of verification. `stage_form` adds a key for each step kind."""
 
@@ -445,3 +454,6 @@ class StageDocument(CommonDocument, OneOf):
     test_results: TestResults = Key("{junit: 'build/*.xml'}", read=None).doc(_RESULTS)
     findings: Findings = Key("{sarif: 'build/lint.sarif'}", read=None).doc(_FINDINGS)
     reruns: Reruns = Key("2", default=0, read=None).doc(_RERUNS)
+    depfile: Text | DepfileDocument | UnsetType = Key("$TMPDIR/deps.d", read=None).doc("""
+        Where the program of a shell stage names the files that it has read, as `gcc -MMD -MF FILE` does. Of the inputs
+        that patterns match, only these count, and the names of all; literal inputs count as always.""")

@@ -162,6 +162,8 @@ _PLACES: tuple[tuple[str, str], ...] = (
     ("allowed_paths/protect/*", _WRITE),
     ("allowed_paths/delete/*", _WRITE),
     ("cwd", _WRITE),
+    ("depfile", _LOCAL),
+    ("depfile/path", _LOCAL),
     ("requires/**", _READ),
     ("ensures/**", _READ),
     ("shell/*", _ARGUMENT),

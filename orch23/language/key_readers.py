@@ -7,6 +7,7 @@ from typing import Any
 
 from msgspec import UNSET, UnsetType
 
+from orch23.model.action import TMPDIR_PLACE
 from orch23.model.diagnostic import Severity
 from orch23.model.fields import Problems
 from orch23.model.language import Document, read_fields
@@ -55,6 +56,22 @@ def read_explore(at: Problems, key: str, value: Sequence[str] | Document | Unset
         message = f"`tokens` is {tokens}, too few for a map and parts of files"
         at.add(f"{key}/tokens", "E812", message, f"write `tokens: {LEAST_EXPLORE_TOKENS}`, or more")
     return {"explore": found["files"], "explore_turns": found["turns"], "explore_tokens": tokens}
+
+
+def read_depfile(at: Problems, key: str, value: str | Document | UnsetType) -> dict[str, Any]:
+    """Return the field of a stage for its depfile: the syntax and the path."""
+    from orch23.model.features import DEPFILES, is_installed, missing_feature  # noqa: PLC0415 - few stages have one
+
+    if value is UNSET:
+        return {}
+    if not is_installed(DEPFILES["read"]):
+        missing = missing_feature(DEPFILES["read"])
+        at.add(key, missing.code, missing.message, missing.hint)
+    found = read_fields(value, at.below(key)) if isinstance(value, Document) else {"path": value, "syntax": "make"}
+    bare = found["path"].removeprefix(TMPDIR_PLACE)
+    path = at.path_at(f"{key}/path" if isinstance(value, Document) else key, bare)
+    prefix = TMPDIR_PLACE if bare != found["path"] else ""
+    return {"depfile": (found["syntax"], f"{prefix}{path}")}
 
 
 def read_scratch(at: Problems, key: str, patterns: tuple[str, ...]) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from orch23.language.document import AllowedPathsDocument, RetryDocument, StageDocument, VerifyDocument
 from orch23.language.expressions import render_watched
-from orch23.language.key_readers import read_attempts, read_explore
+from orch23.language.key_readers import read_attempts, read_depfile, read_explore
 from orch23.language.pipeline_document import kinds_in_stage, stage_form
 from orch23.language.reading import NO_NODES_BROKEN, NodeSet, independent_problems, read_document
 from orch23.language.stage_fields import (
@@ -119,6 +119,7 @@ def make_stage(
         chain=ChainLink(chain=name, index=0) if chain is None and (usable.asks_model or edits) else chain,
         moved=at.moved,
         **read_explore(at, "explore", document.explore),
+        **read_depfile(at, "depfile", document.depfile),
         **read_fields(document, at),
     )
     holds = at.condition("if", document.if_)
@@ -286,6 +287,7 @@ def _contradictions(document: StageDocument, stage: Stage, step: Step | None) ->
     yield stage.format and is_program, "format", f"`format` is for llm stages, and this is a {kind} stage", hint
     hint = "remove it, or name the files in `inputs`"
     yield stage.explore and is_program, "explore", "`explore` is for llm stages", hint
+    yield stage.depfile and kind != "shell", "depfile", "`depfile` is for shell stages", "remove it"
     message = f"a {kind} stage with `once` would replace your files when its task text changes"
     yield stage.once and is_program and not edits, "once", message, "name the files in `edits`, or remove `once`"
     message, hint = "`once` and `on_edit: rerun` contradict each other", "remove `once`, or write `on_edit: keep`"

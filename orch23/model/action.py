@@ -107,8 +107,8 @@ class Action(Struct, frozen=True, kw_only=True):
     `programs` are the declared tools of the stage with their sha256, as in its key. A worker with others does not run
     the action.
 
-    `results` are patterns of files with results of tests, in the tree or after `$TMPDIR/`. The executor stores those
-    that the process created, also scratch files.
+    `results` are patterns of files with results of tests, or of a depfile, in the tree or after `$TMPDIR/`. The
+    executor stores those that the process created, also scratch files. With `reads`, it reports which inputs were read.
 
     With `writable` None the process may write its whole tree. Otherwise it may write only these paths: one that ends
     with `/` is a folder, any other a file. Both are created if they are missing.
@@ -135,6 +135,7 @@ class Action(Struct, frozen=True, kw_only=True):
     writable: tuple[str, ...] | None = None
     programs: Mapping[str, str] = field(default_factory=dict)
     results: tuple[str, ...] = ()
+    reads: bool = False
 
     def digest(self) -> str:
         """Return the identity of the action: what it does, without limits, the sandbox and the path of its Python."""
@@ -154,6 +155,7 @@ class Action(Struct, frozen=True, kw_only=True):
                 **({} if self.writable is None else {"writable": self.writable}),
                 **({} if not self.programs else {"programs": dict(self.programs)}),
                 **({} if not self.results else {"results": self.results}),
+                **({} if not self.reads else {"reads": self.reads}),
             }
         )
 
@@ -210,7 +212,8 @@ class ActionResult(Struct, frozen=True, kw_only=True):
     contain: links, special files, setuid bits, more files or bytes than the limits. `touched` are paths of a read-only
     tree that were changed, even if they were restored: only a step without a sandbox can do that. `tier` is the tier
     of the sandbox that it ran in, empty if it did not start. `results` are the files of `Action.results` by path, each
-    up to `MAX_RESULTS_BYTES` and one byte more.
+    up to `MAX_RESULTS_BYTES` and one byte more. `read` are the inputs that the process may have read, None if that
+    cannot be seen.
     """
 
     exit_code: int
@@ -225,6 +228,7 @@ class ActionResult(Struct, frozen=True, kw_only=True):
     touched: tuple[str, ...] = ()
     tier: str = ""
     results: Mapping[str, Digest] = field(default_factory=dict)
+    read: tuple[str, ...] | None = None
 
 
 class Completed(Struct, frozen=True, tag="completed"):

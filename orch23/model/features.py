@@ -88,6 +88,8 @@ BATCHES: Final[Mapping[str, str]] = {
 }
 # What a model with `explore` is shown: its map and its parts, in a build and in a plan.
 EXPLORE: Final[Mapping[str, str]] = {"begin": "explore.session:explorer_of"}
+# What reads the depfile of a step.
+DEPFILES: Final[Mapping[str, str]] = {"read": "depfiles.reading:tracked_inputs"}
 # Waits for the build lock, by `--wait-lock`.
 LOCK_WAIT: Final = "watch.lock_wait:wait_for_lock"
 # Says what `gc` would free of a store that is over its limit.

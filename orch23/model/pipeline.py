@@ -291,7 +291,8 @@ class Stage(Struct, frozen=True, omit_defaults=True, tag=True, kw_only=True):
     part of the key. `approve`: a user has to approve the changes of the stage and its group before they are promoted.
     `moved` maps the paths of its values in the document to those at which they are written, if exclusions, lists of
     vars or an `if` move them. With `once` it is done when its result is committed (ADR 90). `on_edit` is what follows
-    from an accepted edit. `format` are programs that change the files of an answer before it is verified.
+    from an accepted edit. `format` are programs that change the files of an answer before it is verified. `depfile` is
+    the syntax and the path of a file in which its program names the files that it has read (ADR 99).
     """
 
     name: str
@@ -336,6 +337,7 @@ class Stage(Struct, frozen=True, omit_defaults=True, tag=True, kw_only=True):
     moved: Mapping[str, str] = field(default_factory=dict)
     once: bool = False
     on_edit: Literal["keep", "rerun"] = "keep"
+    depfile: tuple[str, str] | None = None
 
     @property
     def verifies_base(self) -> bool:
@@ -377,6 +379,11 @@ class Stage(Struct, frozen=True, omit_defaults=True, tag=True, kw_only=True):
     def takes_edits_of(self, path: str) -> bool:
         """Return whether a file of the user at a path is the base of the next run."""
         return self.is_editor and match_any(self.edits, path)
+
+    @property
+    def literal_inputs(self) -> frozenset[str]:
+        """Return the inputs that are named as files, whole or in part."""
+        return frozenset([one.path for one in self.inputs if isinstance(one, PathInput | SliceInput)])
 
     @property
     def discovers(self) -> bool:

@@ -1,10 +1,11 @@
 """Aspects that only a run finds, such as the base of each file that it changed: its record names them (ADR 87).
 
 A record is today's if the values that its aspects have today give its key, as with the dependency files of a compiler.
-For a model with `explore`, these are also the parts of files that it was shown (ADR 91).
+For a model with `explore`, these are also the parts of files that it was shown (ADR 91). With a depfile, a record names
+only some of the inputs that patterns match (ADR 99).
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from typing import TypeAlias
 
 from msgspec.structs import replace
@@ -14,7 +15,15 @@ from orch23.model.file_policy import is_protected, secret_file_reason
 from orch23.model.paths import match_any
 from orch23.model.pipeline import Stage
 from orch23.model.record import Manifest, Record, core_of, key_of, retained_key, written_paths
-from orch23.resolve.resolution import ResolvedStage, VisibleFiles, explored_files, is_discovered, never_sent_error
+from orch23.resolve.resolution import (
+    MATCHED,
+    ResolvedStage,
+    VisibleFiles,
+    explored_files,
+    input_value,
+    is_discovered,
+    never_sent_error,
+)
 
 PartOf: TypeAlias = Callable[[str], str | None]
 
@@ -51,6 +60,35 @@ def found_manifest(
     return dict(sorted({**known, **parts, **found}.items()))
 
 
+def with_tracked(resolved: ResolvedStage, tracked: Container[str] | None = None) -> ResolvedStage:
+    """Return a stage with a depfile, in whose key only these of the files that its patterns match count; None: all.
+
+    Steps of `verify` may read all of them.
+    """
+    manifest, verifies = {**resolved.manifest}, bool(resolved.stage.verify.steps)
+    matched = manifest[MATCHED]
+    for path in map(str, matched if isinstance(matched, list) else ()):
+        counts = tracked is None or path in tracked
+        places = {f"input:{path}": counts, f"verify.input:{path}": verifies and not counts}
+        for aspect, is_named in places.items():
+            if is_named:
+                manifest[aspect] = input_value(resolved.files[path])
+            elif aspect.startswith("input:") or path not in resolved.verify_files:
+                manifest.pop(aspect, None)
+    return with_manifest(resolved, dict(sorted(manifest.items())))
+
+
+def _as_of_record(resolved: ResolvedStage, record: Record, part_of: PartOf) -> ResolvedStage:
+    if resolved.stage.depfile is not None:
+        return with_tracked(resolved, _named_inputs(record))
+    return with_manifest(resolved, todays_manifest(resolved, record, part_of))
+
+
+def _named_inputs(record: Record) -> frozenset[str]:
+    prefix = "input:"
+    return frozenset([one.removeprefix(prefix) for one in record.manifest if one.startswith(prefix)])
+
+
 def explored_places(manifest: Manifest) -> tuple[str, ...]:
     """Return the places of files, `PATH` or `PATH#PART`, that a manifest names as shown to a model."""
     return tuple(one.removeprefix(EXPLORED_ASPECT) for one in manifest if one.startswith(EXPLORED_ASPECT))
@@ -72,9 +110,13 @@ def as_of_records(
     found: dict[object, ResolvedStage] = {}  # many records name the same aspects, and a key takes time
     same_core: ResolvedStage | None = None
     for record in records:
-        names = frozenset(written_paths(record)), frozenset(explored_places(record.manifest))
+        names: object = frozenset(written_paths(record)), frozenset(explored_places(record.manifest))
+        if resolved.stage.depfile is not None:
+            if MATCHED not in record.manifest:  # of another declaration, or what `reset` has kept
+                continue
+            names = _named_inputs(record)
         if names not in found:
-            found[names] = with_manifest(resolved, todays_manifest(resolved, record, part_of))
+            found[names] = _as_of_record(resolved, record, part_of)
         one = found[names]
         if record.key in (one.key, retained_key(one.key)):
             return one

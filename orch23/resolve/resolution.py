@@ -71,6 +71,8 @@ class VisibleFiles(Protocol):
         """
 
 
+MATCHED = "matched"
+"""The aspect of a stage with a depfile that has the names of all files that its patterns match (ADR 99)."""
 _LISTINGS = ".orch23/listings/"
 _Slices: TypeAlias = "Mapping[str, Sequence[Slice]]"
 
@@ -168,6 +170,12 @@ def resolve_stage(
     aspects |= {f"base:{path}": str(entry) for path, entry in shown.items()}
     aspects |= _program(stage, tree)
     aspects |= {f"requires:{c.kind}:{c.path}": _holds(c, tree) for c in stage.requires}
+    if stage.depfile is not None:
+        literal = stage.literal_inputs
+        aspects |= {
+            "depfile": list(stage.depfile),
+            MATCHED: [one for one in sorted(inputs.files) if one not in literal],
+        }
     # An aspect that is None is left out, so a new aspect does not change the key of a stage that does not use it.
     manifest = {aspect: aspects[aspect] for aspect in sorted(aspects) if aspects[aspect] is not None}
     key = key_of(manifest)
@@ -352,10 +360,7 @@ class _Inputs(Struct):
     def _add_files(self, found: Mapping[str, FileEntry]) -> None:
         new = {path: entry for path, entry in found.items() if path not in self.files}
         self.files |= new
-        self.aspects |= {
-            f"{self.prefix}input:{path}": str(one) if one.executable or one.link else one.digest.sha256
-            for path, one in new.items()
-        }
+        self.aspects |= {f"{self.prefix}input:{path}": input_value(one) for path, one in new.items()}
         for path, entry in new.items() if self.shows_files else ():
             read, read_bytes = _reader(self.tree, path, entry), partial(self.tree.read, path, entry)
             digest = entry.digest.sha256
@@ -399,6 +404,11 @@ class _Inputs(Struct):
         self.aspects[f"{self.prefix}slice:{one.text}"] = digest
         self.slices.setdefault(one.path, []).append(part)
         self.given.append(_prompt_input(one.path, one.selector, digest, lambda: part.text, own=self.is_own))
+
+
+def input_value(entry: FileEntry) -> str:
+    """Return the value of an input in a manifest."""
+    return str(entry) if entry.executable or entry.link else entry.digest.sha256
 
 
 NEVER_SENT = "E604"

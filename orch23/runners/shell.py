@@ -5,7 +5,15 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from orch23.attempt.attempt import ProcessStepRunner
-from orch23.attempt.failures import Failure, LeftoverFiles, command_failed, exit_text, relative_path, tests_failed
+from orch23.attempt.failures import (
+    Failure,
+    LeftoverFiles,
+    command_failed,
+    exit_text,
+    failure_of,
+    relative_path,
+    tests_failed,
+)
 from orch23.attempt.process_runner import Files, FinishedProcess, ProcessRunner, StepCommand
 from orch23.execute.process import NOT_EXECUTABLE, NOT_FOUND
 from orch23.model.action import MAX_RESULTS_BYTES, MAX_RESULTS_FILES, ActionResult
@@ -29,9 +37,10 @@ class _ShellRunner(ProcessStepRunner):
         return ()
 
     def launch(self, step: ShellStep, runner: ProcessRunner) -> StepCommand:
-        del runner
         place = step.report.place if step.report else None
-        return StepCommand(shell_command(step), results=() if place in (None, STDOUT) else (str(place),))
+        depfile = _depfile(step, runner)
+        results = (*([] if place in (None, STDOUT) else [str(place)]), *([depfile] if depfile else []))
+        return StepCommand(shell_command(step), results=results, reads=bool(depfile))
 
     def running_test(self, step: ShellStep, runner: ProcessRunner, report: Digest | None, output: str) -> str:
         del runner, report
@@ -45,7 +54,9 @@ class _ShellRunner(ProcessStepRunner):
     ) -> FinishedProcess | Failure:
         verdict = _verdict(step, runner, files, result, printed)
         if result.exit_code == 0 and (verdict is None or verdict.passed):
-            return FinishedProcess(command, result, verdict)
+            if (depfile := _depfile(step, runner)) is None:
+                return FinishedProcess(command, result, verdict)
+            return _with_tracked(FinishedProcess(command, result, verdict), runner, files, depfile)
         failed = command_failed("verify_failed", command, exit_code=result.exit_code, output=printed)
         left = LeftoverFiles(result.written, result.removed)
         failed = replace(failed, leftover=left, reason=exit_text(result.exit_code))
@@ -68,7 +79,8 @@ def _verdict(
     place = step.report or ReportPlace("", reported.own_format(printed), STDOUT)
     if not place.form:
         return None
-    log, digests = result.output.log, result.results  # the log has the middle of a long output
+    log, own = result.output.log, _depfile(step, runner)  # the log has the middle of a long output
+    digests = {path: one for path, one in result.results.items() if path != own}
     found = sorted(digests.items()) if place.place != STDOUT else [("", log)] if log else []
     reports = {path: runner.redact(runner.contents.get(one).decode("utf-8", "replace")) for path, one in found}
     reports |= {} if found or place.place != STDOUT else {"": printed}
@@ -81,6 +93,31 @@ def _verdict(
     if verdict.passed and not results.are_findings:
         runner.tests.now[tests] = len(results.ids)
     return verdict
+
+
+def _depfile(step: ShellStep, runner: ProcessRunner) -> str | None:
+    """Return the path of the depfile that a step writes; a step of `verify` writes none."""
+    stage = runner.stage
+    return stage.depfile[1] if stage.depfile and step is stage.step else None
+
+
+def _with_tracked(
+    ended: FinishedProcess, runner: ProcessRunner, files: Files, depfile: str
+) -> FinishedProcess | Failure:
+    from orch23.model.features import DEPFILES, load_feature  # noqa: PLC0415 - only for steps with a depfile
+
+    digest, result = ended.result.results.get(depfile), ended.result
+    is_whole = digest is not None and digest.size_bytes <= MAX_RESULTS_BYTES
+    text = runner.contents.get(digest).decode("utf-8", "replace") if digest and is_whole else None
+    tracked, problems = load_feature(DEPFILES["read"])(runner.stage, files, text, result.read)
+    if problems:
+        left = LeftoverFiles(result.written, result.removed)
+        return replace(failure_of("verify_failed", problems, retryable=False), leftover=left)
+    if tracked is None:
+        message = "the reads of the step cannot be seen, so all of its inputs count, and not only those of its depfile"
+        hint = "put `.orch23` on a file system that is mounted without `noatime`"
+        runner.report.warn(Diagnostic("W338", message, hint=hint))
+    return replace(ended, tracked=tracked)
 
 
 def _identity(step: ShellStep, runner: ProcessRunner, files: Files) -> str:

@@ -6,6 +6,7 @@ import sys
 import time
 from _blake2 import blake2b
 from _operator import attrgetter
+from itertools import repeat
 
 from orch23.snapshot.signatures import ENTRIES, is_racy, is_racy_signature, lstat_or_none, sha256, signature
 
@@ -13,14 +14,14 @@ TYPE_CHECKING = False  # `typing` and `collections.abc` take longer to load than
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-SNAPSHOT_FORMAT = b"orch23 snapshot 3\n"
+SNAPSHOT_FORMAT = b"orch23 snapshot 4\n"
 _MAX_CHANGED = 1000
 # Files per process: a smaller share takes less time to check than a fork. Threads would wait for each other (ADR 15).
 _SHARE = 2000
 # Files that a process takes at once, and the maximum number of such blocks, whose numbers fit into one byte.
 _BLOCK_FILES = 500
 _MAX_BLOCKS = 256
-_CHANGE_TIME = attrgetter("st_ctime_ns")
+CHANGE_TIME = attrgetter("st_ctime_ns")
 _COMPLETE = b"."  # after the last line of a result
 _LENGTH_BYTES = 8
 _SUM_BYTES = 16
@@ -28,7 +29,7 @@ _PARTS = 11
 _FACTS, _STATES = 1, 6  # indices of parts
 _BLOCK = 1 << 16  # larger ones get new memory for each read, which takes longer
 _DIGEST_BYTES = 32
-_STATE_BYTES = _DIGEST_BYTES + 8 + 1  # sha256, size, executable
+_STATE, _STATE_BYTES = ">32sQ?", _DIGEST_BYTES + 8 + 1  # sha256, size, executable
 _BLOCK_BYTES = 256 * _STATE_BYTES  # states with one checksum
 
 
@@ -181,7 +182,7 @@ class StatSnapshot:
     def _touched_among(self, start: int, end: int) -> list[int]:
         paths, then = self.paths[start:end], self.ctimes[start:end]
         try:  # without a line of Python for each file
-            now: list[int | None] = [*map(_CHANGE_TIME, map(os.lstat, paths))]
+            now: list[int | None] = [*map(CHANGE_TIME, map(os.lstat, paths))]
         except (FileNotFoundError, NotADirectoryError):  # rare
             now = [None if state is None else state.st_ctime_ns for state in map(lstat_or_none, paths)]
         if now == then:
@@ -278,22 +279,21 @@ class StatSnapshot:
         """Return SHA-256 in hex, size in bytes, and whether it is executable, of the files at indices of `paths`."""
         for block in {number * _STATE_BYTES // _BLOCK_BYTES for number in numbers}:
             self._state(block * _BLOCK_BYTES // _STATE_BYTES)  # verifies it
-        data, end = self.details, _STATE_BYTES - 1
-        return [
-            (
-                data[at : at + _DIGEST_BYTES].hex(),
-                int.from_bytes(data[at + _DIGEST_BYTES : at + end], "big"),
-                bool(data[at + end]),
-            )
-            for at in [number * _STATE_BYTES for number in numbers]
-        ]
+        import struct  # noqa: PLC0415 - as in `_packed`
+
+        rows = map(
+            struct.Struct(_STATE).unpack_from, repeat(self.details), [number * _STATE_BYTES for number in numbers]
+        )
+        return [(digest.hex(), size, executable) for digest, size, executable in rows]
 
     def add_files(self, paths: list[str], ctimes: list[int], contents: list[tuple[str, int, bool]]) -> None:
         """Add files with their contents as of `contents`; a change time is 0 if it is too young to trust."""
         self.paths += paths
         self.ctimes += ctimes
-        states = [bytes.fromhex(one) + size.to_bytes(8, "big") + bytes((more,)) for one, size, more in contents]
-        self.details += b"".join(states)
+        import struct  # noqa: PLC0415 - as in `_packed`
+
+        pack = struct.Struct(_STATE).pack
+        self.details += b"".join([pack(bytes.fromhex(one), size, more) for one, size, more in contents])
 
     def to_bytes(self, key: bytes) -> bytes:
         """Return the bytes of the snapshot file, which `parse_snapshot` reads: a head with a MAC, then the parts.

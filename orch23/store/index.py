@@ -24,7 +24,7 @@ from msgspec import Struct
 
 from orch23.model.digest import Digest, FileEntry
 from orch23.snapshot.signatures import sha256, sha256_hex
-from orch23.snapshot.stat_snapshot import StatSnapshot
+from orch23.snapshot.stat_snapshot import SnapshotDifference, StatSnapshot
 from orch23.store.json_text import TRUSTED, StoreKey
 from orch23.store.safe_files import PRIVATE_FOLDER_MODE, FileStamp, make_folder, open_own, try_unlink, walk_tree
 
@@ -423,20 +423,25 @@ class EarlierHashes:
     def use_snapshot(self, snapshot: StatSnapshot) -> None:
         """Use what a snapshot has now, not what is merged into it later."""
         self._snapshot, self._numbers = snapshot.copy_of_files(), dict[str, int]()
+        self.compared: dict[str, int] = {}
 
-    def unchanged(self, stamps: Mapping[str, tuple[int, ...]]) -> dict[str, FileEntry]:
-        """Return those of some files, each with its `SHORT_STAMP`, that the snapshot has as they are."""
+    def use_comparison(self, difference: SnapshotDifference) -> None:
+        """Note in `compared` the change times in ns of the files that a comparison has just found as they were."""
+        self.compared = dict(zip(self._snapshot.paths, self._snapshot.ctimes, strict=True))
+        for path in (*difference.changed, *map(self._snapshot.paths.__getitem__, difference.touched)):
+            self.compared.pop(path, None)
+
+    def unchanged(self, ctimes: Mapping[str, int]) -> dict[str, FileEntry]:
+        """Return those of some files, each with its change time in ns, that the snapshot has as they are."""
         if not self._numbers:
             self._numbers.update(zip(self._snapshot.paths, range(len(self._snapshot.paths)), strict=True))
-        numbers, ctimes = self._numbers, self._snapshot.ctimes
-        named = [(path, one[1], one[2]) for path, one in stamps.items() if path in numbers]
-        known = [(path, size) for path, size, ctime_ns in named if ctimes[numbers[path]] == ctime_ns]
-        contents = self._snapshot.contents([numbers[path] for path, _ in known])
-        # Git may convert files of another size otherwise by now. A digest of zeros: it was not hashed.
+        numbers, then = self._numbers, self._snapshot.ctimes
+        known = [path for path, ctime_ns in ctimes.items() if path in numbers and then[numbers[path]] == ctime_ns]
+        contents = self._snapshot.contents([numbers[path] for path in known])
         return {
             path: FileEntry(Digest(digest, size), executable)
-            for (path, size), (digest, content_size, executable) in zip(known, contents, strict=True)
-            if size == content_size and digest != _NOT_HASHED
+            for path, (digest, size, executable) in zip(known, contents, strict=True)
+            if digest != _NOT_HASHED
         }
 
     def get(self, path: str) -> HashedFile | None:

@@ -6,8 +6,9 @@ from collections.abc import Callable
 from functools import cached_property
 from typing import Any, Final
 
-from msgspec import Struct
+from msgspec import DecodeError, Struct
 from msgspec.json import Encoder as JsonEncoder
+from msgspec.json import decode as decode_json
 from msgspec.json import format as format_json
 
 from orch23.model.digest import Json, canonical_json, digest_json, json_builtin
@@ -94,6 +95,15 @@ def without_sum(value: Json) -> JsonObject:
         message = "does not match its checksum"
         raise ValueError(message)
     return body
+
+
+def parse_written(data: bytes) -> Json:
+    """Return the value of a JSON text that orch23 wrote."""
+    try:
+        value: Json = decode_json(data)
+    except DecodeError:  # half of a surrogate pair
+        return parse_stored(data)
+    return value
 
 
 class Keys(Struct, frozen=True):

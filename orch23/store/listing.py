@@ -136,6 +136,7 @@ class Listing:
         self._follows_links, self._ignored = links, ignored
         self._means = compile_pattern(pattern)
         self._segments = pattern.split("/")
+        self._has_all = pattern == f"{static_prefix(pattern)}**"
         self._deep = self._segments.index("**") if "**" in self._segments else len(self._segments)
         self._closed = unentered_names(pattern)
         self._pending: list[_Folder] = []
@@ -162,7 +163,8 @@ class Listing:
         if folder.real.endswith(f"{LOGS_FOLDER}/"):
             entries = [one for one in entries if not is_run_file(folder.real[:-1], one[0])]
         # Without a call of Python for each file of most folders.
-        names = [name for name, kind in entries if kind == FILE_KIND and self._means(folder.path + name)]
+        names = [name for name, kind in entries if kind == FILE_KIND]
+        names = names if self._has_all else [name for name in names if self._means(folder.path + name)]
         if folder.rules is not NO_GITIGNORE_RULES or may_have_own(names):
             names = [name for name in names if not self._is_skipped(folder, name)]
         found = [folder.path + name for name in names]

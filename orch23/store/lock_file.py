@@ -9,7 +9,6 @@ from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
-import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -22,7 +21,7 @@ from orch23.model.patterns import lazy_pattern
 from orch23.model.pipeline import DEFAULT_SCRATCH
 from orch23.model.record import LockFile, Record
 from orch23.snapshot.signatures import sha256
-from orch23.store.json_text import with_sum, without_sum
+from orch23.store.json_text import parse_written, with_sum, without_sum
 from orch23.store.record_format import record_from_json, record_to_json
 from orch23.store.safe_files import read_file, read_regular, replace_file, walk_tree
 
@@ -282,7 +281,7 @@ def _text_of(name: str, record: Record | None, *, failed: bool) -> str:
     body, given = with_sum(record_to_json(replace(record, pipeline=""))), {**_DEFAULTS, "stage": name}
     manifest, usual = body.pop("manifest"), given.pop("manifest")
     # Most are digests of inputs.
-    digests = {a: v for a, v in manifest.items() if type(v) is str and _SHA256.match(v) and a not in usual}
+    digests = {a: v for a, v in manifest.items() if a[:6] == "input:" and type(v) is str}
     lines: tuple[JsonObject, JsonObject] = ({}, digests)
     for aspect in {**usual, **manifest}.keys() - digests.keys():
         value, default = manifest.get(aspect), usual.get(aspect)
@@ -385,12 +384,12 @@ def decode_lock(data: bytes, origin: str, *, is_known: bool = False, only_intact
     not match their checksums are left out. Raises what `read_lock` raises.
     """
     try:
-        document = data.decode("utf-8")
+        document = "" if is_known else data.decode("utf-8")
         if (conflict := _MARKER.search(document)) is not None:
             location = Location(origin, document.count("\n", 0, conflict.start()) + 1, 1, 7)
             marked = _error("E701", "the lock file has conflict markers of git", location, _EITHER)
             return _of_both_sides(_sides_of(document), marked)
-        body = _parsed(data) if is_known else parse_stored(document)
+        body = parse_written(data) if is_known else parse_stored(document)
         if (version := to_struct(body, JsonObject).get("orch23_lock")) not in (1, LOCK_VERSION):
             message = f"the lock file has version {version!r}, but this orch23 supports versions 1 and {LOCK_VERSION}"
             hint = "use the version of orch23 that wrote it, or delete the file and build"
@@ -457,15 +456,6 @@ def _sides_of(document: str) -> tuple[bytes, bytes]:
             for side in into:
                 side.append(line)
     return "\n".join(both[0]).encode(), "\n".join(both[1]).encode()
-
-
-def _parsed(data: bytes) -> Json:
-    """Return the value of a JSON text that orch23 wrote."""
-    try:
-        value: Json = msgspec.json.decode(data)
-    except msgspec.DecodeError:  # half of a surrogate pair, which a lock file may contain
-        return parse_stored(data)
-    return value
 
 
 def _without_sum(block: Json) -> JsonObject:

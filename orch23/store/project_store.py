@@ -165,8 +165,8 @@ class ProjectStore(Struct, frozen=True, kw_only=True):
     def sweep(self, *, whole: bool = True) -> None:
         """Write the version, and delete temporary files and entries of wrong types. The caller holds the build lock.
 
-        Sandbox directories are left to the executor, which first kills the processes that still use them. A partial
-        build follows a complete one, so it skips the 100,000 files that a store may have (`whole=False`).
+        Sandbox directories are left to the executor, which first kills the processes that still use them. After a
+        complete build with a snapshot, the 100,000 files that a store may have are skipped (`whole=False`).
         """
         self.repaired.extend(remove_wrong_types(self.folder, whole=whole))
         if (version := read_regular(self.folder / "VERSION")) != STORE_VERSION:

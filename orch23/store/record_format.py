@@ -11,7 +11,7 @@ from orch23.model.digest import Digest, FileEntry, Json, canonical_json
 from orch23.model.parsing import JsonObject, NaturalNumber, from_struct, parse_stored, to_struct
 from orch23.model.record import Base, Record, core_of, identity_of
 from orch23.snapshot.signatures import sha256_hex
-from orch23.store.json_text import TRUSTED, StoreKey, checked_line
+from orch23.store.json_text import TRUSTED, StoreKey, checked_line, parse_written
 
 EntryText: TypeAlias = Annotated[str, Meta(pattern=r"\A[0-9a-f]{64}:(?:0|[1-9][0-9]{0,15})(?:\+x)?\Z")]
 """The entry of a file as text: `<sha256>:<size>`, with `+x` for an executable file."""
@@ -159,7 +159,8 @@ class RecordFile(Struct):
 
     def _parse_line(self, line: bytes, store_key: StoreKey) -> RecordEntry:
         inner, mac = checked_line(line)
-        found, is_proven = to_struct(parse_stored(inner), _Line), store_key.proves(inner, mac)
+        is_proven = store_key.proves(inner, mac)
+        found = to_struct(parse_written(inner) if mac and is_proven else parse_stored(inner), _Line)
         digest = found.again or sha256_hex(inner.partition(b',"record":')[2][:-1])
         known = self.entries.get(digest)
         if known is not None and known.is_proven and not is_proven:

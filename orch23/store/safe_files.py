@@ -11,7 +11,6 @@ import stat
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from io import BufferedReader
-from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -466,10 +465,6 @@ class FileStamp(NamedTuple):
     mtime_ns: int
     ctime_ns: int
     mode: int
-
-
-SHORT_STAMP = attrgetter("st_ino", "st_size", "st_ctime_ns")
-"""Returns the fields of a status that show each change of a file on one file system, for many files."""
 
 
 def stamp_of(status: os.stat_result) -> FileStamp:

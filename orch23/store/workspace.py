@@ -33,7 +33,6 @@ from orch23.store.listing import (
 )
 from orch23.store.observations import Observations
 from orch23.store.safe_files import (
-    SHORT_STAMP,
     TEMP_PREFIX,
     FileStamp,
     closing,
@@ -46,7 +45,7 @@ from orch23.store.safe_files import (
     unsafe_path_error,
 )
 
-_TRIES = 8
+_TRIES, _AT_ONCE = 8, 500
 _MAX_NEIGHBOURS = 1_000
 
 
@@ -96,9 +95,9 @@ class Workspace:
         self._now_ns = now_ns
         self._meter = meter
         self._seen: dict[str, HashedFile | None] = {}
-        # Files as they were hashed, and their `SHORT_STAMP` then.
+        # Files as they were hashed, and their change times then.
         self._unchanged: dict[str, FileEntry] = {}
-        self._stamps: dict[str, tuple[int, ...]] = {}
+        self._ctimes: dict[str, int] = {}
         self._lock = threading.Lock()
         self._changed: set[str] = set()
         self._observed = Observations(self._base)
@@ -116,9 +115,13 @@ class Workspace:
         moment is the one of the last view, but for what was written since.
         """
         if not continued:
-            self._last_looks = _Looks()
+            self.earlier.compared = {}
+        return self._looking(self._last_looks if continued else _Looks())
+
+    def _looking(self, looks: _Looks) -> "Workspace":
+        self._last_looks = looks
         one = self._copy()
-        one._looks = self._last_looks  # noqa: SLF001 - of the same class
+        one._looks = looks  # noqa: SLF001 - of the same class
         return one
 
     def _copy(self) -> "Workspace":
@@ -132,7 +135,7 @@ class Workspace:
         Files are added by path, folders that are listed by their absolute path.
         """
         # A parameter and not a global variable: threads would record a read for another stage (ADR 31).
-        one = self._copy() if self._looks is not None else self.for_one_moment()
+        one = self._looking(self._looks or _Looks())
         one._reads = reads  # noqa: SLF001 - of the same class
         return one
 
@@ -162,43 +165,50 @@ class Workspace:
 
         The others are left out: `entry` finds them, or what is wrong.
         """
-        looks, wanted = self._looks or _Looks(), [*paths]
+        looks, wanted, compared = self._looks or _Looks(), [*paths], self.earlier.compared
         new = [path for path in wanted if path not in looks.unchanged and path not in looks.files]
+        ctimes = {path: compared[path] for path in new if path in compared} if compared else {}
+        new = [path for path in new if path not in ctimes]
         # This also shows whether a folder above them is a link.
         for folder, path in {one.rpartition("/")[0]: one for one in new}.items():
             try:
                 self._lstat(path, looks.unlinked)
             except (OSError, SafetyError):
                 new = [one for one in new if one.rpartition("/")[0] != folder]
-        try:  # without a line of Python for each file
-            stamps = [*map(SHORT_STAMP, map(os.lstat, map(self._base.__add__, new)))]
-        except (FileNotFoundError, NotADirectoryError):  # rare
-            statuses = [*map(lstat_or_none, map(self._base.__add__, new))]
-            new = [path for path, one in zip(new, statuses, strict=True) if one is not None]
-            stamps = [*map(SHORT_STAMP, filter(None, statuses))]
-        then = [*map(self._stamps.get, new)]
-        if then != stamps:
-            self._recall({path: one for path, one, was in zip(new, stamps, then, strict=True) if one != was})
-        known = zip(new, map(self._unchanged.get, new), strict=True)
-        looks.unchanged |= {path: entry for path, entry in known if entry is not None}
-        found = {path: looks.unchanged[path] for path in wanted if path in looks.unchanged}
+        known, then, changed = [*ctimes], self._ctimes.get, dict[str, os.stat_result]()
+        for start in range(0, len(new), _AT_ONCE):
+            some = new[start : start + _AT_ONCE]
+            try:  # without a call of Python for each file
+                found: list[os.stat_result | None] = [*map(os.lstat, map(self._base.__add__, some))]
+            except (FileNotFoundError, NotADirectoryError):  # rare
+                found = [*map(lstat_or_none, map(self._base.__add__, some))]
+            known += (there := {path: one for path, one in zip(some, found, strict=True) if one})
+            changed |= {path: one for path, one in there.items() if then(path) != one.st_ctime_ns}
+        ctimes |= {path: one.st_ctime_ns for path, one in changed.items()}
+        if not ctimes.items() <= self._ctimes.items():
+            self._recall(ctimes, changed)
+        looks.unchanged |= {path: self._unchanged[path] for path in known if path in self._unchanged}
+        result = {path: looks.unchanged[path] for path in wanted if path in looks.unchanged}
         if self._reads is not None:
-            self._reads.update(found)
-        return found
+            self._reads.update(result)
+        return result
 
-    def _recall(self, stamps: Mapping[str, tuple[int, ...]]) -> None:
-        """Update `_unchanged` for files with other stamps than then."""
-        found = self.earlier.unchanged({path: one for path, one in stamps.items() if self._seen.get(path) is None})
-        for path in stamps if len(found) < len(stamps) else ():
-            seen = None if path in found else self._known(path)
-            if seen and (*seen.stamp[1:3], seen.stamp.ctime_ns) == stamps[path] and not _is_racy(seen, self._now_ns()):
+    def _recall(self, ctimes: Mapping[str, int], changed: Mapping[str, os.stat_result]) -> None:
+        """Update `_unchanged` for files with other change times than then. Those without a status were compared."""
+        hashed = {path for path in self._seen.keys() & ctimes.keys() if self._seen[path] is not None}
+        found = self.earlier.unchanged({path: one for path, one in ctimes.items() if path not in hashed})
+        for path in ctimes if len(found) < len(ctimes) else ():
+            seen = self._known(path) if path not in found and path in changed else None
+            # Git may convert a file of another size otherwise by now.
+            is_known = seen is not None and seen.stamp == stamp_of(changed[path]) and not _is_racy(seen, self._now_ns())
+            if is_known and seen.entry.digest.size_bytes == seen.stamp.size_bytes:
                 found[path] = seen.entry
             elif path not in found:
                 self._unchanged.pop(path, None)
-                self._stamps.pop(path, None)
+                self._ctimes.pop(path, None)
         self._observed.note_unchanged(found)
         self._unchanged |= found
-        self._stamps |= {path: stamps[path] for path in found}
+        self._ctimes |= {path: ctimes[path] for path in found}
 
     def has(self, path: str, entry: FileEntry) -> bool:
         """Return whether the file at a path is this one; False if a link replaced one of its folders."""
@@ -325,7 +335,7 @@ class Workspace:
         """Forget what is known of these paths: they are looked at and hashed again when they are next needed."""
         for path in paths:
             self._unchanged.pop(path, None)
-            self._stamps.pop(path, None)
+            self._ctimes.pop(path, None)
             for looks in (self._looks, self._last_looks):
                 if looks is not None:
                     looks.forget(path)
@@ -336,11 +346,13 @@ class Workspace:
 
     def announce_writes(self, paths: Iterable[str]) -> None:
         """Add paths to `written_paths` before the build writes them."""
+        self.earlier.compared = {}
         self._written.update(paths)
 
     def note_written(self, paths: Iterable[str]) -> None:
         """Note that this build wrote these paths, so that the change is not taken for an edit; invalidate them."""
         changed = tuple(paths)
+        self.earlier.compared = {}
         self.invalidate(changed)
         for path in changed:
             self._observed.note_written(path)
@@ -408,9 +420,9 @@ class Workspace:
             return False
 
     def _add_files(self, snapshot: StatSnapshot) -> bool:
-        paths = sorted(self._observed.present)
-        found = self.unchanged(paths).items()
-        files = {path: (self._stamps[path][-1], one) for path, one in found if path not in self._observed.opened}
+        paths, opened = sorted(self._observed.present), self._observed.opened
+        files = {path: entry for path, entry in self.unchanged(paths).items() if path not in opened}
+        ctimes = [*map(self._ctimes.__getitem__, files)]
         for path in [path for path in paths if path not in files]:
             stamp = self._stamp(path)
             if stamp is None:
@@ -419,9 +431,12 @@ class Workspace:
             known = self._same(path, stamp, snapshot.since_ns)
             if known is None:
                 return False
-            files[path] = (0 if _is_racy(known, self._now_ns()) else stamp.ctime_ns, known.entry)
-        contents = [(one.digest.sha256, one.digest.size_bytes, one.executable) for _, one in files.values()]
-        snapshot.add_files([*files], [ctime_ns for ctime_ns, _ in files.values()], contents)
+            files[path] = known.entry
+            if known.entry.digest.size_bytes != stamp.size_bytes:  # git may convert it otherwise later
+                files[path] = FileEntry(Digest("0" * 64, 0))
+            ctimes.append(0 if _is_racy(known, self._now_ns()) else stamp.ctime_ns)
+        contents = [(one.digest.sha256, one.digest.size_bytes, one.executable) for one in files.values()]
+        snapshot.add_files([*files], ctimes, contents)
         return self._observed.unsettled.isdisjoint(paths)
 
     def _same(self, path: str, stamp: FileStamp, since_ns: int) -> HashedFile | None:

@@ -69,6 +69,24 @@ for _code in STAGES:
     TRIGGERS.of(_code)(_of_the_stages(_code))
 
 
+@TRIGGERS.of("E337", needs="depfiles")
+def depfile_that_is_not_written(project: Project) -> set[str]:
+    """Write no depfile."""
+    return built(project, {"outputs": ["a"], "shell": "echo a > a", "depfile": "$TMPDIR/a.d"})
+
+
+@TRIGGERS.of("W338", needs="depfiles")
+def depfile_of_a_step_that_reads_nothing(project: Project) -> set[str]:
+    """Name an input in a depfile, and read none."""
+    stage = {
+        "inputs": ["*.h"],
+        "outputs": ["a"],
+        "shell": "echo a: a.h | tee a > $TMPDIR/a.d",
+        "depfile": "$TMPDIR/a.d",
+    }
+    return built(project, stage, {"a.h": "\n"})
+
+
 @TRIGGERS.of("E321")
 def conftest_of_a_model(project: Project) -> set[str]:
     """Let a model write the conftest of the tests that judge it."""

@@ -52,6 +52,15 @@ _MOST_NAMES = 5
 _OVERLAP_BYTES = 256 << 10
 
 
+def _as_declared(resolved: ResolvedStage) -> ResolvedStage:
+    """Return a stage by whose key all of its inputs count: another machine may know other files by a depfile."""
+    if resolved.stage.depfile is None:
+        return resolved
+    from orch23.resolve.discovered import with_tracked  # noqa: PLC0415 - only for such stages
+
+    return with_tracked(resolved)
+
+
 class CacheResults(Struct, kw_only=True):
     """The results of a build in a shared cache. Safe for calls from several threads. Each key is looked up once.
 
@@ -100,7 +109,7 @@ class CacheResults(Struct, kw_only=True):
 
     def look_up(self, resolved: ResolvedStage) -> Lookup | None:
         """Start to look up the result of a stage; None if the cache cannot have it, or it would be made again."""
-        stage = resolved.stage
+        resolved, stage = _as_declared(resolved), resolved.stage
         # The program of a stage of pytest, or without outputs, is its verification.
         is_check = isinstance(stage.step, ProcessStep) and (stage.step.judges or not stage.outputs)
         if not self._reads or (self.verifies and is_check):
@@ -156,7 +165,7 @@ class CacheResults(Struct, kw_only=True):
         Raises:
             PendingLookupError: that is not known yet.
         """
-        lookup = self.look_up(resolved)
+        lookup, resolved = self.look_up(resolved), _as_declared(resolved)
         if lookup is None:
             return None
         if not lookup.is_finished:
@@ -240,6 +249,8 @@ class CacheResults(Struct, kw_only=True):
         is_verified: bool,
     ) -> None:
         """See the port."""
+        resolved, is_tracked = _as_declared(resolved), resolved.stage.depfile is not None
+        record = replace(record, key=resolved.key, manifest=resolved.manifest) if is_tracked else record
         if self.has(record):
             if is_verified:
                 self.use(record)

@@ -178,6 +178,9 @@ def _with_discovered(
         for manifests, found in ((before, lock.records[name].manifest), (today, resolved.manifest)):
             more = {aspect: value for aspect, value in found.items() if is_discovered(resolved.stage, aspect)}
             manifests[name] = {**manifests[name], **more}
+            if resolved.stage.depfile:  # of its inputs, those count that the result names
+                mine = manifests[name].items()
+                manifests[name] = {one: value for one, value in mine if one in found or not one.startswith("input:")}
         if isinstance(decided[name].decision, Done):
             today[name] = before[name]
     return replace(then, manifests=before), replace(now, manifests=today)

@@ -39,7 +39,7 @@ def plain_fault(action: Action, address: ReapiAddress) -> Diagnostic | None:
     needed = action.python.version
     rules = (
         (action.sandbox, "it needs a sandbox (`sandbox: off` is for steps that you trust)"),
-        (action.reports or bool(action.tools or action.results), "it needs a report of its tests"),
+        (action.reports or bool(action.tools or action.results), "it needs a report of its tests, or a depfile"),
         (action.writable is not None, "it may write only some paths, as all steps that verify"),
         (action.argv[0] == PYTHON, "it needs the interpreter of the stage"),
         (bool(action.programs), "its declared `tools` cannot be compared with those of the worker"),

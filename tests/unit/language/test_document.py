@@ -250,6 +250,7 @@ BODIES: list[dict[str, Any]] = [
             "steps": CHECKS,
         },
     },
+    {**STAGE, "promote": "each", "shell": "s", "inputs": INPUTS, "depfile": {"path": "$TMPDIR/d", "syntax": "ninja"}},
     *([{**STAGE, "promote": "each", "fetch": FETCH, "inputs": INPUTS}] if missing_kind("fetch") is None else []),
 ]
 

@@ -89,6 +89,7 @@ BESIDE: dict[tuple[str, str], dict[str, Any]] = {
     **{("A step of `verify`", key): {"shell": "x"} for key in ("if", "test_results", "findings", "reruns")},
     ("`test_results`", "regex"): {"line": "(?P<id>.+) (?P<outcome>.+)"},
     ("`test_results`", "line"): {"regex": "stdout"},
+    ("`depfile`", "syntax"): {"path": "$TMPDIR/deps.d"},
     ("A condition in a list", "kind"): {"path": "a"},
     ("A condition in a list", "path"): {"kind": "file_exists"},
     ("`foreach`", "in"): {},

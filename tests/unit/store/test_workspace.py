@@ -631,3 +631,48 @@ def test_a_file_with_its_change_time_of_the_snapshot_is_not_hashed(root: Path, m
     assert workspace.for_one_moment().unchanged(entries) == {}
     with pytest.raises(SafetyError):
         workspace.entry("d/b")
+
+
+def test_files_that_were_just_compared_are_not_looked_at_until_something_is_written_or_ends(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = put(root, "d/a")
+    for name in ("b", "c", "e"):
+        put(root, f"d/{name}")
+    clock = Clock(first.stat().st_ctime_ns + 3 * RACY_NS)
+    earlier, snapshot = Workspace(root, None, clock), StatSnapshot(clock.now_ns)
+    entries = {path: earlier.entry(path) for path in ("d/a", "d/b", "d/c", "d/e")}
+    assert earlier.add_to_snapshot(snapshot)
+    touched = SnapshotDifference({snapshot.paths.index("d/b"): 7}, ["d/c"])
+    looks, lstat = list[str](), os.lstat
+    monkeypatch.setattr(os, "lstat", lambda path, **more: (looks.append(Path(path).name), lstat(path, **more))[1])
+
+    def looked_at(view: Workspace) -> set[str]:
+        looks.clear()
+        assert view.unchanged(entries) == entries
+        return {*looks} - {"d"}
+
+    for end in (lambda w: w.announce_writes(["o"]), lambda w: w.note_written(["o"]), lambda w: w.for_one_moment()):
+        workspace = Workspace(root, None, clock)
+        workspace.earlier.use_snapshot(snapshot)
+        assert looked_at(workspace.tracked(set())) == {"a", "b", "c", "e"}, "not compared"
+        workspace.earlier.use_comparison(touched)
+        assert looked_at(workspace.tracked(set())) == {"b", "c"}, "they differed"
+        assert looked_at(workspace.tracked(set())) == {"b", "c"}
+        end(workspace)
+        assert looked_at(workspace.tracked(set())) == {"a", "b", "c", "e"}
+
+
+def test_a_file_that_git_converts_is_hashed_by_each_process(root: Path) -> None:
+    first = put(root, "f")
+    first.write_text("x\r\n")
+    clock = Clock(first.stat().st_ctime_ns + 3 * RACY_NS)
+    earlier, snapshot = Workspace(root, None, clock), StatSnapshot(clock.now_ns)
+    earlier.as_committed = lambda _path, _descriptor: b"x\n"
+    assert earlier.entry("f") == FileEntry(digest_bytes(b"x\n"))
+    assert earlier.add_to_snapshot(snapshot)
+    workspace = Workspace(root, None, clock)
+    workspace.earlier.use_snapshot(snapshot)
+    workspace.earlier.use_comparison(SnapshotDifference({}, []))
+    assert workspace.tracked(set()).unchanged(["f"]) == {}
+    assert workspace.tracked(set()).entry("f") == FileEntry(digest_bytes(b"x\r\n"))

@@ -1,0 +1,1 @@
+"""Depfiles: which of the declared inputs a program has read, by what it says itself (ADR 99)."""
