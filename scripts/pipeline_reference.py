@@ -54,6 +54,7 @@ def reference_sections() -> Iterator[tuple[str, str, str]]:
     yield "A pool in `pools`", "pool", ""
     yield "The limits of a provider or model in `rates`", "rates", ""
     yield "An input", "input", ""
+    yield "A tool with a version", "tool", ""
     yield "A step of `verify`", "verify_step", ""
     yield "`commands` of a step", "commands", definition("verify_step")["properties"]["commands"]["description"]
     yield "A condition in a list", "condition", ""

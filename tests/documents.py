@@ -23,7 +23,7 @@ COMMON: dict[str, Any] = {
     "limits": {"memory": "512MiB", "processes": 10, "files": "2k", "disk": 1000, "address_space": "1.5GB"},
     "env": {"A": "x", "B": 1, "C": 2.5, "D": True},
     "python": "python3",
-    "tools": ["git"],
+    "tools": ["git", {"name": "node", "version": ">=22"}, "~/opt/x/bin/y"],
     "pools": ["network"],
     "scratch": ["*.tmp"],
     "cache": False,

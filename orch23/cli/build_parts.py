@@ -25,7 +25,7 @@ from orch23.decide.dry_run import Preview
 from orch23.decide.open_pipeline import OpenPipeline
 from orch23.decide.protected_files import own_file_patterns
 from orch23.engine.build import Build, BuildOptions
-from orch23.engine.preflight import SandboxPreflight, certain_failures
+from orch23.engine.preflight import SandboxPreflight, certain_failures, check_tools
 from orch23.engine.result_writer import ResultWriter
 from orch23.execute.launch import SandboxLauncher, no_sandbox_error, not_allowed_error, weak_sandbox_error
 from orch23.execute.local_executor import LocalExecutor
@@ -196,7 +196,10 @@ class BuildParts(Struct, frozen=True, kw_only=True):
     def _models(self, ledger: Ledger) -> Models | None:
         """Return how stages call models; None if none may, none needs consent, and no request is left in a batch."""
         nodes = self.opened.state.plan.nodes.values()
-        may_call = (calls_model(node) or (isinstance(node, Stage) and bool(node.step.grants)) for node in nodes)
+        may_call = (
+            calls_model(node) or bool(node.tool_grants) or (isinstance(node, Stage) and bool(node.step.grants))
+            for node in nodes
+        )
         if not any(may_call) and not any(self.project.store.batches.glob("*.json")):
             return None
         from orch23.attempt.conversation import Conversations, RequestBuilder, shared_systems  # noqa: PLC0415 - few edits call a model
@@ -249,6 +252,8 @@ class BuildParts(Struct, frozen=True, kw_only=True):
 
     def _check_ready(self, calls: "Conversations | None", look: Callable[[], Preview]) -> None:
         consent, sandbox, plan = self.consent, self.sandbox, self.opened.state.plan
+        selected = (plan.nodes[name] for name in self.request.selection.nodes(plan))
+        check_tools(self.project.pipeline, selected, self.project.facts.facts_of)
 
         def ask_consent(grants: Sequence[Grant]) -> bool:
             # Without a place to store the answer, the next build would ask the same question.

@@ -2,7 +2,7 @@
 
 import os
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,7 +14,7 @@ from orch23.cli.console import Console, working_directory
 from orch23.cli.discovery import find_project
 from orch23.cli.project_loading import Project, ProjectSettings, open_for_reading
 from orch23.model.diagnostic import Diagnostic
-from orch23.model.errors import ConfigurationError, ProviderError
+from orch23.model.errors import ConfigurationError, ConsentError, ProviderError
 from orch23.model.pipeline import CACHE_VARIABLE, DeclaredCache, Stage
 from orch23.model.step import Grant
 from orch23.model.text import visible
@@ -23,6 +23,7 @@ from orch23.store.workspace import Workspace
 
 if TYPE_CHECKING:
     from orch23.model.shared_cache import CacheOptions, CacheSettings
+    from orch23.model.tool import FoundTool
     from orch23.steps.llm.spec import LLMStep
     from orch23.store.grants import Grants
 
@@ -85,6 +86,19 @@ class Consent(Struct, dict=True):
             return None
         return None if grant is None or self.is_granted(grant) else grant
 
+    def check_tools(self, found: "Sequence[FoundTool]", command: Callable[[], str]) -> "Sequence[FoundTool]":
+        """Return some tools that a step is about to see; `command` returns the command that allows it.
+
+        Raises:
+            ConsentError: the user has not allowed one of them.
+        """
+        lacking = [one.grant for one in found if one.grant is not None and not self.is_granted(one.grant)]
+        if lacking:
+            from orch23.providers.registry import not_granted_error  # noqa: PLC0415 - few builds lack consent
+
+            raise ConsentError(*(not_granted_error(grant, command()) for grant in lacking))
+        return found
+
     def store_grants(self, grants: Iterable[Grant]) -> bool:
         """Store some grants in the user's state directory, and return True.
 
@@ -142,9 +156,10 @@ def needed_grants(project: Project) -> tuple[Grant, ...]:
     nothing_yet = Consent(settings.root, {}, Workspace(settings.root, None))
     plan = open_for_reading(project).state.plan
     found = dict.fromkeys(nothing_yet.missing_grant(step, settings.environ) for step in llm_steps(plan))
-    stages = (node for node in plan.nodes.values() if isinstance(node, Stage))
+    nodes = plan.nodes.values()
     # Other step kinds name their grants themselves, such as a download from a server.
-    of_others = dict.fromkeys(grant for stage in stages for grant in stage.step.grants)
+    of_steps = (grant for node in nodes if isinstance(node, Stage) for grant in node.step.grants)
+    of_others = dict.fromkeys((*of_steps, *(grant for node in nodes for grant in node.tool_grants)))
     return (*(grant for grant in found if grant is not None), *of_others, *_grants_of_cache(project))
 
 

@@ -30,21 +30,24 @@ from orch23.steps.registry import is_llm, kinds_of
 
 if TYPE_CHECKING:
     from orch23.model.ports import Executor, Surroundings
+    from orch23.model.tool import FoundTool, Tool
     from orch23.steps.llm.spec import LLMStep
 
 
 class FactFinder(Struct):
     """Finds the facts of stages without starting a process. The caller provides the environment.
 
-    `looked_at` are the paths, existing or not, that the facts so far depend on, with their earlier `signature`.
-    `plugins` are those of the pipeline, once it is read; `executor_of` returns the executor of a stage.
+    `looked_at` are the paths, existing or not, that the facts so far depend on, with their earlier `signature`. `tools`
+    are those that are outside of the system directories, or that have a version or a path. `plugins` are those of the
+    pipeline, once it is read; `executor_of` returns the executor of a stage.
     """
 
     root: Path
     environ: Mapping[str, str]
     _interpreters: dict[str | None, tuple[str, str, str]] = field(default_factory=dict)
-    _tools: dict[tuple[str, str], str] = field(default_factory=dict)
+    _tools: "dict[tuple[Tool, str, str], str]" = field(default_factory=dict)
     looked_at: dict[Path, str] = field(default_factory=dict)
+    tools: "dict[tuple[Tool, str, str], FoundTool]" = field(default_factory=dict)
     plugins: tuple[str, ...] = ()
     executor_of: Callable[[Stage], str] = lambda _: LOCAL_EXECUTOR
 
@@ -60,7 +63,7 @@ class FactFinder(Struct):
             python=python,
             pytest=pytest,
             interpreter=path,
-            tools={name: self._tool(name, path) for name in stage.tools},
+            tools={tool.name: self._tool(tool, path, stage.cwd) for tool in stage.tools},
             plugins=self._plugins_of(stage, step),
             verify_plugins=self._plugins_of_verify(stage),
             checks=self._revisions_of_checks(stage),
@@ -120,19 +123,46 @@ class FactFinder(Struct):
         used = {step.kind for step in stage.verify.steps if isinstance(step, ProcessStep)} if self.plugins else ()
         return {kind: origin for kind in sorted(used) if (origin := kinds.plugin_version(kind))}
 
-    def _tool(self, name: str, interpreter: str) -> str:
-        key = (name, interpreter)
+    def _tool(self, tool: "Tool", interpreter: str, cwd: str) -> str:
+        key = (tool, interpreter, cwd)
         if key not in self._tools:
             # The PATH that steps get, not the user's: a key must not depend on the shell.
             own = (str(Path(interpreter).parent),) if interpreter else ()
             folders = (*own, *SYSTEM_PATH)
-            self._look_at(Path(folder, name) for folder in folders)
-            identity = tool_digest(name, folders)
-            if identity is None:
-                hint = "install it; PATH is set by orch23 and not inherited"
-                raise ConfigurationError(Diagnostic("E482", f"the declared tool `{name}` was not found", hint=hint))
-            self._tools[key] = identity
+            self._look_at(Path(folder, tool.name) for folder in folders)
+            is_first = not (tool.path or tool.version)
+            self._tools[key] = (is_first and tool_digest(tool.name, folders)) or self._found(key, folders).identity
         return self._tools[key]
+
+    def _found(self, key: "tuple[Tool, str, str]", folders: tuple[str, ...]) -> "FoundTool":
+        """Return a tool that a version manager of the user has installed, or that has a version or a path.
+
+        Raises:
+            ConfigurationError: there is none, steps may not see it, or it has another version.
+        """
+        from orch23.model.features import TOOLCHAINS, load_feature  # noqa: PLC0415 - few pipelines name such tools
+
+        tool, _, cwd = key
+        found: FoundTool = load_feature(TOOLCHAINS, f"the tool `{tool.name}` needs")(
+            tool, self.root, self.environ, folders=folders, cwd=cwd
+        )
+        self._look_at(map(Path, found.looked_at))
+        if found.error:
+            raise ConfigurationError(Diagnostic("E482", found.error, hint=found.hint))
+        return self.tools.setdefault(key, found)
+
+    def tools_of(self, programs: Mapping[str, str]) -> "tuple[FoundTool, ...]":
+        """Return where the declared tools of an action are that are outside of the system directories."""
+        found = {tool.name: one for (tool, *_), one in self.tools.items() if programs.get(tool.name) == one.identity}
+        return tuple(one for one in found.values() if one.origin)
+
+    def tool_origins(self) -> dict[str, str]:
+        """Return where each declared tool is that is not the one which a step finds anyway."""
+        found: dict[str, dict[str, None]] = {}
+        for (tool, *_), one in self.tools.items():
+            if one.origin:
+                found.setdefault(tool.name, {})[one.origin] = None
+        return {name: ", ".join(origins) for name, origins in sorted(found.items())}
 
     def _look_at(self, paths: Iterable[Path]) -> None:
         for path in paths:

@@ -78,7 +78,8 @@ class CallPreflight(Struct, frozen=True, kw_only=True):
             ProviderError: with every stage that would call beyond this machine, offline.
         """
         others = [node for node in plan.nodes.values() if isinstance(node, Stage) and self._may_be_refused(node)]
-        of_others = (grant for stage in others for grant in self._not_granted(stage.step.grants))
+        of_tools = (grant for node in plan.nodes.values() for grant in node.tool_grants)
+        of_others = self._not_granted((*(grant for stage in others for grant in stage.step.grants), *of_tools))
         # With `--replay` no model is called, so nothing can be missing.
         steps = () if self.conversations.replay else tuple(llm_steps(plan))
         wanted = dict.fromkeys((*self._ungranted(steps), *of_others))
@@ -93,7 +94,8 @@ class CallPreflight(Struct, frozen=True, kw_only=True):
         # The user is not asked for consent to a build that cannot run.
         self._refuse_impossible(calling, needs)
         lacking = [(one.stage, grant) for one, _ in calling for grant in self._ungranted(llm_steps_of(one.stage))]
-        lacking += [(stage, grant) for stage, need in needs for grant in self._not_granted(need.grants)]
+        needed = [(stage, (*need.grants, *stage.tool_grants)) for stage, need in needs]
+        lacking += [(stage, grant) for stage, grants in needed for grant in self._not_granted(grants)]
         fallbacks = [(one.stage, step) for one, _ in calling for step in fallbacks_of(one.stage)]
         self._check_consent(seen, wanted, lacking, may_ask=bool(self._ungranted(step for _, step in fallbacks)))
         self._warn(fallbacks)
@@ -126,6 +128,7 @@ class CallPreflight(Struct, frozen=True, kw_only=True):
 
     def _by_stage(self, found: Sequence[tuple[Stage, Diagnostic]]) -> Iterator[Diagnostic]:
         keys = {stage.family: "llm/provider" if stage.step.asks_model else stage.kind for stage, _ in found}
+        keys |= {stage.family: "tools" for stage, _ in found if stage.tool_grants}
         places = {name: self.pipeline.locate_written(f"stages/{name}/{key}") for name, key in keys.items()}
         named = [(stage.family, one) for stage, one in found]
         return grouped_errors(self.pipeline, named, lambda name, _: places[name], "`{}` needs it too")
@@ -133,7 +136,8 @@ class CallPreflight(Struct, frozen=True, kw_only=True):
     def _may_be_refused(self, stage: Stage) -> bool:
         """Return whether a step without a model could be refused, whatever the store has."""
         grants = stage.step.grants
-        return bool(grants) and (self.conversations.offline or bool(self._not_granted(grants)))
+        is_refused = bool(grants) and (self.conversations.offline or bool(self._not_granted(grants)))
+        return is_refused or bool(self._not_granted(stage.tool_grants))
 
     def _not_granted(self, grants: Iterable[Grant]) -> list[Grant]:
         return [grant for grant in grants if not self.conversations.setting.is_granted(grant)]
@@ -155,7 +159,7 @@ class CallPreflight(Struct, frozen=True, kw_only=True):
             raise ConsentError(*self._by_stage(found))
 
     def _lacks(self, node: Stage | ForeachStage) -> bool:
-        own = self._not_granted(node.step.grants) if isinstance(node, Stage) else ()
+        own = self._not_granted((*(node.step.grants if isinstance(node, Stage) else ()), *node.tool_grants))
         return bool(own or self._ungranted(llm_steps_of(node)))
 
     def _ungranted(self, steps: "Iterable[LLMStep]") -> Collection[Grant]:

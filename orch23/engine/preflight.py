@@ -20,6 +20,7 @@ from orch23.model.errors import ConfigurationError
 from orch23.model.paths import PatternSet, is_glob, normalize_pattern, static_prefix
 from orch23.model.pipeline import ForeachStage, Pipeline, Stage, family_of
 from orch23.model.plan import Expand, Maybe, Plan, Run, VerifyOnly
+from orch23.model.record import Facts
 from orch23.plan.nodes import Node, writes_of
 from orch23.steps.registry import is_llm
 from orch23.store.safe_files import unsafe_path_error
@@ -127,6 +128,24 @@ def grouped_errors(
         own = {name: pipeline.locate("stages", name) if there == at else there for name, there in places.items()}
         related = tuple(Related(also.format(name), own[name]) for name in others)
         yield replace(one, location=at, subject=first, related=related)
+
+
+def check_tools(pipeline: Pipeline, nodes: Iterable[Stage | ForeachStage], facts_of: Callable[[Stage], Facts]) -> None:
+    """Check the tools with a version or a path, before a stage runs.
+
+    Raises:
+        ConfigurationError: with all that are missing, have another version, or may not be seen by steps.
+    """
+    found: list[tuple[str, Diagnostic]] = []
+    for stage in nodes:
+        if isinstance(stage, Stage) and not stage.once and any(tool.path or tool.version for tool in stage.tools):
+            try:
+                facts_of(stage)
+            except ConfigurationError as error:
+                found += ((stage.family, one) for one in error.diagnostics)
+    if found:
+        places = {name: pipeline.locate_written(f"stages/{name}/tools") for name, _ in found}
+        raise ConfigurationError(*grouped_errors(pipeline, found, lambda name, _: places[name], "`{}` needs it too"))
 
 
 def foreseen_failures(seen: Preview) -> Mapping[str, tuple[Diagnostic, ...]]:

@@ -7,7 +7,7 @@ import os
 import shlex
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -17,6 +17,7 @@ from msgspec import Struct, field
 
 from orch23.execute import process_tree, supervisor
 from orch23.execute.cleanup import BackgroundCleaner
+from orch23.execute.interpreters import SYSTEM_PATH
 from orch23.execute.launch import (
     NO_SANDBOX,
     Launch,
@@ -80,6 +81,7 @@ from orch23.store.safe_files import closing, open_directory, read_and_close
 if TYPE_CHECKING:
     from orch23.execute.pytest_report import ReportChannel
     from orch23.model.ports import FileContentStore
+    from orch23.model.tool import FoundTool
 
 _SCRIPT = "command.sh"
 # The limits of Linux: MAX_ARG_STRLEN with pages of 4 KiB, and a quarter of a stack of 8 MiB.
@@ -96,14 +98,16 @@ class LocalExecutor(Struct, kw_only=True, eq=False):
     """Run at most `workers` actions at a time in the threads of the callers.
 
     When an action has an outcome, none of its processes is running. `interpreters` finds what an action needs on this
-    machine; it may raise ConfigurationError. `unconfined` starts the actions that need no sandbox. `redact` removes
-    secrets from reports before they are stored. `has_started`: some process was started.
+    machine; it may raise ConfigurationError. `tools` finds the programs of an action that are outside of the system
+    directories. `unconfined` starts the actions that need no sandbox. `redact` removes secrets from reports before they
+    are stored. `has_started`: some process was started.
     """
 
     sandbox_dirs: SandboxDirs
     contents: "FileContentStore"
     workers: int
     interpreters: Callable[[Interpreter], Path] = lambda _wanted: Path(sys.executable)
+    tools: "Callable[[Mapping[str, str]], Sequence[FoundTool]]" = lambda _programs: ()
     launcher: Launcher = NO_SANDBOX
     unconfined: Launcher = NO_SANDBOX
     output_limits: OutputLimits = DEFAULT_OUTPUT
@@ -269,6 +273,10 @@ class LocalExecutor(Struct, kw_only=True, eq=False):
         launcher = self._launcher_of(action)
         seen = sandbox_dir.seen_from_inside(launcher.tier)
         env = process_environment(seen, interpreter, {**cache_variables(seen, action), **action.env})
+        found = self.tools(action.programs) if action.programs else ()
+        for tool in found:
+            given = {**tool.variables, **({} if action.network else tool.offline)}
+            env = {**given, **env, "PATH": _path(env["PATH"], tool)}
         argv = _with_script(sandbox_dir, seen, action.argv)
         if argv[0] == PYTHON:
             argv = (str(interpreter), *argv[1:])
@@ -287,6 +295,7 @@ class LocalExecutor(Struct, kw_only=True, eq=False):
             network=action.network,
             limits=action.limits,
             writable=action.writable,
+            reads=tuple(Path(path) for tool in found for path in tool.shown),
             pass_fds=(channel.far_fd,) if channel is not None else (),
             output=self.output_limits,
             on_output=on_output,
@@ -423,6 +432,13 @@ def _with_script(sandbox_dir: SandboxDir, seen: SandboxDir, argv: tuple[str, ...
     # Not by `source`: messages of the shell would name the file, which has another path each time.
     path = shlex.quote(str(seen.tools / _SCRIPT))
     return (*SHELL_COMMAND, f'orch23=$(<{path}); eval "unset orch23; $orch23"')
+
+
+def _path(path: str, tool: "FoundTool") -> str:
+    """Return a search path with the folder of a tool: at the end, or in front of the system directories."""
+    folders = path.split(":")
+    at = next((n for n, one in enumerate(folders) if tool.is_chosen and one in SYSTEM_PATH), len(folders))
+    return ":".join(dict.fromkeys((*folders[:at], tool.folder, *folders[at:])))
 
 
 def _no_sandbox_dir(problem: OSError) -> EngineUnavailable:

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final, Literal, TypeAlias
 
 from msgspec import NODEFAULT, Meta, UnsetType
 
-from orch23.language.key_readers import read_attempts, read_cwd, read_env, read_files, read_scratch
+from orch23.language.key_readers import read_attempts, read_cwd, read_env, read_files, read_scratch, read_tools
 from orch23.model.action import StepLimits
 from orch23.model.language import (
     END_OF_TEXT,
@@ -331,6 +331,16 @@ class ExploreDocument(Document):
         characters.""")
 
 
+class ToolDocument(Document):
+    """A program of a certain version."""
+
+    name: Text = Key("node", default=NODEFAULT).doc("""
+        The name of the program, or its path.""")
+    version: Text | UnsetType = Key("'>=22'", in_key=False).doc("""
+        A range of versions: `>=20,<23`, `^22.1`, `~1.2`, `22`. The version is read from files, and no program is
+        started. Default: any.""")
+
+
 class CommonDocument(Document):
     """Keys of a stage that may also be in `defaults`."""
 
@@ -385,9 +395,12 @@ class CommonDocument(Document):
     python: Text | UnsetType = Key(".venv/bin/python").doc("""
         The interpreter for `python`. Default: the first of these: the active virtual environment, `.venv` in the root,
         the interpreter of orch23 itself.""")
-    tools: tuple[Annotated[str, item("The name of a program.")], ...] = Key("[gcc]", default=()).doc("""
-        Programs whose versions are part of the key. A stage whose programs start others is in a shared cache only if
-        all of them are listed.""")
+    tools: tuple[Annotated[Text, item("A program: its name, `/PATH` or `~/PATH`.")] | ToolDocument, ...] = Key(
+        "[gcc, {name: node, version: '>=22'}]", default=(), read=read_tools
+    ).doc("""
+        Programs whose versions are part of the key. The stage's processes also see those that a version manager has
+        installed, such as cargo from rustup, and those at a path, which need your consent in a home directory. A stage
+        whose programs start others is in a shared cache only if all of them are listed.""")
     pools: tuple[Annotated[str, item("A name under `pools` of the file.")], ...] = Key("[database]", default=()).doc("""
         Pools of the file in which the stage counts while it runs, in addition to the pool of its kind.""")
     scratch: tuple[Annotated[str, item("A pattern.")], ...] | UnsetType = Key(

@@ -1,5 +1,6 @@
 """Read values of keys: each returns what a value means, and reports errors at its key."""
 
+import posixpath
 import re
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
@@ -12,12 +13,17 @@ from orch23.model.diagnostic import Severity
 from orch23.model.fields import Problems
 from orch23.model.language import Document, read_fields
 from orch23.model.pipeline import LEAST_EXPLORE_TOKENS, MAX_RETRIES, DeclaredCache, Price, RateLimits
+from orch23.model.tool import Tool
+from orch23.resolve.expression_syntax import UNKNOWN_MARK
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 # Values of `env` are part of the key, so they cannot be secrets.
 _SECRET = re.compile(r"(?:.*_)?(?:(?:API|PRIVATE)?KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?)", re.IGNORECASE)
 # Variables that decide which code a process loads, or that orch23 sets itself.
 _STEERING = re.compile(r"LD_.*|PYTEST_.*|GIT_.*|PYTHONSTARTUP|PYTHONHOME|SSH_AUTH_SOCK|BASH_ENV|ENV|PATH|HOME|TMPDIR")
+
+# As other tools write it: `node@22`, `node>=22`.
+_NAME_AND_VERSION = re.compile(r"([\w.+-]+)(?:\s*@\s*|\s+|(?=[<>=!^~]))([<>=!^~v\s]*\d\S*)")
 
 
 def read_attempts(at: Problems, key: str, value: int) -> int:
@@ -99,6 +105,40 @@ def read_env(at: Problems, key: str, variables: Mapping[str, str | int | float |
         elif "\x00" in value:
             below.add(name, "E812", f"`{name}` has a null character", "no environment variable can have one")
     return found
+
+
+def read_tools(at: Problems, key: str, entries: Sequence[str | Document]) -> tuple[Tool, ...]:
+    """Return programs, with the version that each must have, each once."""
+    found: dict[str, Tool] = {}
+    for number, entry in enumerate(entries):
+        one = {"name": entry} if isinstance(entry, str) else read_fields(entry, at.below(key).below(number))
+        text = one["name"]
+        tool = Tool(text.rpartition("/")[2], text if "/" in text else "", one.get("version", ""))
+        if (fault := _fault_of_tool(tool, found.setdefault(tool.name, tool))) is not None:
+            at.add(f"{key}/{number}", "E812", *fault)
+    return tuple(found.values())
+
+
+def _fault_of_tool(tool: Tool, first: Tool) -> tuple[str, str] | None:
+    """Return what is wrong with a program, and what to do. `first` is the first one of its name."""
+    if not tool.path and (both := _NAME_AND_VERSION.fullmatch(tool.name)):
+        return f"`{tool.name}` is not the name of a program", f"write `{{name: {both[1]}, version: '{both[2]}'}}`"
+    if not tool.name or (tool.path and not tool.path.startswith(("/", "~/"))):
+        hint = "list a program of the project in `inputs`; a path in `tools` begins with `/` or `~/`"
+        return f"`{tool.path}` is not the path of a program outside of the project", hint
+    if tool.path and (normal := posixpath.normpath(tool.path)) != tool.path:
+        hint = f"write `{normal}`" if normal.startswith(("/", "~/")) else "write it without them"
+        return f"the path `{tool.path}` has `.`, `..` or an empty part", hint
+    if tool != first:
+        return f"another tool of this list is named `{tool.name}`", "remove one of the two"
+    if tool.version and UNKNOWN_MARK not in tool.version:
+        from orch23.text.version_ranges import FORMS, parse_range  # noqa: PLC0415 - few tools have a version
+
+        try:
+            parse_range(tool.version)
+        except ValueError as error:
+            return str(error), FORMS
+    return None
 
 
 def read_prices(at: Problems, key: str, prices: Mapping[str, Document | int]) -> Mapping[str, Price]:

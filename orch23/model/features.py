@@ -119,6 +119,8 @@ SHARING: Final[Mapping[str, str]] = {
     "cache": "cache.doctor:cache_findings",
     "executor": "remote.doctor:executor_findings",
 }
+# Finds a program that a version manager has installed.
+TOOLCHAINS: Final = "toolchains.finding:find_tool"
 READY_MODELS: Final[Mapping[str, str]] = {"local": "local.local_model:ready_models"}
 
 

@@ -13,7 +13,8 @@ from orch23.model.diagnostic import Location
 from orch23.model.digest import Json
 from orch23.model.parsing import json_at
 from orch23.model.paths import is_glob, match_any
-from orch23.model.step import ProcessStep, Step, VerifyStep
+from orch23.model.step import Grant, ProcessStep, Step, VerifyStep
+from orch23.model.tool import Tool
 
 DEFAULT_PIPELINE = "pipeline.yaml"
 """The pipeline file that is used when the command line names none."""
@@ -317,7 +318,7 @@ class Stage(Struct, frozen=True, omit_defaults=True, tag=True, kw_only=True):
     timeout_s: float = DEFAULT_TIMEOUT_S
     env: Mapping[str, str] = field(default_factory=dict)
     python: str | None = None
-    tools: tuple[str, ...] = ()
+    tools: tuple[Tool, ...] = ()
     scratch: tuple[str, ...] = DEFAULT_SCRATCH
     cache: bool = True
     network: bool = False
@@ -350,6 +351,11 @@ class Stage(Struct, frozen=True, omit_defaults=True, tag=True, kw_only=True):
         """Whether the stage or its verification runs pytest."""
         steps = (self.step, *self.verify.steps)
         return any(isinstance(one, ProcessStep) and one.kind == "pytest" for one in steps)
+
+    @property
+    def tool_grants(self) -> tuple[Grant, ...]:
+        """Return what the user has to consent to for the tools of the stage."""
+        return tuple(grant for tool in self.tools if (grant := tool.grant) is not None)
 
     @property
     def kind(self) -> str:
@@ -443,6 +449,14 @@ class ForeachStage(Struct, frozen=True, omit_defaults=True, tag=True, kw_only=Tr
     uses_network: bool = False
     plugins: tuple[str, ...] = ()
     moved: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def tool_grants(self) -> tuple[Grant, ...]:
+        """Return what the user has to consent to for the tools of all items; an item may have more."""
+        named = self.body.get("tools")
+        texts = (one["name"] if isinstance(one, Mapping) else one for one in (named if isinstance(named, list) else ()))
+        found = (Tool("", text).grant for text in texts if isinstance(text, str) and text.startswith(("/", "~/")))
+        return tuple(grant for grant in found if grant is not None)
 
     @property
     def desc(self) -> str:

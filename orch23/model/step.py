@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 class Grant(Struct, frozen=True, kw_only=True):
     """One permission that the user gives a project; if any field differs, it is another grant.
 
-    `name` is the program as the pipeline names it, or the origin of a server (`https://host:port`). `sha256` covers the
-    bytes of the program, its arguments and the files that it gets, in hex; it is empty for a server. `keys` are the
-    names of the environment variables that it gets, `reads` the paths outside of the project that a program may read.
-    `detail` is the exact command, and `files` the files of the project that it gets; both are shown to the user, but
-    not compared and not stored.
+    `name` is the program or tool as the pipeline names it, or the origin of a server (`https://host:port`). `sha256`
+    covers the bytes of the program, its arguments and the files that it gets, in hex; it is empty for a tool or a
+    server. `keys` are the names of the environment variables that it gets, `reads` the paths outside of the project
+    that a program may read. `detail` is the exact command, and `files` the files of the project that it gets; both are
+    shown to the user, but not compared and not stored.
     """
 
-    kind: Literal["program", "server", "download", "cache", "cache-write"]
+    kind: Literal["program", "tool", "server", "download", "cache", "cache-write"]
     # Without the path of a URL: all paths of a server are served by the same owner (ADR 25).
     name: str
     keys: tuple[str, ...] = ()
@@ -53,6 +53,7 @@ class Grant(Struct, frozen=True, kw_only=True):
         """Describe it in one line, for a message."""
         whats = {
             "program": f"run `{self.detail or self.name}`",
+            "tool": f"show its steps the program {self.name}",
             "server": f"send prompts to {self.name}",
             "download": f"download from {self.name}",
             "cache": f"use results of the shared cache {self.name}",

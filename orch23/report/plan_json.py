@@ -32,6 +32,7 @@ def plan_json(view: PlanView) -> str:
         "groups": {group: list(names) for group, names in view.groups.items()},
         "would_store": list(view.would_store),
         "not_shared": {name: list(reasons) for name, reasons in view.not_shared.items()},
+        "tools": dict(view.tools),
         "waiting": [from_struct(one) for one in view.waiting],
         "errors": [diagnostic_document(one) for one in view.errors],
         "warnings": [diagnostic_document(one) for one in view.warnings],

@@ -243,6 +243,7 @@ def _footer(view: PlanView) -> list[str]:
         *out,
         *_groups(view),
         *_exposed(view),
+        *(f" tool {visible(name)}: {visible(origin)}" for name, origin in view.tools.items()),
         *(f" responses are stored at {visible(one)}; `llm.background: false` prevents it" for one in servers),
         *_shared(view),
         *_dead(view),

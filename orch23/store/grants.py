@@ -20,7 +20,7 @@ _OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
 class _Grant(Struct, frozen=True, forbid_unknown_fields=True):
-    kind: Literal["program", "server", "download", "cache", "cache-write"]
+    kind: Literal["program", "tool", "server", "download", "cache", "cache-write"]
     name: str
     keys: tuple[str, ...]
     sha256: str

@@ -117,7 +117,7 @@ def test_a_program_that_is_not_installed_costs_no_call(project: Project, command
 
 
 def test_a_formatter_that_exists_and_that_the_sandbox_does_not_show_is_named(project: Project) -> None:
-    tool = project.home / "bin/squeeze"
+    tool = project.home / "opt/bin/squeeze"
     tool.parent.mkdir(parents=True)
     tool.write_text(f"#!/bin/sh\n{SQUEEZE}\n")
     tool.chmod(0o755)

@@ -120,6 +120,7 @@ def test_a_variable_that_the_user_has_not_set_is_no_cause(project: Project) -> N
     assert "cause" not in failed(project, "  a:\n    shell: set -u; echo $SERVICE_URL\n").err
 
 
+@pytest.mark.needs("toolchains")
 def test_a_program_of_the_user_is_named(project: Project) -> None:
     tool = project.home / "bin" / "wordcount"
     tool.parent.mkdir(parents=True)
@@ -128,7 +129,8 @@ def test_a_program_of_the_user_is_named(project: Project) -> None:
     stages = "  a:\n    shell: wordcount x\n"
     assert "cause" not in failed(project, stages).err
     shown = failed(project, stages, env={"PATH": f"{tool.parent}:/usr/bin:/bin"}).err
-    assert f"`wordcount` is {tool} on your PATH" in shown
+    assert f"`wordcount` is {tool}, which a step sees only if its stage names the tool" in shown
+    assert "+ tools: [..., wordcount]" in shown
 
 
 def test_a_name_that_no_disk_can_have_is_no_cause(project: Project) -> None:
@@ -162,7 +164,7 @@ def test_a_program_by_its_path_is_named_and_not_proposed(project: Project, tmp_p
 
 @pytest.mark.slow
 def test_a_program_on_the_path_is_copied_as_the_screen_says_and_the_build_passes(project: Project) -> None:
-    tool = add_tool(project, project.home / "bin" / "tool")
+    tool = add_tool(project, project.home / "opt/bin/tool")
     env = {"PATH": f"{tool.parent}:/usr/bin:/bin"}
     shown = failed(project, "  a:\n    outputs: [a.txt]\n    shell: tool > a.txt\n", env=env).err
     assert "= help: copy it to `tools/tool` first, and write that in place of `tool` in the command; " in shown
@@ -170,6 +172,16 @@ def test_a_program_on_the_path_is_copied_as_the_screen_says_and_the_build_passes
     shutil.copy(tool, project.root / "tools")
     apply_shown_change(project, shown)
     project.edit("pipeline.yaml", project.read("pipeline.yaml").replace("tool >", "tools/tool >"))
+    assert project.build(env=env).code == 0
+    assert project.read("a.txt") == "of the tool\n"
+
+
+@pytest.mark.needs("toolchains")
+def test_a_program_of_a_known_place_is_proposed_as_a_tool_and_the_build_passes(project: Project) -> None:
+    tool = add_tool(project, project.home / ".local/bin/tool")
+    env = {"PATH": f"{tool.parent}:/usr/bin:/bin"}
+    shown = failed(project, "  a:\n    outputs: [a.txt]\n    shell: tool > a.txt\n", env=env).err
+    apply_shown_change(project, shown)
     assert project.build(env=env).code == 0
     assert project.read("a.txt") == "of the tool\n"
 

@@ -261,8 +261,17 @@ def _read(place):
     return lambda world: Path(world["places"][place]).read_text()
 
 
-for _place in ("project", "store", "home", "key", "shared_memory"):
-    attack("secret", name=f"read_{_place}")(_read(_place))
+CREDENTIALS = (
+    *(".aws/credentials", ".netrc", ".npmrc", ".pypirc", ".git-credentials", ".cargo/credentials.toml"),
+    *(".docker/config.json", ".config/gh/hosts.yml", ".config/gcloud/credentials.db", ".kube/config"),
+    *(".m2/settings.xml", ".gradle/gradle.properties", ".bundle/config", ".condarc"),
+    # Beside the programs that a step sees.
+    *(".rustup/toolchains/stable-x86_64/etc/credentials.toml", ".nvm/versions/node/v22.1.0/etc/npmrc"),
+    *(".nvm/versions/node/v22.1.0/lib/node_modules/npm/.npmrc", "miniconda3/.condarc", "miniconda3/conda-meta/x.json"),
+    *(".local/share/uv/tools/lint/uv-receipt.toml", ".local/bin/token", "opt/x/bin/.netrc", ".nvm/.npmrc"),
+)
+for _place in ("project", "store", "home", "key", "shared_memory", *CREDENTIALS):
+    attack("secret", name=f"read_{_place.replace('/', '_')}")(_read(_place))
 
 
 @attack("secret")

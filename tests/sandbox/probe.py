@@ -19,7 +19,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,10 +30,19 @@ from orch23.execute.sandbox.landlock import LandlockLauncher
 from orch23.execute.sandbox_dir import SandboxDirs
 from orch23.execute.sandbox_tree import LEAST_SHARED_FILES, SandboxDir
 from orch23.execute.shared_trees import SharedTrees
+from orch23.features.toolchains.finding import find_tool
 from orch23.model.action import Action, Completed
 from orch23.model.digest import FileEntry, digest_bytes
+from orch23.model.tool import FoundTool, Tool
 from tests.doubles import memory as memory_contents
 
+TOOLS = (
+    *(".rustup/toolchains/stable-x86_64/bin", ".nvm/versions/node/v22.1.0/bin", "miniconda3/bin"),
+    *(".local/share/fnm/node-versions/v22.1.0/installation/bin", ".pyenv/versions/3.12.1/bin"),
+    *(".local/share/mise/installs/go/1.22.3/bin", ".asdf/installs/nodejs/22.1.0/bin", "sdk/go1.22.3/bin"),
+    *(".sdkman/candidates/java/21-tem/bin", ".local/share/uv/tools/lint/bin", ".local/share/pipx/venvs/lint/bin"),
+    *(".local/bin", "bin", ".cargo/bin", "opt/x/bin"),
+)
 HERE = Path(__file__).resolve().parent
 SECRET_NAME = "PROBE_SECRET"
 _NEIGHBOUR = """
@@ -113,11 +122,13 @@ class World:
             "startup": folder / "home/.profile",
             "key": folder / "home/.ssh/id_ed25519",
             "shared_memory": Path("/dev/shm", self.unique + "-canary"),
+            **{name: folder / "home" / name for name in sys.modules["attacks_on_files"].CREDENTIALS},
         }
         for place in self.places.values():
             place.parent.mkdir(parents=True, exist_ok=True)
             place.write_text(self.secret)
             place.chmod(0o600)
+        self.tools = [self._tool(number, place) for number, place in enumerate(TOOLS)]
         stack.callback(self.places["shared_memory"].unlink, missing_ok=True)
         self.rooms = folder / "project/.orch23/rooms"
         self.other = SandboxDir(self.rooms / "other", "other")
@@ -154,6 +165,17 @@ class World:
             "prey": {name: process.pid for name, process in self.prey.items()},
             **self.ports,
         }
+
+    def _tool(self, number: int, place: str) -> FoundTool:
+        """Install a program in the home directory, and return what a step sees of it."""
+        path = self.folder / "home" / place / f"tool{number}"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("#!/bin/sh\n")
+        path.chmod(0o755)
+        tool = Tool(path.name, f"~/{place}/{path.name}" if place.startswith("opt") else "")
+        found = find_tool(tool, self.folder / "project", {"HOME": str(self.folder / "home")})
+        assert str(path) in found.shown or str(path.parent) in found.shown, found
+        return found
 
     # ---- processes, memory, sockets --------------------------------------------------------------
 
@@ -349,7 +371,12 @@ def _address() -> str:
 
 @contextlib.contextmanager
 def executor(
-    tier: str, memory: Memory, rooms: Path, closed: tuple[Path, ...], python: Path | None = None
+    tier: str,
+    memory: Memory,
+    rooms: Path,
+    closed: tuple[Path, ...],
+    python: Path | None = None,
+    tools: Sequence[FoundTool] = (),
 ) -> Iterator[LocalExecutor]:
     """Give an executor whose actions run in a tier, by an interpreter, which is this one by default."""
     trees = SharedTrees(rooms.with_name("trees"), memory)
@@ -358,6 +385,7 @@ def executor(
         contents=memory.kept,
         workers=2,
         interpreters=lambda _: python or Path(sys.executable),
+        tools=lambda _: tools,
         launcher=launcher(tier, closed),
     )
     try:
@@ -379,14 +407,16 @@ def probe(tier: str, *, network: bool = False) -> dict[str, object]:
         filler = {f"filler/{number}": b"" for number in range(LEAST_SHARED_FILES)}
         memory = Memory({**files, **filler, "world.json": json.dumps(world.reported(tier)).encode()})
         inputs = {path: FileEntry(digest_bytes(data)) for path, data in memory.files.items()}
+        run_all = "; ".join(Path(one.program).name for one in world.tools)
         action = Action(
-            argv=("python", "attacking.py", *names),
+            argv=("/bin/sh", "-ec", f"{run_all}; exec python attacking.py {' '.join(names)}"),
+            programs={"all": ""},
             inputs=inputs,
             timeout_s=120,
             network=network,
         )
-        closed = (folder / "home", folder / "project")
-        with executor(tier, memory, world.rooms, closed, folder / "environment/bin/python") as running:
+        closed, python = (folder / "home", folder / "project"), folder / "environment/bin/python"
+        with executor(tier, memory, world.rooms, closed, python, world.tools) as running:
             outcome = running.run(action)
         assert isinstance(outcome, Completed), outcome
         assert f"tried {len(names)}\n" in outcome.result.output.text, outcome.result.output.text

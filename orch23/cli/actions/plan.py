@@ -31,7 +31,7 @@ from orch23.decide.dependency_index import OutdatedIndexError
 from orch23.decide.dry_run import Preview, preview
 from orch23.decide.open_pipeline import OpeningOptions
 from orch23.decide.stage_view import StageTree
-from orch23.engine.preflight import foreseen_failures
+from orch23.engine.preflight import check_tools, foreseen_failures
 from orch23.model.diagnostic import Diagnostic, Location, Severity
 from orch23.model.errors import ExitCode, InvalidInputError, MissingBytesError, Orch23Error
 from orch23.model.event import BatchWaiting
@@ -286,6 +286,8 @@ def _whole_preview(
 
         nodes = map(opened.state.plan.nodes.__getitem__, selection.nodes(opened.state.plan))
         check_scheduler_of(project.pipeline, nodes, args.executor, args.scheduler)
+    selected = (opened.state.plan.nodes[name] for name in selection.nodes(opened.state.plan))
+    check_tools(project.pipeline, selected, project.facts.facts_of)
     seen = preview(opened, selection)
     try:
         # Checked last: a build that ran meanwhile has changed what this plan was decided on.
@@ -332,6 +334,7 @@ def _view_of(project: Project, seen: Preview, *, estimated: bool) -> PlanView:
     errors = noted_errors(project, errors)
     return replace(
         view,
+        tools=project.facts.tool_origins(),
         errors=errors,
         warnings=(*view.warnings, *warnings),
         sources={**view.sources, **texts_of(project, (*warnings, *errors))},

@@ -170,12 +170,13 @@ class Environments(Struct, kw_only=True, dict=True):
         if hiding := next((name for name in env if name != "PATH" and hides_programs(name)), None):
             return _unknown(f"`env` sets {hiding}")
         search = ":".join(folders)
+        names = [tool.name for tool in stage.tools]
         # The key has their digests, but not what interprets them, and it finds them without `env`.
-        tools = [self._program(name, search, interpreter).identity for name in stage.tools]
+        tools = [self._program(name, search, interpreter).identity for name in names]
         if step.kind == "pytest":
             return _joined([self._python(interpreter), *_of_options(step), *tools])
         try:
-            return _joined([*self._of_command(step.declared, stage.tools, search, interpreter), *tools])
+            return _joined([*self._of_command(step.declared, names, search, interpreter), *tools])
         except UnknownProgramsError as error:
             return _unknown(f"its command does not show which programs run: {error}")
 

@@ -23,7 +23,7 @@ from orch23.engine.worker_threads import executor_of
 from orch23.execute.sandbox.tier_selection import best_tier_once
 from orch23.features.cache.claims import TIERS, tier_of
 from orch23.features.cache.client import CacheClient
-from orch23.features.cache.environment import Environments
+from orch23.features.cache.environment import EnvironmentIdentity, Environments
 from orch23.features.cache.results import CacheResults
 from orch23.features.cache.server_login import cache_opener
 from orch23.features.cache.signatures import KEY_NAME, LIBRARY, KeyPair, PublicKey, Signatures
@@ -38,6 +38,7 @@ from orch23.model.shared_cache import HELPER_VARIABLE, CacheSettings, Tier
 from orch23.model.step import Grant
 from orch23.model.text import visible
 from orch23.providers.installation import install_command
+from orch23.resolve.resolution import ResolvedStage
 from orch23.snapshot.store_registry import TRUST_VARIABLE
 from orch23.store.grants import user_folder
 from orch23.store.safe_files import (
@@ -224,7 +225,14 @@ def _identities(platform: str | None, project: Project, named: str | None) -> Id
     of_stage = partial(executor_of, pipeline=pipeline, usual=usual_executor(pipeline, named))
     checks = available_checks(pipeline.plugins)
     environments = Environments(platform=platform, checks=checks, executor_of=of_stage, closed=hidden_paths(project))
-    return lambda resolved: environments.of(resolved.stage, Path(resolved.facts.interpreter))
+
+    def identity(resolved: ResolvedStage) -> EnvironmentIdentity:
+        # The key has the digest of the program, and not of the libraries that it loads.
+        if platform is None and (far := project.facts.tools_of(resolved.facts.tools)):
+            return EnvironmentIdentity(faults=(f"its tool {far[0].program} is not in a system directory",))
+        return environments.of(resolved.stage, Path(resolved.facts.interpreter))
+
+    return identity
 
 
 def signatures_of(settings: CacheSettings, root: Path, environ: Mapping[str, str]) -> Signatures:

@@ -26,7 +26,7 @@ from orch23.language.llm_steps import fallbacks_of, llm_steps_of
 from orch23.language.stages import render_foreach
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
-from orch23.model.errors import InvalidInputError, NotFoundError, Orch23Error, ProviderError
+from orch23.model.errors import ConfigurationError, InvalidInputError, NotFoundError, Orch23Error, ProviderError
 from orch23.model.features import CHECKS, SHARING, is_installed, load_feature
 from orch23.model.paths import LOGS_FOLDER
 from orch23.model.pipeline import ForeachStage, Pipeline, Stage
@@ -152,6 +152,22 @@ def _finding(step: LLMStep, environ: Mapping[str, str], root: Path) -> DoctorFin
     return DoctorFinding(name, f"called at {_address(step)}")
 
 
+def _tool_findings(project: Project, trust_command: str) -> Iterator[DoctorFinding]:
+    """Give a finding for each tool that is missing, is outside of the system directories, or needs consent."""
+    environ, root = project.settings.environ, project.settings.root
+    stages = [node for node in project.pipeline.stages if isinstance(node, Stage) and node.tools]
+    for stage in stages:
+        try:
+            project.facts.facts_of(stage)
+        except ConfigurationError as error:
+            yield from (_failed_by(f"tools of {stage.name}", one) for one in error.diagnostics)
+    for name, origin in project.facts.tool_origins().items():
+        yield DoctorFinding(f"tool {name}", origin)
+    for grant in dict.fromkeys(grant for node in project.pipeline.stages for grant in node.tool_grants):
+        if not Consent.of(root, environ).is_granted(grant):
+            yield _failed_by(f"tool {grant.name}", not_granted_error(grant, trust_command))
+
+
 def _address(step: LLMStep) -> str:
     """Return the address that a step calls; empty if it is not valid, which other checks report."""
     adapter = adapter_of(step)
@@ -208,7 +224,8 @@ def _of_pipeline(
     except InvalidInputError as invalid:
         hint = "`orch23 validate` reports all errors"
         return [_failed("pipeline", f"{name} is not valid: {invalid.diagnostics[0].message}", hint)], None
-    findings = _model_findings(project, trust_command_line(project.settings), online=online)
+    command = trust_command_line(project.settings)
+    findings = (*_model_findings(project, command, online=online), *_tool_findings(project, command))
     return [DoctorFinding("pipeline", name), *findings], project
 
 

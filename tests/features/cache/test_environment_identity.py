@@ -18,6 +18,7 @@ from orch23.features.cache.environment import EnvironmentIdentity, Environments,
 from orch23.model.digest import Json
 from orch23.model.pipeline import CheckStep, CommandsStep, EnsuresStep, Stage, Verify
 from orch23.model.step import ProcessStep, Step
+from orch23.model.tool import Tool
 from orch23.steps.llm.spec import LLMStep
 from orch23.steps.pytest.spec import PytestStep
 from orch23.steps.registry import kinds_of
@@ -46,7 +47,7 @@ class Machine:
     def of(
         self, step: Step, *verify, facts: Mapping[str, str] = MACHINE, env=None, tools=(), **options
     ) -> EnvironmentIdentity:
-        stage = Stage(name="a", step=step, verify=Verify(tuple(verify)), env=env or {}, tools=tools)
+        stage = Stage(name="a", step=step, verify=Verify(tuple(verify)), env=env or {}, tools=tuple(map(Tool, tools)))
         found = Environments(machine=facts, system_path=(str(self.system),), local_folder=self.local, **options)
         return found.of(stage, self.venv.python)
 

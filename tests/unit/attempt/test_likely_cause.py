@@ -18,7 +18,7 @@ class Machine:
 
     def __init__(self, folder: Path) -> None:
         self.root, self.home, self.venv = folder / "project", folder / "home", folder / "venv"
-        self.environ = {"HOME": str(self.home), "PATH": str(self.home / "bin")}
+        self.environ = {"HOME": str(self.home), "PATH": str(self.home / "opt/bin")}
         self.staged: list[str] = []
         self.made = ""
         add(self.root / "pipeline.yaml")
@@ -34,7 +34,7 @@ class Machine:
         return self
 
     def add_program(self, name: str) -> "Machine":
-        add(self.home / "bin" / name).chmod(0o755)
+        add(self.home / "opt/bin" / name).chmod(0o755)
         return self
 
     def add_module(self, name: str) -> "Machine":
@@ -134,10 +134,10 @@ def test_a_program_is_found_in_messages_of_many_programs(machine: Machine, line:
 
 def test_a_program_behind_a_link_that_leads_out_of_the_sandbox_is_a_cause(machine: Machine) -> None:
     (machine.venv / "bin").mkdir()
-    (machine.venv / "bin/tool").symlink_to(machine.home / "bin/tool")
+    (machine.venv / "bin/tool").symlink_to(machine.home / "opt/bin/tool")
     cause = machine.add_program("tool").cause("bash: line 1: tool: command not found")
     assert cause is not None
-    assert f"{machine.venv}/bin/tool, a link to {machine.home}/bin/tool" in cause.text
+    assert f"{machine.venv}/bin/tool, a link to {machine.home}/opt/bin/tool" in cause.text
     add(machine.venv / "bin/other").chmod(0o755)
     assert machine.kind("bash: line 1: other: command not found") == "", "a step sees it"
 
@@ -305,7 +305,10 @@ UNSEEN = [
 @pytest.mark.parametrize("line", UNSEEN)
 def test_a_file_of_this_machine_is_a_cause_only_if_the_command_names_it(machine: Machine, line: str) -> None:
     machine.add_program("t")
-    for printed, path in (("/room/home/bin/t", "~/bin/t"), (f"{machine.home}/bin/t", f"{machine.home}/bin/t")):
+    for printed, path in (
+        ("/room/home/opt/bin/t", "~/opt/bin/t"),
+        (f"{machine.home}/opt/bin/t", f"{machine.home}/opt/bin/t"),
+    ):
         cause = machine.cause(line.format(printed), command=f"{path} x")
         assert cause is not None
         assert (cause.kind, cause.key) == ("path", ""), "it is not proposed as an input"

@@ -25,6 +25,7 @@ from orch23.model.pipeline import (
     Verify,
     WriteScope,
 )
+from orch23.model.tool import Tool
 from orch23.steps.llm.spec import LLMStep
 from orch23.steps.pytest.spec import PytestStep
 from orch23.steps.render.spec import RenderStep
@@ -169,7 +170,7 @@ def test_every_field_arrives():
     assert stage.limits == StepLimits(memory=3 << 29, processes=2000, files=10, disk=4_000_000_000, address_space=1000)
     assert stage.env == {"A": "1", "B": "true", "C": "x"}
     assert (stage.tools, stage.scratch, stage.cache, stage.network, stage.salt) == (
-        ("node",),
+        (Tool("node"),),
         ("*.tmp",),
         False,
         True,

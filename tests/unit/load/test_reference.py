@@ -105,6 +105,7 @@ ALWAYS: dict[str, dict[str, Any]] = {
     "`explore`": {"files": ["src/**"]},
     "`verify`": {"steps": [{"shell": "x"}]},
     "An input": {"path": "a.json"},
+    "A tool with a version": {"name": "node", "version": ">=22"},
     "A model's price in `prices`": {"input": 1, "output": 1},
     "`llm.brief`": {"limit": 10_000},
 }
@@ -122,6 +123,7 @@ def stage_with(title: str, value: dict[str, Any]) -> dict[str, Any]:
         "`foreach`": {"foreach": value, "outputs": [f"src/${{{{ {item} }}}}"]},
         "An input": {"inputs": [value]},
         "`verify`": {"verify": value, **({"edits": ["tests/**"]} if "fails_on_base" in value else {})},
+        "A tool with a version": {"tools": [value]},
         "A step of `verify`": {"verify": [value]},
         "`commands` of a step": {"inputs": ["build/plan.json"], "verify": [{"commands": value}]},
         "A condition in a list": {"requires": [value]},

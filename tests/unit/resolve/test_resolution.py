@@ -26,6 +26,7 @@ from orch23.model.pipeline import (
     WriteScope,
 )
 from orch23.model.record import Facts, core_of, identity_of, is_verify_aspect, key_of
+from orch23.model.tool import Tool
 from orch23.resolve.resolution import resolve_stage
 from orch23.steps.llm.spec import LLMStep
 from orch23.steps.pytest.spec import PytestStep
@@ -112,7 +113,7 @@ STAGE = Stage(
     requires=(Condition("file_exists", "in.txt"),),
     ensures=(Condition("file_exists", "out"),),
     env={"A": "1"},
-    tools=("gcc",),
+    tools=(Tool("gcc"),),
     salt="1",
     item=Item(key="k", name="item", value={"id": "k"}),
     chain=ChainLink(chain="s", index=0),
