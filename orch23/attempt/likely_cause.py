@@ -51,6 +51,7 @@ _NO_PROGRAM: Final = (
     *("{}: command not found", "{}: not found", "No such file or directory: {}"),
     *("env: {}", "spawn {}", "exec: {}", "make: {}"),
 )
+_NO_PACKAGE: Final = (*_NO_PROGRAM, "Cannot find module {}", "Cannot find package {}", "registry.npmjs.org/{}")
 _NO_VARIABLE: Final = ("{}: unbound variable", "{}: parameter null or not set", "{}: parameter not set", "KeyError: {}")
 # Codes have large letters: `ENOTFOUND` in any case is also a part of FileNotFoundError.
 _NO_CONNECTION: Final = (
@@ -206,6 +207,17 @@ class FailedStep(Struct, frozen=True, kw_only=True):
             hint = "correct the name, or make an environment at `.venv` with pytest and the package that has it"
         return LikelyCause(kind="package", text=text, hint=f"{hint}; or name another interpreter in `python:`")
 
+    def missing_node_package(self, name: str) -> LikelyCause | None:
+        """Return the cause of a program or package of npm that the step did not get."""
+        packages = self._path("node_modules")
+        if packages is None or self.is_staged("node_modules") or not _PATH.fullmatch(name):
+            return None
+        if not any(os.path.lexists(self.project.root / packages / one) for one in (f".bin/{name}", name)):
+            return None
+        key = self.inputs_key.replace("/", ".")
+        text = f"`{name}` is in `{packages}/`, which is not in `{key}`; wildcards skip it"
+        return LikelyCause(kind="undeclared_input", text=text, key=self.inputs_key, value=f"{packages}/", appends=True)
+
     def missing_variable(self, name: str) -> LikelyCause | None:
         """Return the cause of a variable that the user has set, and the step does not have."""
         if not name.isidentifier() or name not in self.project.environ or name in self.stage.env:
@@ -311,6 +323,7 @@ def likely_cause(failed: FailedStep) -> LikelyCause | None:
     named: tuple[tuple[Callable[[str], LikelyCause | None], Iterable[str]], ...] = (
         (failed.missing_file, _paths(text)),
         (failed.missing_module, _beside(_NO_MODULE, text)),
+        (failed.missing_node_package, _beside(_NO_PACKAGE, text)),
         (partial(unseen_program, failed.project, failed.interpreter, failed.inputs_key), _beside(_NO_PROGRAM, text)),
         (failed.missing_variable, _beside(_NO_VARIABLE, text)),
     )

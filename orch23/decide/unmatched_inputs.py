@@ -75,6 +75,8 @@ def _hint(pattern: GlobInput, workspace: Workspace) -> str:
     folder = static_prefix(pattern.pattern).rstrip("/")
     if folder and not workspace.is_folder(folder):
         return f"there is no directory `{folder}/`: create it, or correct the pattern"
+    if ignored := workspace.writable_files(pattern.pattern):
+        return f"`.gitignore` leaves out what matches, such as {quoted_names(ignored[:_SHOWN])}: list each by its name"
     files = sorted(workspace.neighbours(f"{folder}/x")) if folder else []
     have = f"; the directory has {quoted_names(files[:_SHOWN])}" if files else ""
     return f"correct it, or write `{{path: ..., optional: true}}` if there may be none{have}"

@@ -100,6 +100,8 @@ def process_environment(seen: SandboxDir, interpreter: Path, declared: Mapping[s
         "TMPDIR": str(seen.tmp),
         # Without it git would find the project's own repository above the sandbox directory.
         "GIT_CEILING_DIRECTORIES": str(seen.root),
+        # The only way to end cargo's search for a workspace and a configuration in the folders above.
+        "__CARGO_TEST_ROOT": str(seen.root),
         MARKER_VARIABLE: seen.marker,
     }
 

@@ -18,8 +18,10 @@ from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry, digest_json
 from orch23.model.errors import ConsentError, ProviderError, SafetyError
 from orch23.model.event import Event
+from orch23.model.features import TOOLCHAINS, is_installed, load_feature
 from orch23.model.llm import Provider, Request, Response
 from orch23.model.step import Grant
+from orch23.model.tool import FoundTool, Tool
 from orch23.providers.adapter import Adapter, CallContext, ProgramCall, ProgramResult, ProjectFiles, ProviderContext
 from orch23.providers.faults import redacted
 from orch23.providers.registry import not_granted_error
@@ -36,6 +38,8 @@ _SHOWN_LINES = 12
 _MACHINE_ERRORS = frozenset(
     {errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EMFILE, errno.ENFILE, errno.EINTR}
 )  # the machine failed, not the program
+# Where version managers have one script in place of each program.
+_SHIMS = "shims"
 # A process that dies of signal n has the exit code 128 + n.
 _SIGNALS = 128
 
@@ -149,7 +153,7 @@ def resolve_program(step: LLMStep, environ: Mapping[str, str], root: Path, files
     name, *arguments = step.command
     given = {one: entry for one in step.program_files(files.listing) if (entry := _entry(one, files)) is not None}
     own = os.path.normpath(name) if "/" in name else ""
-    path = None if own in given else _on_path(name, environ, root)
+    path, shown = (None, ()) if own in given else _on_path(name, environ, root)
     outside = paths_outside(step)
     # The arguments are part of the grant, because `python3 -c ...` can be any program (ADR 25).
     identity = {
@@ -170,7 +174,7 @@ def resolve_program(step: LLMStep, environ: Mapping[str, str], root: Path, files
     home = environ.get("HOME", "/")
     reads = tuple(Path(home, one[2:]) if one.startswith("~/") else Path(one) for one in outside)
     argv = (f"./{own}" if path is None else str(path), *arguments)
-    return ResolvedProgram(argv, path, given, reads, grant)
+    return ResolvedProgram(argv, path, given, (*reads, *shown), grant)
 
 
 def _entry(path: str, files: ProjectFiles) -> FileEntry | None:
@@ -180,13 +184,20 @@ def _entry(path: str, files: ProjectFiles) -> FileEntry | None:
         return None
 
 
-def _on_path(name: str, environ: Mapping[str, str], root: Path) -> Path:
+def _on_path(name: str, environ: Mapping[str, str], root: Path) -> tuple[Path, tuple[Path, ...]]:
+    """Return the place of a program, and what else it needs to see."""
     if "/" in name:
-        return root / name
+        return root / name, ()
     found = shutil.which(name, path=environ.get("PATH", ""))
     if found is None:
         raise FileNotFoundError(2, os.strerror(2), name)
-    return Path(found).absolute()
+    path = Path(found).absolute()
+    if path.parent.name == _SHIMS and is_installed(TOOLCHAINS):
+        # A script that looks for its version manager, which is not in the sandbox.
+        tool: FoundTool = load_feature(TOOLCHAINS)(Tool(name), root, environ)
+        if not tool.error:
+            return Path(tool.program), tuple(map(Path, tool.shown))
+    return path, ()
 
 
 def _sha256(path: Path) -> str:

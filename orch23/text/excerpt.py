@@ -19,6 +19,7 @@ _RULES: tuple[tuple[re.Pattern[str], str], ...] = (
     (lazy_pattern(r"\b0x[0-9a-fA-F]{4,16}\b"), "0xADDRESS"),
     (lazy_pattern(r"\bin \d+(?:\.\d+)?s\b(?: \(\d+:\d\d:\d\d\))?"), "in N s"),
     (lazy_pattern(r"(?<![\w.])\d+\.\d+s(?= (?:call|setup|teardown)\b)"), "N s"),
+    (lazy_pattern(r"(?m)^(thread '[^'\n]{1,300}') \(\d+\)(?= panicked at )"), r"\1"),  # Rust
     (lazy_pattern(r"(?m)^=+ (.*?) =+$"), r"== \1 =="),
     (lazy_pattern(r"\r\n?"), "\n"),
 )

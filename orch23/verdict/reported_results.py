@@ -19,6 +19,7 @@ _READERS: Final = {"junit": junit.read, "tap": tap.read, "go": go.read, "sarif":
 _PLACE = lazy_pattern(r"([\w./@+-]{1,300}\.\w{1,10})(?::|, line )(\d{1,7})\b")
 _LOOKED_AT, _SHOWN = 4_000, 5
 _PASSED = frozenset({"passed", "xpassed", "flaky"})
+_READ_OUTPUT = "read the end of its output"
 _HINT = "let the program run to its end, and write its report below `$TMPDIR/` or in a folder of `scratch`"
 
 
@@ -66,7 +67,11 @@ def judge_results(exit_code: int, results: RunResults, output: str, files: Itera
 def _errors(exit_code: int, results: RunResults, least: int) -> Iterator[Diagnostic]:
     if results.failures:
         return
-    if results.broken is not None:
+    if exit_code != 0 and not results.outcomes and not (results.are_findings and results.broken is None):
+        # Its output says why.
+        why = f": {results.broken}" if results.broken else ""
+        yield Diagnostic("E320", f"exited with {exit_code} before any result{why}", hint=_READ_OUTPUT)
+    elif results.broken is not None:
         message = f"the results of the tests cannot be trusted: {results.broken} (exit code {exit_code})"
         yield Diagnostic("E308", message, hint=_HINT)
     elif exit_code != 0:
@@ -74,7 +79,7 @@ def _errors(exit_code: int, results: RunResults, least: int) -> Iterator[Diagnos
         named = f"; skipped: {', '.join(skipped)}" if skipped else ""
         nothing = "it reported no error" if results.are_findings else "no test failed"
         message = f"exited with {exit_code}, and {nothing}{named}"
-        yield Diagnostic("E320", message, hint="read the end of its output")
+        yield Diagnostic("E320", message, hint=_READ_OUTPUT)
     elif not results.are_findings and not _PASSED.intersection(results.outcomes.values()):
         number = len(results.outcomes)
         message = f"no test passed: {number} were skipped or failed as expected" if number else "no test was run"

@@ -1,5 +1,6 @@
 """The likely cause of a failure: only from facts, with a change of the pipeline that makes the build pass."""
 
+import json
 import re
 import shutil
 import venv
@@ -63,6 +64,27 @@ def test_an_undeclared_input_is_named_and_the_shown_change_makes_the_build_pass(
     files = {"docs/a.md": "a\n", "docs/b.md": "b\n", "b.txt": "b\n"}
     shown = failed(project, stages, files).err
     assert f"is in the project, but not in `{key}`" in shown
+    apply_shown_change(project, shown)
+    passed = project.build()
+    assert passed.code == 0, passed.err
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("place", ["node_modules/.bin/tool", "node_modules/tool/index.js"])
+@pytest.mark.parametrize(
+    "line",
+    [
+        "sh: 1: tool: not found",
+        "Error: Cannot find module 'tool'",
+        "npm error code EAI_AGAIN\nnpm error request to https://registry.npmjs.org/tool failed, reason: getaddrinfo",
+    ],
+)
+def test_what_npm_installed_is_an_undeclared_input(project: Project, place: str, line: str) -> None:
+    command = f'test -e {place} || {{ echo "$LINE" >&2; exit 127; }}'
+    verify = {"inputs": ["**"], "steps": [{"shell": command}]}
+    stage = {"shell": "true", "env": {"LINE": line}, "verify": verify}
+    shown = failed(project, f"  a: {json.dumps(stage)}\n", {place: "#!/bin/sh\n", "b.txt": "b\n"}).err
+    assert "`tool` is in `node_modules/`, which is not in `verify.inputs`; wildcards skip it" in shown
     apply_shown_change(project, shown)
     passed = project.build()
     assert passed.code == 0, passed.err

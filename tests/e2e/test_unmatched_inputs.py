@@ -8,6 +8,7 @@ HEAD = "version: 1\nname: p\nstages:\n"
 LLM = "{provider: scripted, answers: answers.yaml, model: m, prompt: p.j2, returns: text}"
 MODEL = f"    outputs: [out.md]\n    llm: {LLM}\n"
 FILES = {"specs/app.md": "# App\n", "p.j2": "Write.\n{{ inputs | blocks }}\n", "conf/a.yaml": "a: 1\n"}
+FILES |= {".gitignore": "*.mo\n", "conf/a.mo": "compiled\n"}
 
 
 NO_ITEMS = "  b: {foreach: {in: []}, outputs: ['gen/${{ item }}.md'], shell: 'true'}\n"
@@ -29,6 +30,7 @@ def reported(project: Project) -> list[str]:
         ("spec/**", "did you mean `specs/**`?"),
         ("conf/*.yml", "did you mean `conf/*.yaml`?"),
         ("nothing/*.md", "there is no directory `nothing/`: create it, or correct the pattern"),
+        ("conf/*.mo", "`.gitignore` leaves out what matches, such as `conf/a.mo`: list each by its name"),
         (
             "specs/*.txt",
             "correct it, or write `{path: ..., optional: true}` if there may be none; the directory has `specs/app.md`",

@@ -17,13 +17,15 @@ SETTINGS_FILES: Final = (
     *("/etc/passwd", "/etc/group", "/etc/nsswitch.conf", "/etc/hosts", "/etc/protocols", "/etc/services"),
     *("/etc/ssl/certs", "/etc/ssl/openssl.cnf", "/etc/pki/tls", "/etc/pki/ca-trust", "/etc/crypto-policies"),
     "/etc/fonts",
+    # Links of Java and Maven in /usr lead there.
+    *(*(f"/etc/java-{version}-openjdk" for version in (8, 11, 17, 21, 25)), "/etc/java", "/etc/maven", "/etc/m2.conf"),
 )
 """The files of /etc that programs need. All users can read them. Each costs a mount."""
 
 OPTIONAL_SETTINGS: Final = (
     *("/etc/gitconfig", "/etc/bash.bashrc", "/etc/profile", "/etc/inputrc", "/etc/terminfo", "/etc/login.defs"),
     *("/etc/npmrc", "/etc/pip.conf", "/etc/networks", "/etc/rpc", "/etc/shells", "/etc/host.conf", "/etc/gai.conf"),
-    *("/etc/localtime", "/etc/timezone", "/etc/locale.alias", "/etc/mime.types", "/etc/magic", "/etc/java"),
+    *("/etc/localtime", "/etc/timezone", "/etc/locale.alias", "/etc/mime.types", "/etc/magic"),
     *("/etc/os-release", "/etc/debian_version", "/etc/ca-certificates", "/etc/ca-certificates.conf"),
 )
 """Settings that programs can do without. But they fail on one that exists and cannot be read, as with Landlock."""

@@ -131,7 +131,9 @@ def _finish(document: _Document, results: RunResults) -> None:
     for point in document.points:
         _add(point, "", results)
     number, planned = sum(one.indent == 0 for one in document.points), document.planned
-    if planned is None:
+    if planned is None and not document.points:
+        document.broken = document.broken or "it has no result in TAP"
+    elif planned is None:
         document.broken = document.broken or "it has no plan, such as `1..3`: the program may have ended early"
     elif planned > number:  # ava writes more results than it planned
         document.broken = document.broken or f"its plan is 1..{planned}, and it has {number} results"

@@ -1,5 +1,6 @@
 """Tools of version managers in a home directory: found, shown read-only without anything else, part of the key."""
 
+import json
 import os
 import shutil
 import subprocess
@@ -140,6 +141,21 @@ def test_a_shim_starts_the_default_version(project: Project) -> None:
     story(project, "pythonx")
     green(project.build(env=path_of(shims)))
     assert "pythonx 3.11" in project.read("out.txt")
+
+
+@pytest.mark.usefixtures("_tier")
+def test_a_shim_as_the_program_of_a_model_starts_the_default_version(project: Project) -> None:
+    shims = project.home / ".pyenv/shims"
+    shims.mkdir(parents=True)
+    (shims / "pythonx").write_text(f"#!/bin/sh\nexec {project.home}/.pyenv/libexec/pyenv exec pythonx\n")
+    (shims / "pythonx").chmod(0o755)
+    install(project, ".pyenv/versions/3.11.2", "pythonx", "3.11")
+    llm = {"provider": "command", "model": "m", "command": ["pythonx"], "prompt": "ask.md.j2", "returns": "text"}
+    stage = {"inputs": ["task.md"], "outputs": ["out.txt"], "llm": llm}
+    pipeline = json.dumps({"version": 1, "stages": {"ask": stage}})
+    project.write({"pipeline.yaml": pipeline, "ask.md.j2": "{{ inputs | blocks }}", "task.md": "x\n"})
+    green(project.build(env={**path_of(shims), "ORCH23_TRUST": "1"}))
+    assert project.read("out.txt") == "pythonx 3.11\ndata\n"
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ def test_it_is_this_and_nothing_else() -> None:
         "HOME": "/r/feed/home",
         "TMPDIR": "/r/feed/tmp",
         "GIT_CEILING_DIRECTORIES": "/r/feed",
+        "__CARGO_TEST_ROOT": "/r/feed",
         "LANG": "C.UTF-8",
         "TZ": "Asia/Tokyo",
         "PYTHONHASHSEED": "0",

@@ -126,7 +126,7 @@ def test_the_environment_is_made_from_nothing(world: World, monkeypatch: pytest.
     text = world.run("env", env={"MODE": "fast"}).output.text
     names = {line.partition("=")[0] for line in text.splitlines()}
     expected = "PATH HOME TMPDIR LANG TZ PYTHONHASHSEED PYTHONDONTWRITEBYTECODE SOURCE_DATE_EPOCH MODE ORCH23_ROOM"
-    assert names == {*expected.split(), "GIT_CEILING_DIRECTORIES"}
+    assert names == {*expected.split(), "GIT_CEILING_DIRECTORIES", "__CARGO_TEST_ROOT"}
     assert "HOME=/room/home" in text  # one name for every sandbox_dir, or no two runs would print the same
 
 

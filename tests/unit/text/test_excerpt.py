@@ -41,6 +41,7 @@ def test_shorten_is_exact() -> None:
         ("/w/bin/pythonic", "/w/bin/pythonic"),
         ("/room/tmp/pytest-of-root/pytest-12/test_x0", "/room/tmp/pytest-of-user/pytest-N/test_x0"),
         ("/tmp/tmpab12cd_x/file", "/tmp/TMP/file"),
+        ("thread 'a::b' (31275) panicked at src/a.rs:7:5:", "thread 'a::b' panicked at src/a.rs:7:5:"),
         ("a\r\nb", "a\nb"),
         ("assert 0x10 == 16 and 3s", "assert 0x10 == 16 and 3s"),
     ],

@@ -51,7 +51,7 @@ VERDICTS: dict[str, Sequence[str]] = {
     "ava-red.tap": ["small numbers"],
     # The plan is 1..3, and there are four results.
     "ava-extra.tap": ["Error: later @t.test.js:5", "small numbers", "t.test.js exited with a non-zero exit code: 1"],
-    "ava-timeout.tap": ["E308"],
+    "ava-timeout.tap": ["E320"],
     "mocha-red.xml": ["subtract > small numbers @t.test.js:3"],
     # Two failed hooks, and skipped="-2".
     "mocha-hooks.xml": ['s > "after each" hook for "a" @t.test.js:2', 'u > "after all" hook for "a" @t.test.js:3'],
@@ -169,6 +169,17 @@ def test_what_is_not_whole_is_red_and_numbers_alone_prove_nothing(form: str, tex
 def test_a_green_report_with_another_exit_code_is_red_and_shows_the_output() -> None:
     verdict = judged("junit", f"<testsuite>{CASE}</testsuite>", 7)
     assert named(verdict) == ["E320"]
+    assert "the output" in verdict.excerpt
+
+
+@pytest.mark.parametrize(
+    ("form", "text"), [("junit", "<testsuite>"), ("tap", "> nyc tape\n"), ("sarif", ""), ("regex", "")]
+)
+def test_a_program_that_failed_before_any_test_is_not_called_untrustworthy(form: str, text: str) -> None:
+    """Its output has the cause: a program that cannot write its cache, a setting that is missing."""
+    verdict = judged(form, text, 1)
+    assert named(verdict) == ["E320"]
+    assert verdict.excerpt.startswith("error[E320]: exited with 1 before any result")
     assert "the output" in verdict.excerpt
 
 
