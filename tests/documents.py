@@ -28,6 +28,7 @@ COMMON: dict[str, Any] = {
     "scratch": ["*.tmp"],
     "cache": False,
     "network": True,
+    "tool_caches": ["npm"],
     "sandbox": "off",
     "salt": 1,
 }

@@ -32,6 +32,7 @@ ALLOWED = {
     },
     "from or to a folder that was opened or checked by the layer": {
         "features/batches/pending": "rename",
+        "features/tool_caches/views": "copystat copytree mkdir rename",
         "store/access": "rename",
         "features/upkeep/outputs": "rename",
         "store/content_store": "rename",

@@ -18,6 +18,7 @@ from orch23.model.action import (
     InputsChanged,
     Interpreter,
     TimedOut,
+    UsedCache,
 )
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Digest, FileEntry
@@ -302,7 +303,16 @@ class ProcessRunner(Struct, frozen=True, kw_only=True):
             reads=launch.reads,
             writable=writable,
             programs=self.facts.tools,
+            tool_caches=self._tool_caches(step, verifies=verifies) if self.stage.tool_caches else (),
         )
+
+    def _tool_caches(self, step: ProcessStep | None, *, verifies: bool) -> tuple[UsedCache, ...]:
+        from orch23.model.features import TOOL_CACHES, load_feature  # noqa: PLC0415 - few stages have tool caches
+
+        used: tuple[UsedCache, ...] = load_feature(TOOL_CACHES["used"], "`tool_caches` needs")(
+            self.trust().plan, self.stage, step, verifies=verifies
+        )
+        return used
 
     def _judge(
         self, how: ProcessHooks, step: ProcessStep, files: Files, command: str, result: ActionResult

@@ -443,6 +443,7 @@ class StageDecider(Struct):
             forced=self._is_forced(stage),
             resample=resample_of(self.resample, name),
             cacheable=stage.cache,
+            empty_caches=resolved.facts.empty_caches,
             uncertain=tuple(dict.fromkeys(uncertain)),
             pending_upstream=waiting,
             possible=others,

@@ -73,6 +73,8 @@ class DecisionFacts(Struct, frozen=True, kw_only=True):
     `is_committed`: the user committed all of them. `is_compared`: a run starts from no file on
     disk, so its result shows whether there are edits.
 
+    `empty_caches` are the caches of tools that only a run of the stage fills.
+
     With `resample`, it is forced, and its model is called again.
 
     `uncertain` are patterns of files that upstream stages may still change; `possible` are the records that may match
@@ -94,6 +96,7 @@ class DecisionFacts(Struct, frozen=True, kw_only=True):
     forced: bool = False
     resample: tuple[str, ...] | None = None
     cacheable: bool = True
+    empty_caches: tuple[str, ...] = ()
     uncertain: tuple[str, ...] = ()
     pending_upstream: tuple[str, ...] = ()
     possible: tuple[Record, ...] = ()
@@ -101,7 +104,7 @@ class DecisionFacts(Struct, frozen=True, kw_only=True):
     @property
     def ignores_records(self) -> bool:
         """Whether the stage runs although a record may match."""
-        return self.forced or not self.cacheable
+        return self.forced or not self.cacheable or bool(self.empty_caches)
 
 
 def decide(known: DecisionFacts) -> Decision:
@@ -122,6 +125,13 @@ def _unedited(known: DecisionFacts) -> Decision:
         return Run((Reason("forced" if known.resample is None else "resample"),), resample=known.resample)
     if not known.cacheable:
         return Run((Reason("cache_disabled"),))
+    if known.empty_caches:
+        empty = tuple(Reason("tool_cache_empty", name) for name in known.empty_caches)
+        return Run(
+            _why(known)
+            if known.previous is None
+            else (*change_reasons(known.previous.manifest, known.manifest), *empty)
+        )
     if not known.pending_upstream:
         # Never by a flag or a time: only by records of the current key and the bytes on disk (ADR 3).
         return _by_records(known) or Run(_why(known))

@@ -21,12 +21,14 @@ from orch23.execute.interpreters import (
 from orch23.model.action import Interpreter
 from orch23.model.diagnostic import Diagnostic, did_you_mean, fix_of_hint
 from orch23.model.errors import ConfigurationError
+from orch23.model.paths import TOOL_CACHES_FOLDER
 from orch23.model.pipeline import LOCAL_EXECUTOR, CheckStep, CommandsStep, Pipeline, Stage
 from orch23.model.plugins import LazyMapping, Registry, plugin_folders
 from orch23.model.record import Facts
 from orch23.model.step import ProcessStep, Step
 from orch23.snapshot.signatures import signature
 from orch23.steps.registry import is_llm, kinds_of
+from orch23.store.safe_files import list_folder
 
 if TYPE_CHECKING:
     from orch23.model.ports import Executor, Surroundings
@@ -67,6 +69,7 @@ class FactFinder(Struct):
             plugins=self._plugins_of(stage, step),
             verify_plugins=self._plugins_of_verify(stage),
             checks=self._revisions_of_checks(stage),
+            empty_caches=self._empty_caches(stage) if stage.tool_caches and stage.network else (),
         )
         return _with_provider(facts, step) if is_llm(step) else facts
 
@@ -108,6 +111,11 @@ class FactFinder(Struct):
 
             found.add(plugin_of(step))
         return tuple(sorted(filter(None, found)))
+
+    def _empty_caches(self, stage: Stage) -> tuple[str, ...]:
+        folders = {name: self.root / TOOL_CACHES_FOLDER / name for name in stage.tool_caches}
+        self._look_at(folders.values())
+        return tuple(name for name, folder in folders.items() if not list_folder(folder))
 
     def _revisions_of_checks(self, stage: Stage) -> dict[str, int | str]:
         if not (names := {one.name for one in stage.verify.steps if isinstance(one, CheckStep)}):

@@ -313,6 +313,10 @@ def check_plan(
     else:
         known = {item.name for items in plan.expansions.values() for item in items}
         problems += missing_input_errors(plan, store, known if earlier is None else known | earlier.untouched(plan))
+        if any(isinstance(node, Stage) and node.tool_caches for node in plan.nodes.values()):
+            from orch23.model.features import TOOL_CACHES, load_feature  # noqa: PLC0415 - few stages have tool caches
+
+            problems += load_feature(TOOL_CACHES["errors"], "`tool_caches` needs")(plan, store.folder)
     if problems or plan is None:
         raise InvalidInputError(*dict.fromkeys(problems))  # items may repeat an error of their foreach
     return plan

@@ -162,7 +162,7 @@ def _plan_facts(stage: Stage) -> tuple[object, ...]:
     step = stage.step
     steps = (*step.of_attempts(stage.retry), *step.fallbacks()) if is_llm(step) else ()
     models = [(one.provider, one.model, one.transcripts) for one in steps]
-    return (graph_facts_of(stage), stage.kind, stage.retry.max, models)
+    return (graph_facts_of(stage), stage.kind, stage.retry.max, models, stage.tool_caches, stage.network)
 
 
 def plan_of_part(rows: DependencyIndex, names: Sequence[str]) -> Plan:

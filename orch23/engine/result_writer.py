@@ -21,6 +21,7 @@ from orch23.decide.stage_view import StageTree
 from orch23.model.digest import FileEntry, git_blob_id
 from orch23.model.errors import MissingBytesError
 from orch23.model.event import FilesReleased
+from orch23.model.paths import TOOL_CACHES_FOLDER
 from orch23.model.pipeline import CheckStep, EnsuresStep, Stage, family_of
 from orch23.model.record import LockFile, Manifest, Record
 from orch23.plan.nodes import reads_with_exclusions
@@ -156,7 +157,13 @@ class ResultWriter(Struct, dict=True):
         self._locked.update(records)
         for path in (path for target in change.targets.values() for path in target):
             self.opened.state.expected.pop(path, None)
-        return self._apply(change)
+        promoted, nodes = self._apply(change), self.opened.state.plan.nodes
+        stages = [one for name in records if isinstance(one := nodes.get(name), Stage) and one.tool_caches]
+        if stages:
+            from orch23.model.features import TOOL_CACHES, load_feature  # noqa: PLC0415 - few stages have tool caches
+
+            load_feature(TOOL_CACHES["keep"])(self.opened.store.root / TOOL_CACHES_FOLDER, stages)
+        return promoted
 
     def is_in_place(self, name: str, record: Record) -> bool:
         """Return whether the lock file and the workspace already have a result."""
@@ -420,7 +427,12 @@ _SHARE = 10
 def is_cheap_to_rebuild(stage: Stage, done: StageResult) -> bool:
     """Return whether a crash may lose this result: the next build makes it again in no time, without a call."""
     # A process in `verify` may take long, also if the step itself did not.
-    if stage.format or not all(isinstance(step, CheckStep | EnsuresStep) for step in stage.verify.steps):
+    # The next stage needs what it put into the caches of tools: they keep that when it is promoted.
+    if (
+        stage.tool_caches
+        or stage.format
+        or not all(isinstance(step, CheckStep | EnsuresStep) for step in stage.verify.steps)
+    ):
         return False
     # The responses of a model are durable already, and the result is made from them.
     return stage.step.asks_model or (stage.step.is_cheap and done.attempts == 1 and done.took_s <= _SOON_S)

@@ -95,6 +95,7 @@ def process_environment(seen: SandboxDir, interpreter: Path, declared: Mapping[s
     return {
         "PATH": ":".join(dict.fromkeys((str(interpreter.parent), *SYSTEM_PATH))),
         **USUAL_VARIABLES,
+        **seen.variables,
         **declared,
         "HOME": str(seen.home),
         "TMPDIR": str(seen.tmp),
@@ -146,7 +147,9 @@ def run_launch(launch: Launch, *, timeout_s: float, cancel: Event) -> ProcessOut
         OSError: the process could not be started.
     """
     is_confined = launch.confinement is not None or bool(launch.tmpfs)
-    layered = (f"{INSIDE_PATH}/{launch.sandbox_dir.work.name}",) if launch.sandbox_dir.is_layered else ()
+    layers = [launch.sandbox_dir.work.name] if launch.sandbox_dir.is_layered else []
+    layers += [one.path for one in launch.sandbox_dir.caches if one.layers]
+    layered = tuple(f"{INSIDE_PATH}/{path}" for path in layers)
     root, limits = launch.sandbox_dir.root, launch.limits
     monitor = ResourceMonitor(root, limits, layered=layered, tmpfs=launch.tmpfs, is_confined=is_confined)
     outcome = run_process(

@@ -172,10 +172,11 @@ class LocalExecutor(Struct, kw_only=True, eq=False):
         outcome = self._run_staged(action, interpreter, on_line, kind)
         if outcome == InputsChanged(()):  # the copy of a folder had changed before the step had it
             outcome = self._run_staged(action, interpreter, on_line, None)
-        if kind in ("layer", "read-only") and isinstance(outcome, EngineUnavailable) and outcome.kind == "sandbox":
+        has_mounts = kind in ("layer", "read-only") or bool(action.tool_caches and self._can_mount)
+        if has_mounts and isinstance(outcome, EngineUnavailable) and outcome.kind == "sandbox":
             # Nothing was started. Not all file systems can have a layer, and not all kernels let a user mount one.
             self._can_mount = False
-            outcome = self._run_staged(action, interpreter, on_line, "moved")
+            outcome = self._run_staged(action, interpreter, on_line, kind and "moved")
         return outcome
 
     def _mount_kind(self, action: Action) -> MountKind | None:
@@ -234,12 +235,14 @@ class LocalExecutor(Struct, kw_only=True, eq=False):
             channel = ReportChannel()
         try:
             try:
-                with _decoded_lines(sandbox_dir, on_line) as on_output:
-                    end = self._start(sandbox_dir, action, interpreter, channel, on_output)
+                with _decoded_lines(sandbox_dir, on_line) as heard, self._with_caches(sandbox_dir, action) as opened:
+                    end = self._start(opened, action, interpreter, channel, heard)
             finally:
                 report = channel.finish() if channel is not None else None
         except LaunchRefusedError as refused:
             return EngineUnavailable(refused.diagnostic.message, "sandbox", refused.diagnostic)
+        except InterruptedError:
+            return Cancelled()
         except OSError as problem:
             return _not_started(action, problem)
         try:
@@ -247,6 +250,18 @@ class LocalExecutor(Struct, kw_only=True, eq=False):
             return self._outcome(sandbox_dir, action, end, report, read_only)
         except OSError as problem:
             return EngineUnavailable(f"the result could not be stored: {problem}", "room")
+
+    def _with_caches(self, sandbox_dir: SandboxDir, action: Action) -> contextlib.AbstractContextManager[SandboxDir]:
+        """Return the sandbox directory with the caches of the action's tools."""
+        if not action.tool_caches:
+            return contextlib.nullcontext(sandbox_dir)
+        from orch23.model.features import TOOL_CACHES, load_feature  # noqa: PLC0415 - few actions have tool caches
+
+        folder, tier = self.sandbox_dirs.tool_caches, self._launcher_of(action).tier
+        opened: contextlib.AbstractContextManager[SandboxDir] = load_feature(
+            TOOL_CACHES["open"], "`tool_caches` needs"
+        )(folder, sandbox_dir, action, tier, can_layer=self._can_mount, stop=self._stop)
+        return opened
 
     def _copy_tools(self, sandbox_dir: SandboxDir, action: Action) -> tuple[str, ...]:
         """Copy the tools beside the tree, where the process can read them. Return those whose bytes are missing."""

@@ -77,7 +77,8 @@ class _FolderSkeleton(Struct, frozen=True):
 class SandboxDirs(Struct, eq=False):
     """The sandbox directories in one folder, which is made with the first. Their inputs come from one source.
 
-    `shared` returns the copies of large input folders; without it, all inputs are copied for each step.
+    `shared` returns the copies of large input folders; without it, all inputs are copied for each step. `tool_caches`
+    is the folder with the caches of tools: only the machine of the project has it.
     """
 
     folder: Path
@@ -85,6 +86,7 @@ class SandboxDirs(Struct, eq=False):
     limits: TreeLimits = DEFAULT_TREE_LIMITS
     meter: FileProgress = no_progress
     shared: "Callable[[], SharedTrees] | None" = None
+    tool_caches: Path | None = None
     _skeletons: dict[str, _FolderSkeleton] = field(default_factory=dict)
     _reusable: list[_FolderSkeleton] = field(default_factory=list)
 

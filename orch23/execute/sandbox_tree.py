@@ -76,20 +76,35 @@ class FolderMount(Struct, frozen=True):
     moved_ns: int = 0
 
 
+class CacheMount(Struct, frozen=True):
+    """The cache of a tool: the files of a folder, at `path` of the sandbox directory if the step has namespaces.
+
+    With `layers`, the folder for overlayfs, the step writes to `path` itself, above these files.
+    """
+
+    path: str
+    files: Path
+    is_writable: bool
+    layers: Path | None = None
+
+
 class SandboxDir(Struct, frozen=True, dict=True):
     """The directory in which one process runs. `marker` is random and identifies the processes of the step.
 
-    The files of `moved` are in the tree itself.
+    The files of `moved` are in the tree itself. `caches` are those of tools, `variables` lead the tools there.
     """
 
     root: Path
     marker: str
     mounts: tuple[FolderMount, ...] = ()
     moved: tuple[FolderMount, ...] = ()
+    caches: tuple[CacheMount, ...] = ()
+    variables: Mapping[str, str] = {}
 
     def seen_from_inside(self, tier: str) -> "SandboxDir":
         """Return it with the paths that its processes have to use in this tier: others only with namespaces."""
-        return SandboxDir(Path(INSIDE_PATH), self.marker) if tier in (NAMESPACES_TIER, BUBBLEWRAP_TIER) else self
+        inside = SandboxDir(Path(INSIDE_PATH), self.marker, variables=self.variables)
+        return inside if tier in (NAMESPACES_TIER, BUBBLEWRAP_TIER) else self
 
     @cached_property
     def work(self) -> Path:

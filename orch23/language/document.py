@@ -411,6 +411,12 @@ class CommonDocument(Document):
     cache: bool | UnsetType = Key("false", read=None).doc("""
         Whether a result may be reused. Default: true, or false with `network: true`.""")
     network: bool = Key("true", default=False).doc("Let the stage's processes use the network.")
+    tool_caches: tuple[Literal["cargo", "npm", "go", "maven"], ...] = Key(
+        "[cargo]", default=(), in_key=False, elsewhere="caches"
+    ).doc("""
+        Tools with a cache in the project, which stages without the network see. The stage with `network: true` that
+        names it fills it, and runs also if it is empty. Steps of `verify` cannot write it, and of what other steps
+        write nothing stays.""")
     sandbox: Literal["on", "namespaces", "off"] = Key("off", default="on", read=None).doc("""
         Whether the stage's processes run in a sandbox. `namespaces` refuses a machine or a worker whose sandbox
         isolates less than namespaces do. `off` needs `--allow-unsandboxed` on the command line.""")

@@ -57,6 +57,18 @@ _PATH_DIGITS = 16
 _NOT_INSIDE = frozenset({"", ".", ".."})
 
 
+CacheMode: TypeAlias = Literal["fill", "view", "read-only"]
+"""Whether a step writes to the cache of a tool, or to a view of its own, or not at all."""
+
+
+class UsedCache(Struct, frozen=True):
+    """The cache of a tool, of which a step gets a view if it may not fill it; `stage` keeps the view until promoted."""
+
+    name: str
+    mode: CacheMode = "view"
+    stage: str = ""
+
+
 class Interpreter(Struct, frozen=True):
     """Which Python an action needs. Each executor resolves it to a path of its own machine.
 
@@ -110,6 +122,8 @@ class Action(Struct, frozen=True, kw_only=True):
     `results` are patterns of files with results of tests, or of a depfile, in the tree or after `$TMPDIR/`. The
     executor stores those that the process created, also scratch files. With `reads`, it reports which inputs were read.
 
+    `tool_caches` are those of the machine of the project. Only that machine can run the action.
+
     With `writable` None the process may write its whole tree. Otherwise it may write only these paths: one that ends
     with `/` is a folder, any other a file. Both are created if they are missing.
 
@@ -136,9 +150,10 @@ class Action(Struct, frozen=True, kw_only=True):
     programs: Mapping[str, str] = field(default_factory=dict)
     results: tuple[str, ...] = ()
     reads: bool = False
+    tool_caches: tuple[UsedCache, ...] = ()
 
     def digest(self) -> str:
-        """Return the identity of the action: what it does, without limits, the sandbox and the path of its Python."""
+        """Return the identity of the action: what it does, without limits, sandbox, caches and the path of Python."""
         # A part with its default value is left out, so that the digest of an action without it stays the same.
         return digest_json(
             {

@@ -90,6 +90,13 @@ BATCHES: Final[Mapping[str, str]] = {
 EXPLORE: Final[Mapping[str, str]] = {"begin": "explore.session:explorer_of"}
 # What reads the depfile of a step.
 DEPFILES: Final[Mapping[str, str]] = {"read": "depfiles.reading:tracked_inputs"}
+# Which caches of tools a step uses, how it gets them, and what keeps the views of promoted stages; errors of a plan.
+TOOL_CACHES: Final[Mapping[str, str]] = {
+    "used": "tool_caches.use:used_caches",
+    "errors": "tool_caches.use:unfilled_errors",
+    "open": "tool_caches.views:open_caches",
+    "keep": "tool_caches.views:keep_views",
+}
 # Waits for the build lock, by `--wait-lock`.
 LOCK_WAIT: Final = "watch.lock_wait:wait_for_lock"
 # Says what `gc` would free of a store that is over its limit.

@@ -18,6 +18,7 @@ OWN_FOLDERS = frozenset({".orch23", ".orch23-aside"})
 FORBIDDEN_LINK_TARGETS = OWN_FOLDERS | frozenset({".git", ".hg", ".jj", ".svn"})
 """Folders that no link may point into."""
 LOGS_FOLDER = "logs"
+TOOL_CACHES_FOLDER = ".orch23/tool-caches"
 # Files of orch23 are recognized by their content: other tools write `.lock` files too (ADR 26).
 LOCK_MARK = b'"orch23_lock"'
 

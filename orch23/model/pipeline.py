@@ -293,7 +293,8 @@ class Stage(Struct, frozen=True, omit_defaults=True, tag=True, kw_only=True):
     `moved` maps the paths of its values in the document to those at which they are written, if exclusions, lists of
     vars or an `if` move them. With `once` it is done when its result is committed (ADR 90). `on_edit` is what follows
     from an accepted edit. `format` are programs that change the files of an answer before it is verified. `depfile` is
-    the syntax and the path of a file in which its program names the files that it has read (ADR 99).
+    the syntax and the path of a file in which its program names the files that it has read (ADR 99). `tool_caches` are
+    names of tools: a stage with `network` fills their caches, all others only see them.
     """
 
     name: str
@@ -322,6 +323,7 @@ class Stage(Struct, frozen=True, omit_defaults=True, tag=True, kw_only=True):
     scratch: tuple[str, ...] = DEFAULT_SCRATCH
     cache: bool = True
     network: bool = False
+    tool_caches: tuple[str, ...] = ()
     sandbox: bool = True
     min_tier: SandboxTier = LANDLOCK_TIER
     # Limits are not part of the key: they do not change a result, only whether there is one.

@@ -22,6 +22,7 @@ class Facts(Struct, frozen=True, kw_only=True):
 
     `plugins` are name and version of each plugin that is part of the step of the stage; `verify_plugins` are those of
     the plugins that add step kinds to its `verify`, by kind. `accepts` are the media that the first model accepts.
+    `empty_caches` are the caches of tools that the stage has to fill.
     """
 
     python: str = ""
@@ -35,6 +36,7 @@ class Facts(Struct, frozen=True, kw_only=True):
     verify_plugins: Mapping[str, str] = field(default_factory=dict)
     checks: Mapping[str, int | str] = field(default_factory=dict)
     accepts: "frozenset[MediaKind]" = frozenset()
+    empty_caches: tuple[str, ...] = ()
 
 
 class KeyTexts(Struct, frozen=True):
@@ -80,6 +82,7 @@ ReasonCode: TypeAlias = Literal[
     "forced",
     "resample",
     "cache_disabled",
+    "tool_cache_empty",
     "claim",
     "shared_cache",
 ]

@@ -67,6 +67,7 @@ REASON_TEXTS: Mapping[ReasonCode, str] = {
     "forced": "forced",
     "resample": "`--resample` calls its model again",
     "cache_disabled": "`cache: false` is set",
+    "tool_cache_empty": "the tool cache {} is empty",
     "claim": "a record says that it passed, but no build of yours verified it",
     "shared_cache": "the shared cache has its result",
 }

@@ -302,7 +302,7 @@ SHOWN_TIER_FILE = "sandbox"
 """The tier of the sandbox that the user was last warned about."""
 
 _FILES = ("VERSION", ".gitignore", "index.sqlite", "generation", "promote.json", "writing.json", SHOWN_TIER_FILE)
-_FOLDERS = ("cas", "records", "exchanges", "rooms", "trees", "partial")
+_FOLDERS = ("cas", "records", "exchanges", "rooms", "trees", "partial", "tool-caches")
 GROUPED = ("cas", "records", "exchanges")
 """The folders that have a folder for the first digits of each name."""
 

@@ -31,6 +31,7 @@ PAGES = {
     "cookbook/formatters.md": 5,
     "cookbook/known-failures.md": 4,
     "cookbook/c.md": 9,
+    "cookbook/offline-packages.md": 3,
     "cookbook/secrets.md": 4,
 }
 # Page -> the feature that its commands use.
@@ -41,6 +42,7 @@ NEEDS = {
     "cookbook/monorepo.md": "metrics",
     "cookbook/find-the-file.md": "explore",
     "cookbook/c.md": "depfiles",
+    "cookbook/offline-packages.md": "tool_caches",
 }
 
 

@@ -22,7 +22,7 @@ from orch23.execute.process import ProcessOutcome
 from orch23.execute.resource_limits import apply_limits
 from orch23.execute.sandbox import seccomp, visible_paths
 from orch23.execute.sandbox.system_calls import machine
-from orch23.execute.sandbox_tree import BUBBLEWRAP_TIER, SandboxDir, writable_parts
+from orch23.execute.sandbox_tree import BUBBLEWRAP_TIER, CacheMount, SandboxDir, writable_parts
 from orch23.execute.supervisor import Confinement
 from orch23.execute.supervisor_child import IsolationError
 from orch23.model.action import NAMESPACES_TIER, StepLimits
@@ -245,10 +245,22 @@ def _step_mounts(
             yield from ("--lower", os.path.realpath(mount.files.parent), os.path.realpath(mount.lower))
     if launch.sandbox_dir.is_layered:
         yield from ("--layers", f"{root}/work", os.path.realpath(launch.sandbox_dir.layers), str(seen.work))
+    yield from _cache_mounts(launch.sandbox_dir.caches, root, seen)
     if os.path.isdir(launch.sandbox_dir.tools):
         yield from ("--ro-bind", f"{SandboxDir(Path(root), launch.marker).tools}", str(seen.tools))
     for path in (*hidden, "/dev", "/"):
         yield from ("--remount-ro", path)
+
+
+def _cache_mounts(caches: Iterable[CacheMount], root: str, seen: SandboxDir) -> Iterator[str]:
+    for cache in caches:
+        files = os.path.realpath(cache.files)
+        if cache.layers is None:
+            yield from ("--bind" if cache.is_writable else "--ro-bind", files, str(seen.root / cache.path))
+        else:
+            layers = os.path.realpath(cache.layers)
+            yield from ("--lower", files, f"{layers}/files")
+            yield from ("--layers", f"{root}/{cache.path}", layers, str(seen.root / cache.path))
 
 
 class _Descriptors:

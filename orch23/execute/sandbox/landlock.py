@@ -130,6 +130,7 @@ class LandlockLauncher(Struct, frozen=True):
         ):
             yield str(path), read
         yield from ((path, read | write) for path in _DEVICES)
+        yield from ((str(one.files), write if one.is_writable else read) for one in launch.sandbox_dir.caches)
         yield str(launch.sandbox_dir.root), write if launch.writable is None else read
         if launch.writable is not None:
             yield from ((str(part), write) for part in writable_parts(launch.sandbox_dir, launch.writable))

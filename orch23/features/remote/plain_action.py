@@ -42,6 +42,7 @@ def plain_fault(action: Action, address: ReapiAddress) -> Diagnostic | None:
         (action.reports or bool(action.tools or action.results), "it needs a report of its tests, or a depfile"),
         (action.writable is not None, "it may write only some paths, as all steps that verify"),
         (action.argv[0] == PYTHON, "it needs the interpreter of the stage"),
+        (bool(action.tool_caches), "the caches of its tools are on the machine of the project"),
         (bool(action.programs), "its declared `tools` cannot be compared with those of the worker"),
         (needed not in {"", version}, f"`--scheduler` does not say that they have `{PYTHON_PROPERTY}={needed}`"),
     )

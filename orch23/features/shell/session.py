@@ -40,11 +40,12 @@ from orch23.execute.local_executor import LocalExecutor
 from orch23.execute.sandbox.tier_selection import best_tier_once
 from orch23.execute.sandbox.visible_paths import SYSTEM_FOLDERS
 from orch23.execute.sandbox_dir import SandboxDirs
-from orch23.model.action import PYTHON, Action, ActionOutcome, Completed, EngineUnavailable, InputsChanged
+from orch23.model.action import PYTHON, Action, ActionOutcome, Completed, EngineUnavailable, InputsChanged, UsedCache
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Digest, FileEntry
 from orch23.model.errors import ConfigurationError, ExitCode, NotFoundError, UsageError
 from orch23.model.event_data import StageStatus
+from orch23.model.paths import TOOL_CACHES_FOLDER
 from orch23.model.pipeline import LOCAL_EXECUTOR, CommandsStep, Stage
 from orch23.model.plan import Fresh, Restore
 from orch23.model.record import Manifest, Record
@@ -297,7 +298,8 @@ def open_shell(
     # Not where builds have their sandbox directories: each build empties that folder.
     make_folder(folder := project.store.folder / "shells", PRIVATE_FOLDER_MODE)
     with temporary_folder("sandbox", folder) as own:
-        return shell.run(SandboxDirs(own, project.store.sources, meter=project.settings.meter))
+        caches = project.store.root / TOOL_CACHES_FOLDER
+        return shell.run(SandboxDirs(own, project.store.sources, meter=project.settings.meter, tool_caches=caches))
 
 
 class _Shell(Struct, frozen=True):
@@ -334,6 +336,8 @@ class _Shell(Struct, frozen=True):
             argv = (*argv[: at - 1], *argv[at + 1 :])
         # What is written in the tree does not count as a result, so nothing of it is stored.
         action = replace(self.step.action, argv=argv or (PYTHON,), reports=False, timeout_s=math.inf, scratch=("*",))
+        # Of what a shell writes there, nothing stays either.
+        action = replace(action, tool_caches=tuple(map(UsedCache, self.step.stage.tool_caches)))
         numbers: list[int] = []
 
         def interrupt(number: int) -> None:

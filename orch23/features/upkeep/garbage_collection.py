@@ -21,6 +21,7 @@ from orch23.model.errors import MissingBytesError, SafetyError
 from orch23.model.event import StageFinished
 from orch23.model.event_data import NEW_RESULTS
 from orch23.model.parsing import strings_in
+from orch23.model.paths import TOOL_CACHES_FOLDER
 from orch23.model.patterns import lazy_pattern
 from orch23.model.record import Record
 from orch23.store.exchanges import ExchangeFile
@@ -78,7 +79,7 @@ class GcSelection(Struct, frozen=True, kw_only=True):
     exchanges: tuple[ExchangeFile, ...] = ()
     transcripts: tuple[ExchangeFile, ...] = ()
     runs: tuple[StoredRun, ...] = ()
-    folders: tuple[Path, ...] = ()  # copies of large input folders
+    folders: tuple[Path, ...] = ()  # copies of large input folders, and caches of tools
     decisions: tuple[Path, ...] = ()  # approvals, changes that wait for one, and results on bases
     size_bytes: int = 0
     freed_bytes: int = 0
@@ -124,8 +125,14 @@ class GarbageCollector(Struct, frozen=True):
         kept_blobs = {sha256 for record in needed for sha256 in _outputs_of(record)}
         # First what the next build makes again from the project.
         copies = [*self.store.shared_trees.iterdir()] if self.store.shared_trees.is_dir() else []
-        folders = tuple(copies) if limits.max_bytes is not None and left_bytes > limits.max_bytes else ()
+        folders = copies if limits.max_bytes is not None and left_bytes > limits.max_bytes else []
         left_bytes -= sum(count_files(one)[1] for one in folders)
+        locks = (one for one in list_folder(self.store.root / TOOL_CACHES_FOLDER) if one.suffix == ".lock")
+        for used_ns, cache in sorted((one.lstat().st_mtime_ns, one.with_suffix("")) for one in locks):
+            is_old = limits.used_since_ns is not None and used_ns < limits.used_since_ns
+            if cache.is_dir() and (is_old or (limits.max_bytes is not None and left_bytes > limits.max_bytes)):
+                folders.append(cache)
+                left_bytes -= count_files(cache)[1]
         entries: list[SurveyedRecord | ExchangeFile] = []
         free: list[Digest] = []
         # Each blob is freed with the last candidate that refers to it.
@@ -152,7 +159,7 @@ class GarbageCollector(Struct, frozen=True):
             blobs=tuple(free),
             exchanges=tuple(one for one in entries if isinstance(one, ExchangeFile)),
             transcripts=transcripts,
-            folders=folders,
+            folders=tuple(folders),
             size_bytes=size_bytes,
             freed_bytes=size_bytes - left_bytes,
         )

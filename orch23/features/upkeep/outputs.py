@@ -22,8 +22,8 @@ from orch23.execute.cleanup import kill_leftovers
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry
 from orch23.model.errors import CorruptStateError, ExitCode, MissingBytesError, NotFoundError
-from orch23.model.paths import LOGS_FOLDER
-from orch23.model.pipeline import family_of
+from orch23.model.paths import LOGS_FOLDER, TOOL_CACHES_FOLDER
+from orch23.model.pipeline import Stage, family_of
 from orch23.model.record import LockFile, Record, retained_key, written_paths
 from orch23.model.text import visible
 from orch23.plan.planner import Selection
@@ -174,6 +174,7 @@ def clean_outputs(console: Console, *, args: PipelineArguments, force: bool) -> 
     with project.store.build_lock():
         project.store.promoter.recover(project.refusal)
         taken = remove_outputs(project, stages, edited="remove" if force else "stop")
+        emptied = [] if taken.modified else _remove_tool_caches(project, stages)
     promoted = taken.promoted
     if taken.modified:
         hint = "`orch23 accept STAGE` or, of a failed stage, `orch23 release STAGE` keeps an edit; `--force` removes it"
@@ -188,9 +189,20 @@ def clean_outputs(console: Console, *, args: PipelineArguments, force: bool) -> 
         (taken.accepted, "the edit was accepted"),
         (taken.refused, "protected, and no stage declares it"),
     )
+    parts += [f"removed the tool cache {name}" for name in emptied]
     parts += [f"kept {visible(' '.join(paths))}: {why}" for paths, why in kept if paths]
     console.write_out("; ".join(parts) + "\n")
     return ExitCode.OK
+
+
+def _remove_tool_caches(project: Project, stages: Collection[str]) -> list[str]:
+    """Remove the caches of tools that these stages fill, or all stages, and return their names."""
+    every, place = project.pipeline.stages, project.store.root / TOOL_CACHES_FOLDER
+    fillers = (one for one in every if isinstance(one, Stage) and one.network and _is_selected(one.name, stages))
+    found = sorted({name for one in fillers for name in one.tool_caches if (place / name).is_dir()})
+    for name in found:
+        remove_path(place / name)
+    return found
 
 
 def release_outputs(console: Console, *, args: PipelineArguments) -> None:
@@ -234,6 +246,7 @@ _DESCRIPTIONS = {
     "cas": "the stored bytes",
     "rooms": "the sandbox directories",
     "trees": "the copies of large input folders",
+    "tool-caches": "the caches of tools",
     "snapshots": "the snapshots of builds with nothing to do",
     "index.sqlite": "the index",
     "generation": "the generation of the index",

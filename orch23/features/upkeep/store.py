@@ -203,7 +203,7 @@ def _text(selected: GcSelection, limits: GcLimits, *, dry_run: bool) -> str:
         "result": len(selected.records),
         "stored file": len(selected.blobs),
         "recorded response": len(selected.exchanges),
-        "copied folder": len(selected.folders),
+        "folder": len(selected.folders),
         "approval": len(selected.decisions),
         "run": len(selected.runs),
     }

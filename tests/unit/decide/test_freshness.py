@@ -138,6 +138,20 @@ def test_a_forced_or_uncacheable_stage_runs_although_it_is_fresh(facts, reason):
     assert codes(decide(known(current=(candidate(one),), disk={"o": A}, **facts))) == [reason]
 
 
+@pytest.mark.parametrize(
+    ("then", "expected"),
+    [
+        (record(), ["tool_cache_empty"]),
+        (record({**MANIFEST, "salt": "then"}), ["salt_changed", "tool_cache_empty"]),
+        (None, ["first_run"]),
+    ],
+)
+def test_a_stage_that_has_to_fill_a_cache_runs_although_it_is_fresh(then, expected):
+    one = record()
+    facts = known(current=(candidate(one),), previous=then, disk={"o": A}, empty_caches=("npm",))
+    assert codes(decide(facts)) == expected
+
+
 def test_an_edit_goes_before_everything():
     one = record()
     facts = known(edited=("o",), forced=True, current=(candidate(one),), disk={"o": A}, pending_upstream=("up",))

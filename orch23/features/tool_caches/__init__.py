@@ -1,0 +1,1 @@
+"""Caches of package managers in the project, which stages without the network see: `tool_caches` (ADR 98)."""

@@ -1,0 +1,166 @@
+"""Give a step the caches of its tools: to fill them, as a view of its own, or read-only.
+
+A view is a layer above the cache where the step has namespaces of orch23's own, else a copy. It is dropped with the
+sandbox directory, unless it belongs to a stage that fills the cache: then it waits, and when the stage is promoted, the
+next step that uses the cache moves the files of the view there.
+"""
+
+import contextlib
+import fcntl
+import os
+import shutil
+import stat
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from threading import Event
+from typing import Final
+
+from msgspec.structs import replace
+
+from orch23.cli.store_size import count_files
+from orch23.execute.launch import LaunchRefusedError, PlainLauncher
+from orch23.execute.sandbox_tree import CacheMount, SandboxDir
+from orch23.features.tool_caches.table import TOOLS
+from orch23.model.action import LANDLOCK_TIER, NAMESPACES_TIER, Action, UsedCache
+from orch23.model.diagnostic import Diagnostic
+from orch23.model.digest import digest_bytes
+from orch23.model.pipeline import Stage
+from orch23.report.values import format_size
+from orch23.store.file_copy import share_blocks
+from orch23.store.input_files import new_file
+from orch23.store.safe_files import closing, list_folder, make_directories, make_folder, open_own, temp_name
+from orch23.store.tree_removal import make_accessible, open_subdirectory, remove_tree
+
+MOST_COPIED: Final = 2 << 30
+"""Of a larger cache, no step gets a copy."""
+
+_WAIT_S = 0.02
+_MAX_DEPTH = 100
+_WITHOUT_MOUNTS = (LANDLOCK_TIER, PlainLauncher.tier)
+
+
+@contextlib.contextmanager
+def open_caches(
+    folder: Path | None, sandbox_dir: SandboxDir, action: Action, tier: str, *, can_layer: bool, stop: Event
+) -> Iterator[SandboxDir]:
+    """Yield a sandbox directory with those caches in a folder that an action uses; nothing else changes them meanwhile.
+
+    Raises:
+        LaunchRefusedError: the caches are not on this machine, or too large to be copied.
+        InterruptedError: `stop` was set while another step filled a cache.
+    """
+    if folder is None:
+        hint = "run it there: `executor: local`, of the file or of its pool"
+        message = "the caches of its tools are only on the machine of the project"
+        raise LaunchRefusedError(Diagnostic("E488", message, hint=hint))
+    seen, mounts, variables = sandbox_dir.seen_from_inside(tier), list[CacheMount](), dict[str, str]()
+    with contextlib.ExitStack() as stack:
+        # In the order of their names, so that no two steps wait for each other.
+        for used in action.tool_caches:
+            make_folder(folder / used.name)
+            stack.enter_context(_locked(folder, used.name, stop, fills=used.mode == "fill"))
+            mount = make_mount(sandbox_dir, folder / used.name, used, tier, can_layer=can_layer)
+            place, tool = mount.files if tier in _WITHOUT_MOUNTS else seen.root / mount.path, TOOLS[used.name]
+            values = {**tool.variables, **(tool.online if action.network else tool.offline)}
+            values |= {} if mount.is_writable else tool.read_only
+            variables |= {name: text.format(cache=place, tmp=seen.tmp) for name, text in values.items()}
+            mounts.append(mount)
+        yield replace(sandbox_dir, caches=tuple(mounts), variables=variables)
+        for used in action.tool_caches if any(one.stage for one in action.tool_caches) else ():
+            waiting = _waiting(folder, used.name, used.stage)
+            remove_tree(waiting)  # that of an attempt before
+            (sandbox_dir.root / "caches" / used.name).rename(waiting)
+
+
+def make_mount(
+    sandbox_dir: SandboxDir, cache: Path, used: UsedCache, tier: str, *, can_layer: bool, most_bytes: int = MOST_COPIED
+) -> CacheMount:
+    """Return how a step sees a cache, and make what that needs; the step has ended before the lock of the cache ends.
+
+    Raises:
+        LaunchRefusedError: a view would be a copy of more than `most_bytes`.
+    """
+    parts = ("caches", used.name)
+    path, inside = "/".join(parts), sandbox_dir.root.joinpath(*parts)
+    make_directories(sandbox_dir.root, parts)
+    # Without a sandbox nothing prevents a write, so even a read-only cache is a copy there.
+    if used.mode == "fill" or (used.mode == "read-only" and tier != PlainLauncher.tier):
+        return CacheMount(path, cache, is_writable=used.mode == "fill")
+    if can_layer and tier == NAMESPACES_TIER:
+        layers = sandbox_dir.orch23_folder
+        for name in ("files", "work"):
+            make_directories(layers.parent, (layers.name, *parts, name))
+        return CacheMount(path, cache, is_writable=True, layers=layers.joinpath(*parts))
+    if tier in _WITHOUT_MOUNTS and (size_bytes := count_files(cache)[1]) > most_bytes:
+        message = (
+            f"the tool cache `{used.name}` has {format_size(size_bytes)}, and the sandbox of this machine, `{tier}`,"
+        )
+        message += f" copies at most {format_size(most_bytes)} for a step"
+        hint = "write `sandbox: namespaces`, and build where `orch23 doctor` finds namespaces: steps get no copy there"
+        raise LaunchRefusedError(Diagnostic("E483", message, hint=hint))
+    shutil.copytree(cache, inside, symlinks=True, copy_function=_copy_file, dirs_exist_ok=True)
+    return CacheMount(path, inside, is_writable=True)
+
+
+def _copy_file(source: str, target: str) -> None:
+    if not Path(source).is_file():
+        return  # such as the socket of a daemon
+    with closing(open_own(source)) as given, new_file(target, executable=False) as made:
+        while not share_blocks(given, made) and os.sendfile(made, given, None, 1 << 30):
+            pass
+    shutil.copystat(source, target)
+
+
+@contextlib.contextmanager
+def _locked(folder: Path, name: str, stop: Event, *, fills: bool) -> Iterator[None]:
+    """Hold the lock of a cache: alone to fill it, else together with others. Views of promoted stages are added."""
+    with closing(open_own(folder / f"{name}.lock", os.O_RDWR | os.O_CREAT)) as lock:
+        os.utime(lock)  # `gc` removes caches that were not used for a time
+        is_alone = fills or any(_kept(folder, name))
+        while True:
+            with contextlib.suppress(BlockingIOError):
+                fcntl.flock(lock, (fcntl.LOCK_EX if is_alone else fcntl.LOCK_SH) | fcntl.LOCK_NB)
+                break
+            if stop.wait(_WAIT_S):
+                raise InterruptedError
+        for view in _kept(folder, name) if is_alone else ():
+            with open_subdirectory(view) as added, open_subdirectory(folder / name) as cache:
+                _move(added, cache, _MAX_DEPTH)
+            remove_tree(view)
+        yield
+
+
+def _kept(folder: Path, name: str) -> list[Path]:
+    return [one for one in list_folder(folder) if one.name.startswith(f"{name}.kept")]
+
+
+def _move(source: int, target: int, depth: int) -> None:
+    """Move the files of a folder into another one, above those of the same name. No link is followed.
+
+    What the step removed stays: a cache only grows.
+    """
+    for name in os.listdir(source):
+        kind = stat.S_IFMT(os.stat(name, dir_fd=source, follow_symlinks=False).st_mode)
+        # A folder in the place of a file, and a file in that of a folder, are left out.
+        with contextlib.suppress(NotADirectoryError, IsADirectoryError):
+            if kind == stat.S_IFDIR and depth:
+                with contextlib.suppress(FileExistsError):
+                    os.mkdir(name, dir_fd=target)
+                for parent in (source, target):
+                    make_accessible(name, parent)
+                with open_subdirectory(name, source) as below, open_subdirectory(name, target) as into:
+                    _move(below, into, depth - 1)
+            elif kind in (stat.S_IFREG, stat.S_IFLNK):
+                os.rename(name, name, src_dir_fd=source, dst_dir_fd=target)
+
+
+def _waiting(folder: Path, name: str, stage: str) -> Path:
+    """Return where the view of a stage waits: each build begins without such."""
+    return folder.parent / "rooms" / f"view-{name}-{digest_bytes(stage.encode()).sha256[:16]}"
+
+
+def keep_views(folder: Path, stages: Iterable[Stage]) -> None:
+    """Keep the views of stages that were promoted. A result that this build has not made has none."""
+    for stage, name in ((one, name) for one in stages for name in one.tool_caches):
+        with contextlib.suppress(FileNotFoundError):
+            _waiting(folder, name, stage.name).rename(folder / f"{name}.kept{temp_name()}")
