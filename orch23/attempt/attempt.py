@@ -5,6 +5,7 @@ Runs in a worker thread. Writes bytes into the store and exchanges through the c
 
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, field, json
@@ -527,7 +528,12 @@ class ProcessStepRunner(StepRunner):
     def attempt(self, attempts: AttemptLoop, step: ProcessStep, turn: AttemptInput) -> AttemptResult:
         """Run the program, and take the files that it wrote within the stage's write scope."""
         start = turn.start
-        ran = attempts.runner.run(step, {**_given(attempts), **start})
+        run = partial(attempts.runner.run, step, {**_given(attempts), **start})
+        ran = run()
+        if not isinstance(ran, FinishedProcess) and step.reruns:
+            from orch23.attempt.reruns import run_again  # noqa: PLC0415 - few steps have reruns
+
+            ran = run_again(attempts.runner, step, ran, run)
         if not isinstance(ran, FinishedProcess):
             return AttemptResult(start, (), ran, leftover=self._left(attempts, step, start, ran))
         result = ran.result

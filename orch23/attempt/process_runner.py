@@ -18,7 +18,6 @@ from orch23.model.action import (
     InputsChanged,
     Interpreter,
     TimedOut,
-    UsedCache,
 )
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Digest, FileEntry
@@ -186,21 +185,13 @@ class ProcessRunner(Struct, frozen=True, kw_only=True):
         return how.unfixable(step, self, files)
 
     def run(self, step: ProcessStep, files: Files, *, verifies: bool = False) -> FinishedProcess | Failure:
-        """Run a step on these files and judge its result, also of its `reruns`. `verifies`: it is a step of `verify`.
+        """Run a step on these files and judge its result. `verifies`: it is a step of `verify`.
 
         Raises:
             CancelledBuildError: the build was interrupted.
             MissingBytesError: the store lost the bytes of an input.
             ConfigurationError: the process could not be started at all.
         """
-        ran = self._run_once(step, files, verifies=verifies)
-        if isinstance(ran, FinishedProcess) or not step.reruns:
-            return ran
-        from orch23.attempt.reruns import run_again  # noqa: PLC0415 - few steps have reruns
-
-        return run_again(self, step, ran, step.reruns, lambda: self._run_once(step, files, verifies=verifies))
-
-    def _run_once(self, step: ProcessStep, files: Files, *, verifies: bool) -> FinishedProcess | Failure:
         # By name, so that a build of shell stages does not import pytest steps (ADR 18).
         how: ProcessHooks = load_object(step.run)
         if distrusted := how.distrusted(step, self, files):
@@ -303,15 +294,15 @@ class ProcessRunner(Struct, frozen=True, kw_only=True):
             reads=launch.reads,
             writable=writable,
             programs=self.facts.tools,
-            tool_caches=self._tool_caches(step, verifies=verifies) if self.stage.tool_caches else (),
+            **self._tool_caches(step, verifies=verifies),
         )
 
-    def _tool_caches(self, step: ProcessStep | None, *, verifies: bool) -> tuple[UsedCache, ...]:
+    def _tool_caches(self, step: ProcessStep | None, *, verifies: bool) -> dict[str, Any]:
+        if not self.stage.tool_caches:
+            return {}
         from orch23.model.features import TOOL_CACHES, load_feature  # noqa: PLC0415 - few stages have tool caches
 
-        used: tuple[UsedCache, ...] = load_feature(TOOL_CACHES["used"], "`tool_caches` needs")(
-            self.trust().plan, self.stage, step, verifies=verifies
-        )
+        used: dict[str, Any] = load_feature(TOOL_CACHES["used"])(self.trust().plan, self.stage, step, verifies=verifies)
         return used
 
     def _judge(

@@ -22,18 +22,21 @@ _HINT = "make it give the same result each time: a test that passes by chance pr
 
 
 def run_again(
-    runner: ProcessRunner, step: ProcessStep, failure: Failure, reruns: int, run: Callable[[], FinishedProcess | Failure]
+    runner: ProcessRunner,
+    step: ProcessStep,
+    failure: Failure,
+    run: Callable[[], FinishedProcess | Failure],
 ) -> FinishedProcess | Failure:
-    """Call `run` up to `reruns` times, until it passes; return the last result."""
+    """Call `run` up to `step.reruns` times, until it passes; return the last result. `failure` is of the first run."""
     failed: dict[str, EventProblem] = {}
-    for number in range(1, reruns + 1):
+    for number in range(1, step.reruns + 1):
         if not _may_pass(failure) or not _has_time(runner):
             return failure
         failed = {**_failed_parts(step, failure, number), **failed}
         ran = run()
         if isinstance(ran, FinishedProcess):
             return _flaky(runner, ran, failed, number + 1)
-        failure = replace(ran, reason=f"{ran.summary} (in run {number + 1} of {reruns + 1})")
+        failure = replace(ran, reason=f"{ran.summary} (in run {number + 1} of {step.reruns + 1})")
     return failure
 
 

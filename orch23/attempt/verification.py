@@ -1,6 +1,7 @@
 """Verify a result: declared outputs, write scope, checks, processes, conditions."""
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from msgspec import Struct, field
@@ -163,7 +164,12 @@ class Verifier(Struct, frozen=True, kw_only=True):
                 broken = [d for c in step.conditions if (d := _broken(c, files)) is not None]
                 return failure_of("verify_failed", broken) if broken else None, None
             case ProcessStep():
-                ran = self.runner.run(step, files, verifies=True)
+                run = partial(self.runner.run, step, files, verifies=True)
+                ran = run()
+                if not isinstance(ran, FinishedProcess) and step.reruns:
+                    from orch23.attempt.reruns import run_again  # noqa: PLC0415 - few steps have reruns
+
+                    ran = run_again(self.runner, step, ran, run)
                 if not isinstance(ran, FinishedProcess):
                     return ran, ran.printed
                 passed.append((step, ran))

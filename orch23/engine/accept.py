@@ -133,6 +133,7 @@ def _accept_one(build: Build, name: str, paths: tuple[str, ...], recorded: Recor
         attempts=0,
         accepted=accepted,
         made=made.made,
+        proof=build.worker.proofs.get(name, ()),
     )
     records = {name: build.writer.keep(resolved, done)}
     change = build.writer.change(records)

@@ -61,14 +61,6 @@ CacheMode: TypeAlias = Literal["fill", "view", "read-only"]
 """Whether a step writes to the cache of a tool, or to a view of its own, or not at all."""
 
 
-class UsedCache(Struct, frozen=True):
-    """The cache of a tool, of which a step gets a view if it may not fill it; `stage` keeps the view until promoted."""
-
-    name: str
-    mode: CacheMode = "view"
-    stage: str = ""
-
-
 class Interpreter(Struct, frozen=True):
     """Which Python an action needs. Each executor resolves it to a path of its own machine.
 
@@ -122,7 +114,8 @@ class Action(Struct, frozen=True, kw_only=True):
     `results` are patterns of files with results of tests, or of a depfile, in the tree or after `$TMPDIR/`. The
     executor stores those that the process created, also scratch files. With `reads`, it reports which inputs were read.
 
-    `tool_caches` are those of the machine of the project. Only that machine can run the action.
+    `tool_caches` are names of tools, whose caches only the machine of the project has. `views_of` is a stage whose
+    views are kept when it is promoted.
 
     With `writable` None the process may write its whole tree. Otherwise it may write only these paths: one that ends
     with `/` is a folder, any other a file. Both are created if they are missing.
@@ -150,7 +143,9 @@ class Action(Struct, frozen=True, kw_only=True):
     programs: Mapping[str, str] = field(default_factory=dict)
     results: tuple[str, ...] = ()
     reads: bool = False
-    tool_caches: tuple[UsedCache, ...] = ()
+    tool_caches: tuple[str, ...] = ()
+    cache_mode: CacheMode = "view"
+    views_of: str = ""
 
     def digest(self) -> str:
         """Return the identity of the action: what it does, without limits, sandbox, caches and the path of Python."""

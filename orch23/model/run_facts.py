@@ -351,8 +351,6 @@ class RunFold:
                 stage.end_spans(now_s, ended=ended)
             case CallSettled(cost=cost):
                 self.facts.payments.append((now_s, cost))
-            case Warned(flaky=flaky):
-                stage.flaky.update((str(one.subject), one) for one in flaky)
             case HttpRetry(status=status, code=code):
                 stage.retries.append(str(status or code or "no response"))
             case _:
@@ -361,6 +359,8 @@ class RunFold:
 
 def _add_to_attempt(stage: StageFacts, event: Event, now_s: float) -> None:
     match event.data:
+        case Warned(flaky=flaky):
+            stage.flaky.update((str(one.subject), one) for one in flaky)
         case AttemptStarted(attempt=number):
             attempt = stage.attempts[number] = AttemptFacts(number=number, start_s=now_s)
             if stage.spans:

@@ -4,6 +4,7 @@ import posixpath
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
+from operator import attrgetter
 from typing import TypeAlias
 
 from msgspec import Struct
@@ -11,7 +12,7 @@ from msgspec import Struct
 from orch23.model.diagnostic import Diagnostic, Fix, Suggestions, nearest_names, question, quoted_names
 from orch23.model.digest import FileEntry
 from orch23.model.errors import NotFoundError
-from orch23.model.paths import escape_pattern, is_glob, match, match_any, may_overlap
+from orch23.model.paths import escape_pattern, is_glob, match, match_any
 from orch23.model.pipeline import (
     ForeachStage,
     GlobInput,
@@ -91,12 +92,31 @@ class _MissingInputs(Struct, frozen=True, dict=True):
     @cached_property
     def declared(self) -> WriterIndex:
         """Index the stages as declared: each foreach, and not its items, of which there may be none."""
-        return WriterIndex({stage.name: stage for stage in self.plan.pipeline.stages})
+        return WriterIndex(self.stages)
 
     @cached_property
     def known_paths(self) -> Suggestions:
         written = {pattern for node in self.plan.nodes.values() for pattern in writes_of(node)}
         return Suggestions(written.union(filter(self.exists, _literal_reads(self.plan))))
+
+    @cached_property
+    def stages(self) -> Mapping[str, Stage | ForeachStage]:
+        return {stage.name: stage for stage in self.plan.pipeline.stages}
+
+    @cached_property
+    def joined_outputs(self) -> Mapping[str, tuple[Stage, int]]:
+        """Outputs whose names are several paths with spaces between them, by each of the paths."""
+        found: dict[str, tuple[Stage, int]] = {}
+        for stage in (one for one in self.stages.values() if isinstance(one, Stage)):
+            for position, output in enumerate(stage.outputs):
+                words = _split(output)
+                for word in words if len(words) > 1 else ():
+                    found.setdefault(word, (stage, position))
+        return found
+
+    @cached_property
+    def skipped(self) -> WriterIndex:
+        return WriterIndex({stage.name: stage for stage in self.plan.pipeline.skipped}, attrgetter("writes"))
 
     def errors_of(self, stage: Stage) -> Iterator[Diagnostic]:
         inputs = placed_inputs(stage)
@@ -133,7 +153,7 @@ class _MissingInputs(Struct, frozen=True, dict=True):
             return None
         return self._missing(stage, where, one, makers)
 
-    def _is_there(self, path: str) -> bool:
+    def is_there(self, path: str) -> bool:
         found = self.is_folder(path.rstrip("/")) if path.endswith("/") else self.exists(path)
         return found or bool(self.writers.writers_of(path))
 
@@ -166,9 +186,7 @@ class _MissingInputs(Struct, frozen=True, dict=True):
         if later is None and (cycle := self._cycle(name, path, makers)) is not None:
             return cycle
         if later is None:
-            message, hint, fix, otherwise = _missing_text(
-                self.plan.pipeline, stage, path, self.known_paths, self.neighbours, self._is_there
-            )
+            message, hint, fix, otherwise = _missing_text(self, stage, path)
         else:
             message = (
                 f"input `{path}` of stage `{name}` does not exist: `{later}`, which makes it, comes later in its chain"
@@ -197,27 +215,24 @@ def unmade_inputs_errors(
     )
 
 
-def _missing_text(
-    pipeline: Pipeline, stage: Stage, path: str, known: Suggestions, neighbours: Neighbours, is_there: IsFolder
-) -> tuple[str, str, Fix | None, str | None]:
+def _missing_text(search: _MissingInputs, stage: Stage, path: str) -> tuple[str, str, Fix | None, str | None]:
     """Return the message about an input that does not exist, its hint, its fix, and the hint without the fix."""
     message = f"input `{path}` of stage `{stage.name}` does not exist, and no stage makes it"
-    skipped = next((one for one in pipeline.skipped if any(may_overlap(w, path) for w in one.writes)), None)
-    if skipped is not None:
-        return message, f"`{skipped.name}`, which makes it, is skipped: give this stage the same `if`", None, None
-    if (words := _words(path, is_there)) is not None:
+    if skipped := search.skipped.writers_of(path):
+        return message, f"`{skipped[0]}`, which makes it, is skipped: give this stage the same `if`", None, None
+    if (words := _words(path, search.is_there)) is not None:
         hint = f"did you mean {' and '.join(f'`{word}`' for word in words)}? Write each as an entry of its own"
         return message, hint, (path, ", ".join(words)), None
-    if any(one.name == path != stage.name for one in pipeline.stages):
+    if path != stage.name and (named := search.stages.get(path)) is not None:
         is_stage = f"`{path}` is a stage; `inputs` are files"
-        made = next(iter(getattr(next(one for one in pipeline.stages if one.name == path), "outputs", ())), None)
+        made = next(iter(getattr(named, "outputs", ())), None)
         hint = f"{is_stage}: write one that it makes, or `needs: [{path}]` for the order only"
         return (message, hint, (path, made), is_stage) if made else (message, is_stage, None, None)
-    if (joined := _joined_output(pipeline, path)) is not None:
-        return message, joined, None, None
+    if (joined := search.joined_outputs.get(path)) is not None:
+        return message, _joined_output(search.plan.pipeline, *joined), None, None
     # Not what the stage makes itself: as its input, that would be a cycle.
     own = writes_of(stage)
-    others = sorted(one for one in neighbours(path) if not match_any(own, one.rstrip("/")))
+    others = sorted(one for one in search.neighbours(path) if not match_any(own, one.rstrip("/")))
     folder = posixpath.dirname(path.rstrip("/"))
     here = [one for one in others if posixpath.dirname(one.rstrip("/")) == folder and one != path]
     base = path.rstrip("/").rpartition("/")[2]
@@ -228,29 +243,29 @@ def _missing_text(
     if not path.endswith("/"):
         may_be_missing = f"`{{path: {path}, optional: true}}`"
         otherwise = f"create it, or add it to {what}; if it may be missing, write {may_be_missing}"
-    if near := list(same)[:_MOST_READINGS] or known.nearest(path, here, others, without=own):
+    if near := list(same)[:_MOST_READINGS] or search.known_paths.nearest(path, here, others, without=own):
         return message, question(near), (path, *near), otherwise
     return message, otherwise, None, None
 
 
 def _words(path: str, is_there: Callable[[str], bool]) -> list[str] | None:
     """Return the paths that a text means with spaces between them, as in make, if one of them is there; else None."""
-    words = [word.removesuffix(",") for word in path.split()]
+    words = _split(path)
     is_list = len(words) > 1 and all(_LIKE_A_PATH.search(word) for word in words)
     return words if is_list and any(map(is_there, words)) else None
 
 
-def _joined_output(pipeline: Pipeline, path: str) -> str | None:
-    """Return a hint if a stage has an output whose name is this path and others, with spaces between them."""
-    for stage in pipeline.stages:
-        for position, output in enumerate(stage.outputs if isinstance(stage, Stage) else ()):
-            words = [word.removesuffix(",") for word in output.split()]
-            if len(words) > 1 and path in words:
-                place = pipeline.place_in(stage, "outputs", position)
-                line = f" (line {place.line})" if place else ""
-                listed = ", ".join(words)
-                return f"the output `{output}` of `{stage.name}`{line} is one name with spaces: write `{listed}` there"
-    return None
+def _joined_output(pipeline: Pipeline, stage: Stage, position: int) -> str:
+    """Return the hint about an output whose name is several paths, with spaces between them."""
+    output, place = stage.outputs[position], pipeline.place_in(stage, "outputs", position)
+    line = f" (line {place.line})" if place else ""
+    listed = ", ".join(_split(output))
+    return f"the output `{output}` of `{stage.name}`{line} is one name with spaces: write `{listed}` there"
+
+
+def _split(path: str) -> list[str]:
+    """Return the words of a path with spaces."""
+    return [word.removesuffix(",") for word in path.split()]
 
 
 def _path(one: Input) -> str:

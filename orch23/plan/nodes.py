@@ -4,7 +4,7 @@ import itertools
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import cached_property
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from msgspec import Struct, field
 
@@ -114,7 +114,9 @@ def writes_of(node: Node) -> tuple[str, ...]:
 class WriterIndex:
     """An index over the write patterns of nodes: literal paths by name, patterns by their fixed folder."""
 
-    def __init__(self, nodes: Mapping[str, Node], writes: Callable[[Node], Iterable[str]] = writes_of) -> None:
+    def __init__(
+        self, nodes: Mapping[str, Node | SkippedStage], writes: Callable[[Any], Iterable[str]] = writes_of
+    ) -> None:
         """Index outputs and write scopes."""
         self._literal: defaultdict[str, list[str]] = defaultdict(list)
         self._patterns: defaultdict[str, list[str]] = defaultdict(list)
@@ -232,7 +234,7 @@ def declared_node(pipeline: Pipeline, name: str) -> Node | None:
     return next((stage for stage in pipeline.stages if stage.name == family_of(name)), None)
 
 
-def chain_of(node: Node) -> str | None:
+def chain_of(node: Node | SkippedStage) -> str | None:
     """Return the name of the chain that a node is part of, or None."""
     return node.chain.chain if isinstance(node, Stage) and node.chain is not None else None
 

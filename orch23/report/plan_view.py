@@ -460,7 +460,7 @@ def _list(names: Sequence[str]) -> str:
 def base_tests_text(line: PlanLine) -> str:
     """Return what the verification of a stage must show on its base."""
     tests = visible(", ".join(line.fails_on_base))
-    return f"`verify` also runs on the base, with {tests} of the result, and must fail there"
+    return f"then verifies the base with {tests} of the result: a test must fail there"
 
 
 def edit_hint(line: PlanLine) -> str:

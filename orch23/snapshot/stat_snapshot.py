@@ -281,10 +281,9 @@ class StatSnapshot:
             self._state(block * _BLOCK_BYTES // _STATE_BYTES)  # verifies it
         import struct  # noqa: PLC0415 - as in `_packed`
 
-        rows = map(
-            struct.Struct(_STATE).unpack_from, repeat(self.details), [number * _STATE_BYTES for number in numbers]
-        )
-        return [(digest.hex(), size, executable) for digest, size, executable in rows]
+        starts = [number * _STATE_BYTES for number in numbers]
+        states = map(struct.Struct(_STATE).unpack_from, repeat(self.details), starts)
+        return [(digest.hex(), size, executable) for digest, size, executable in states]
 
     def add_files(self, paths: list[str], ctimes: list[int], contents: list[tuple[str, int, bool]]) -> None:
         """Add files with their contents as of `contents`; a change time is 0 if it is too young to trust."""

@@ -22,7 +22,7 @@ from orch23.store.safe_files import (
     write_all,
 )
 
-_MANY, _FACTOR = 8, 20
+_MANY, _FACTOR = 3, 20
 
 
 # SHA-256 and not a faster hash: hashing costs less than reading the file (ADR 1).

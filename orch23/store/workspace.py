@@ -199,9 +199,10 @@ class Workspace:
         found = self.earlier.unchanged({path: one for path, one in ctimes.items() if path not in hashed})
         for path in ctimes if len(found) < len(ctimes) else ():
             seen = self._known(path) if path not in found and path in changed else None
+            if seen is None or seen.stamp != stamp_of(changed[path]) or _is_racy(seen, self._now_ns()):
+                seen = None
             # Git may convert a file of another size otherwise by now.
-            is_known = seen is not None and seen.stamp == stamp_of(changed[path]) and not _is_racy(seen, self._now_ns())
-            if is_known and seen.entry.digest.size_bytes == seen.stamp.size_bytes:
+            if seen is not None and seen.entry.digest.size_bytes == seen.stamp.size_bytes:
                 found[path] = seen.entry
             elif path not in found:
                 self._unchanged.pop(path, None)

@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Sequence
 from itertools import takewhile
-from os.path import commonprefix
 
 from orch23.model.patterns import lazy_pattern
 
@@ -52,9 +51,8 @@ def _differing(one: Sequence[str], other: Sequence[str]) -> tuple[list[str], lis
     if max(map(len, parts)) == 1:
         texts = [_around(parts[0][0], parts[1][0]), _around(parts[1][0], parts[0][0])]
         return [f"{heads[0]}{texts[0]}"], [f"{heads[1]}{texts[1]}"]
-    same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(*parts, strict=False)))
-    ends = zip(reversed(parts[0][same:]), reversed(parts[1][same:]), strict=False)
-    after = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], ends))
+    same = _equal(*parts)
+    after = _equal(parts[0][same:][::-1], parts[1][same:][::-1])
     middle = [one[max(0, same - _BEFORE) : len(one) - after] for one in parts]
     if max(map(len, middle)) > _MOST:
         middle = [[*(Counter(a) - Counter(b))][:_MOST] for a, b in (middle, middle[::-1])]
@@ -64,6 +62,11 @@ def _differing(one: Sequence[str], other: Sequence[str]) -> tuple[list[str], lis
         for head, found in zip(heads, middle, strict=True)
     ]
     return shown[0], shown[1]
+
+
+def _equal(one: Sequence[str], other: Sequence[str]) -> int:
+    """Return how many items are equal from the beginning on."""
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
 
 
 def _parts(lines: Sequence[str]) -> tuple[str, list[str]]:
@@ -77,7 +80,7 @@ def _parts(lines: Sequence[str]) -> tuple[str, list[str]]:
 
 def _around(one: str, other: str) -> str:
     """Return the part of a text that another one lacks, with some characters around it."""
-    start = len(commonprefix((one, other)))
-    end = len(commonprefix((one[start:][::-1], other[start:][::-1])))
+    start = _equal(one, other)
+    end = _equal(one[start:][::-1], other[start:][::-1])
     shown = one[max(0, start - _AROUND) : len(one) - end + _AROUND]
     return f"{_MARK}{shown if len(shown) <= _LONG else f'{shown[:_LONG]}{_MARK}'}{_MARK}"

@@ -73,7 +73,7 @@ def ran(project: Project) -> int:
 def test_a_result_is_green_if_a_test_fails_on_the_base_and_passes_in_it(project: Project) -> None:
     with_answers(project, [{"src/m.py": RIGHT, "tests/test_n.py": PROVING}])
     plan = project.run("plan").out
-    assert "`verify` also runs on the base, with tests/** of the result, and must fail there" in plan
+    assert "then verifies the base with tests/** of the result: a test must fail there" in plan
     built = green(project.build())
     assert "note: fix: test_odd fails on the base, passes in the result" in built.err
     (proved,) = project.events_of("failed_on_base")
@@ -240,6 +240,17 @@ def test_a_change_of_the_key_verifies_again_without_a_call(project: Project) -> 
     green(project.build())
     assert (len(project.events_of("llm_request")), len(project.events_of("failed_on_base"))) == (0, 1)
     up_to_date(project.build())
+
+
+def test_an_accepted_edit_is_held_to_it_too(project: Project) -> None:
+    with_answers(project, [{"src/m.py": RIGHT, "tests/n.py": PROVING}])
+    green(project.build())
+    project.edit("tests/n.py", VAIN)
+    refused = project.run("accept", "fix")
+    assert "test_even: the new test passes without the change" in red(refused).err
+    project.edit("tests/n.py", PROVING.replace("test_odd", "test_three"))
+    green(project.run("accept", "fix"))
+    assert read_lock(project.root / "pipeline.lock").records["fix"].proof == ("test_three",)
 
 
 def test_the_same_tests_run_once_on_the_base(project: Project) -> None:

@@ -1,4 +1,4 @@
-"""`verify.first`: a verification that cannot pass costs no call; what failed before is told apart from what broke."""
+"""`verify.first`: a verification that cannot pass costs no call; what failed before is not what the answer broke."""
 
 import json
 import os
@@ -133,12 +133,29 @@ def test_a_verification_that_cannot_pass_costs_no_call(repository: Repository, c
     assert "no model was called" in failed.err
 
 
+JOB = {"src/job.py": "print(1)\n"}
+NEW_TEST = {"src/test_new.py": "def test_a(): pass\n"}
+
+
 @pytest.mark.parametrize(
-    "step", ["cd src && python -m job", "PYTHONPATH=src python -m job", ["python", "-m", "src.job"]]
+    ("step", "files", "answer"),
+    [
+        ("cd src && python -m job", {}, JOB),
+        ("PYTHONPATH=src python -m job", {}, JOB),
+        (["python", "-m", "src.job"], {}, JOB),
+        ({"pytest": {"paths": ["src/test_new.py"], "pythonpath": ["src"]}}, {}, NEW_TEST),
+        ("python -m pytest src/test_new.py", {}, NEW_TEST),
+        ([RUFF or "ruff", "check", "src"], {"src/ruff.toml": "no-such-key = 1\n"}, {"src/ruff.toml": ""}),
+    ],
 )
-def test_a_module_that_the_answer_makes_may_be_missing_before(repository: Repository, step: Any) -> None:
-    prepare(repository, Case([step]))
-    answers = [files_answer({"src/job.py": "raise SystemExit(1)\n"}), files_answer({"src/job.py": "print(1)\n"})]
+def test_what_the_answer_makes_or_corrects_may_be_missing_or_wrong_before(
+    repository: Repository, step: Any, files: dict[str, str], answer: dict[str, str]
+) -> None:
+    if "check" in step and RUFF is None:
+        pytest.skip("ruff is not installed")
+    step = ["ruff", *step[1:]] if "check" in step else step
+    prepare(repository, Case([step], files))
+    answers = [files_answer({"src/app.py": RIGHT}), files_answer(answer)]
     repository.write({"pipeline.answers.yaml": json.dumps({"fix": answers})})
     green(repository.build())
     assert calls(repository) == 2
@@ -251,7 +268,7 @@ def test_old(): assert f() == 9
 BEFORE, BREAKS = f"{WRONG}\ndef g():\n    return 1\n", f"{RIGHT}\ndef g():\n    return 0\n"
 
 
-def test_what_failed_before_is_told_apart_from_what_the_answer_broke(repository: Repository) -> None:
+def test_what_failed_before_is_distinguished_from_what_the_answer_broke(repository: Repository) -> None:
     case = Case([PYTEST], {"src/app.py": BEFORE, "t/test_app.py": TWO_TESTS}, answers=(BREAKS, BREAKS + "\n", BREAKS))
     prepare(repository, case)
     failed = repository.build()
@@ -269,7 +286,7 @@ def test_what_failed_before_is_told_apart_from_what_the_answer_broke(repository:
     ("base", "answer", "said"),
     [("bad", "bad", "Failed before: this step"), ("good", "bad", "Broken by this answer: this step passed before")],
 )
-def test_a_step_without_named_results_is_told_apart_as_a_whole(
+def test_a_step_without_named_results_is_distinguished_as_a_whole(
     repository: Repository, base: str, answer: str, said: str
 ) -> None:
     prepare(repository, Case(["grep -q good src/notes.txt"], {"src/notes.txt": f"{base}\n"}))

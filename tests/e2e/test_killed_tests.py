@@ -18,7 +18,9 @@ def test_the_killed_test_of_pytest_and_its_stack_are_in_the_second_prompt(projec
         "timeout": "5s",
         "verify": {"inputs": ["t/test_app.py"], "steps": [{"pytest": ["t"]}]},
     }
-    answers = {"make": [f"```python\n{one}```\n" for one in (HANGS, HANGS.replace("while True:\n        pass", "return 1"))]}
+    answers = {
+        "make": [f"```python\n{one}```\n" for one in (HANGS, HANGS.replace("while True:\n        pass", "return 1"))]
+    }
     project.write({**scripted({"make": stage}, answers), "task.md": "work\n", "t/test_app.py": TEST})
     built = project.build()
     assert built.code == 0, built

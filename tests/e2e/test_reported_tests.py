@@ -1,6 +1,7 @@
 """Programs that report results of tests: the verdict, and what the next attempt of a model and the user see."""
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -86,6 +87,31 @@ def test_a_report_that_the_step_did_not_write_does_not_count(project: Project) -
     alone(project, "true", inputs=["build/j.xml"], scratch=["build/"], test_results={"junit": "build/*.xml"})
     assert project.build().code == 1
     assert problems(project) == [("E308", None)]
+
+
+GREEN = 'mkdir -p build; echo "<testsuite><testcase name=\\"a\\"/></testsuite>" > build/j.xml'
+
+
+def test_a_report_of_an_earlier_step_does_not_count(project: Project) -> None:
+    results = {"junit": "build/*.xml"}
+    steps = [{"shell": GREEN, "test_results": results}, {"shell": "true", "test_results": results}]
+    alone(project, "echo 1 > out", outputs=["out"], verify=steps, scratch=["build/"])
+    assert project.build().code == 1
+    assert [one["data"]["passed"] for one in project.events_of("check_result")] == [True, False]
+    assert problems(project) == [("E308", None)]
+
+
+def test_a_report_of_an_earlier_attempt_or_run_does_not_count(project: Project, tmp_path: Path) -> None:
+    ran = tmp_path / "ran"
+    red = GREEN.replace("/></testsuite>", "><failure/></testcase></testsuite>").replace('"a\\"/', '"a\\"')
+    shell = f"echo x >> {ran}; n=$(wc -l < {ran}); if [ $n = 1 ]; then {red}; exit 1; fi"
+    # The first attempt has two runs: the second writes no report.
+    more = {"retry": 1, "reruns": 1, "scratch": ["build/"], "sandbox": "off"}
+    alone(project, shell, test_results={"junit": "build/*.xml"}, **more)
+    assert project.build("--allow-unsandboxed").code == 1
+    assert ran.read_text() == "x\n" * 3
+    ends = [one["data"]["excerpt"] for one in project.events_of("attempt_finished")]
+    assert ["E308" in one or "the step wrote no file" in one for one in ends] == [True, True], ends
 
 
 def test_links_and_pipes_are_no_reports(project: Project) -> None:

@@ -20,7 +20,10 @@ def test_coin():
 def test_other():
     pass
 """
-TAP = 'echo x >> {runs}; n=$(wc -l < {runs}); echo "TAP version 13"; echo "1..1"; [ $n -ge {passes} ] || printf "not "; echo "ok 1 coin"'
+TAP = (
+    'echo x >> {runs}; n=$(wc -l < {runs}); echo "TAP version 13"; echo "1..1"; '
+    '[ $n -ge {passes} ] || printf "not "; echo "ok 1 coin"'
+)
 
 
 def built(project: Project, tmp_path: Path, stage: Mapping[str, Any], passes: int = 3, *options: str) -> Outcome:
@@ -56,7 +59,10 @@ def test_a_flaky_test_is_named_on_the_screen_in_junit_and_in_the_report(project:
     message = "failed with AssertionError in run 1, and passed in run 3"
     assert f"warning: test: [W329] flaky: t/test_a.py::test_coin {message}" in outcome.err
     assert flaky(project) == [("t/test_a.py::test_coin", message)]
-    assert json.loads(project.read("r.json"))["tests"] == {"t/test_a.py::test_coin": "flaky", "t/test_a.py::test_other": "passed"}
+    assert json.loads(project.read("r.json"))["tests"] == {
+        "t/test_a.py::test_coin": "flaky",
+        "t/test_a.py::test_other": "passed",
+    }
     suite = ET.parse(project.root / "j.xml").getroot()[0]
     cases = {str(case.get("name")): [(one.tag, one.get("message")) for one in case] for case in suite}
     assert cases == {"test": [], "t/test_a.py::test_coin": [("flakyFailure", message)]}
@@ -90,7 +96,7 @@ def test_a_step_of_verify_without_results_is_flaky_itself(project: Project, tmp_
 
 @pytest.mark.parametrize(
     "ends",
-    ["exit 127", "exit 126", "kill -SEGV $$", "exit 0 # no report"],
+    ["exit 127", "exit 126", "printf 'TAP version 13\\n1..1\\nnot ok 1 a\\n'; kill -SEGV $$", "exit 0 # no report"],
     ids=["not-found", "not-executable", "crash", "no-report"],
 )
 def test_what_another_run_cannot_help_runs_once(project: Project, tmp_path: Path, ends: str) -> None:
@@ -120,5 +126,10 @@ def test_reruns_belong_to_steps_whose_verdict_another_run_can_change(project: Pr
         "d": {"shell": "true", "verify": [{"shell": "true", "reruns": 11}]},
     }
     found = project.write({**scripted(stages, {}), "t/test_a.py": ""}).run("validate").err
-    for text in ("`reruns` of a shell stage needs", "is for shell and pytest", "and `must_fail` contradict", "the maximum is 10"):
+    for text in (
+        "`reruns` of a shell stage needs",
+        "is for shell and pytest",
+        "and `must_fail` contradict",
+        "the maximum is 10",
+    ):
         assert text in found, text

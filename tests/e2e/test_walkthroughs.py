@@ -47,8 +47,9 @@ NEEDS = {
 
 
 def marks_of(text: str) -> list[pytest.MarkDecorator]:
-    """Return the marks of a pipeline: it needs the features of its providers."""
+    """Return the marks of a pipeline: it needs the features of its providers and keys."""
     used = sorted({place.partition(".")[0] for name, place in PROVIDERS.items() if f"provider: {name}" in text})
+    used += ["depfiles"] if "    depfile: " in text else []
     return [pytest.mark.needs(*used)] if used else []
 
 

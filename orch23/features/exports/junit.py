@@ -38,7 +38,9 @@ def junit_text(name: str, run: EndedRun) -> str:
     for stage, test in (*tests, *flaky):
         case = ET.SubElement(suite, "testcase", classname=_legal(stage), name=_legal(test.subject or ""), time="0.000")
         is_flaky = (stage, test) in flaky
-        outcome = ET.SubElement(case, "flakyFailure" if is_flaky else "failure", message=_legal(test.message), type="test")
+        outcome = ET.SubElement(
+            case, "flakyFailure" if is_flaky else "failure", message=_legal(test.message), type="test"
+        )
         if is_flaky:  # required by the schema of Surefire
             ET.SubElement(outcome, "stackTrace").text = _legal(test.message)
         if test.location:

@@ -40,7 +40,7 @@ from orch23.execute.local_executor import LocalExecutor
 from orch23.execute.sandbox.tier_selection import best_tier_once
 from orch23.execute.sandbox.visible_paths import SYSTEM_FOLDERS
 from orch23.execute.sandbox_dir import SandboxDirs
-from orch23.model.action import PYTHON, Action, ActionOutcome, Completed, EngineUnavailable, InputsChanged, UsedCache
+from orch23.model.action import PYTHON, Action, ActionOutcome, Completed, EngineUnavailable, InputsChanged
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Digest, FileEntry
 from orch23.model.errors import ConfigurationError, ExitCode, NotFoundError, UsageError
@@ -337,7 +337,7 @@ class _Shell(Struct, frozen=True):
         # What is written in the tree does not count as a result, so nothing of it is stored.
         action = replace(self.step.action, argv=argv or (PYTHON,), reports=False, timeout_s=math.inf, scratch=("*",))
         # Of what a shell writes there, nothing stays either.
-        action = replace(action, tool_caches=tuple(map(UsedCache, self.step.stage.tool_caches)))
+        action = replace(action, tool_caches=self.step.stage.tool_caches, cache_mode="view", views_of="")
         numbers: list[int] = []
 
         def interrupt(number: int) -> None:

@@ -3,9 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from msgspec.structs import replace
-
-from orch23.model.action import CacheMode, UsedCache
+from orch23.model.action import CacheMode
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.paths import TOOL_CACHES_FOLDER
 from orch23.model.pipeline import ForeachStage, Stage, family_of
@@ -16,16 +14,16 @@ from orch23.plan.planner import calls_model, closure
 from orch23.store.safe_files import list_folder
 
 
-def used_caches(plan: Plan, stage: Stage, step: ProcessStep | None, *, verifies: bool) -> tuple[UsedCache, ...]:
-    """Return the caches of a step: only a stage's own step with the network fills them.
+def used_caches(plan: Plan, stage: Stage, step: ProcessStep | None, *, verifies: bool) -> dict[str, object]:
+    """Return the fields of an action about caches: only a stage's own step with the network fills them.
 
-    If it sees files made by a model, it fills a view, which counts when the stage is promoted.
+    If it sees files made by a model, it fills views, which count when the stage is promoted.
     """
-    mode: CacheMode = "read-only" if verifies else "view"
     fills = stage.network and step == stage.step and not verifies
     is_trusted = fills and not _sees_model_files(plan, stage)
-    one = UsedCache("", "fill" if is_trusted else mode, stage.name if fills and not is_trusted else "")
-    return tuple(replace(one, name=name) for name in sorted(stage.tool_caches))
+    mode: CacheMode = "fill" if is_trusted else "read-only" if verifies else "view"
+    owner = stage.name if fills and not is_trusted else ""
+    return {"tool_caches": tuple(sorted(stage.tool_caches)), "cache_mode": mode, "views_of": owner}
 
 
 def _sees_model_files(plan: Plan, stage: Stage) -> bool:

@@ -18,10 +18,11 @@ from typing import Final
 from msgspec.structs import replace
 
 from orch23.cli.store_size import count_files
+from orch23.execute.cache_mount import CacheMount
 from orch23.execute.launch import LaunchRefusedError, PlainLauncher
-from orch23.execute.sandbox_tree import CacheMount, SandboxDir
+from orch23.execute.sandbox_tree import SandboxDir
 from orch23.features.tool_caches.table import TOOLS
-from orch23.model.action import LANDLOCK_TIER, NAMESPACES_TIER, Action, UsedCache
+from orch23.model.action import LANDLOCK_TIER, NAMESPACES_TIER, Action, CacheMode
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import digest_bytes
 from orch23.model.pipeline import Stage
@@ -56,36 +57,36 @@ def open_caches(
     seen, mounts, variables = sandbox_dir.seen_from_inside(tier), list[CacheMount](), dict[str, str]()
     with contextlib.ExitStack() as stack:
         # In the order of their names, so that no two steps wait for each other.
-        for used in action.tool_caches:
-            make_folder(folder / used.name)
-            stack.enter_context(_locked(folder, used.name, stop, fills=used.mode == "fill"))
-            mount = make_mount(sandbox_dir, folder / used.name, used, tier, can_layer=can_layer)
-            place, tool = mount.files if tier in _WITHOUT_MOUNTS else seen.root / mount.path, TOOLS[used.name]
+        for tool_name in sorted(action.tool_caches):
+            make_folder(folder / tool_name)
+            stack.enter_context(_locked(folder, tool_name, stop, fills=action.cache_mode == "fill"))
+            mount = make_mount(sandbox_dir, folder / tool_name, action.cache_mode, tier, can_layer=can_layer)
+            place, tool = mount.files if tier in _WITHOUT_MOUNTS else seen.root / mount.path, TOOLS[tool_name]
             values = {**tool.variables, **(tool.online if action.network else tool.offline)}
             values |= {} if mount.is_writable else tool.read_only
             variables |= {name: text.format(cache=place, tmp=seen.tmp) for name, text in values.items()}
             mounts.append(mount)
         yield replace(sandbox_dir, caches=tuple(mounts), variables=variables)
-        for used in action.tool_caches if any(one.stage for one in action.tool_caches) else ():
-            waiting = _waiting(folder, used.name, used.stage)
+        for tool_name in action.tool_caches if action.views_of else ():
+            waiting = _waiting(folder, tool_name, action.views_of)
             remove_tree(waiting)  # that of an attempt before
-            (sandbox_dir.root / "caches" / used.name).rename(waiting)
+            (sandbox_dir.root / "caches" / tool_name).rename(waiting)
 
 
 def make_mount(
-    sandbox_dir: SandboxDir, cache: Path, used: UsedCache, tier: str, *, can_layer: bool, most_bytes: int = MOST_COPIED
+    sandbox_dir: SandboxDir, cache: Path, mode: CacheMode, tier: str, *, can_layer: bool, most_bytes: int = MOST_COPIED
 ) -> CacheMount:
     """Return how a step sees a cache, and make what that needs; the step has ended before the lock of the cache ends.
 
     Raises:
         LaunchRefusedError: a view would be a copy of more than `most_bytes`.
     """
-    parts = ("caches", used.name)
+    parts = ("caches", cache.name)
     path, inside = "/".join(parts), sandbox_dir.root.joinpath(*parts)
     make_directories(sandbox_dir.root, parts)
     # Without a sandbox nothing prevents a write, so even a read-only cache is a copy there.
-    if used.mode == "fill" or (used.mode == "read-only" and tier != PlainLauncher.tier):
-        return CacheMount(path, cache, is_writable=used.mode == "fill")
+    if mode == "fill" or (mode == "read-only" and tier != PlainLauncher.tier):
+        return CacheMount(path, cache, is_writable=mode == "fill")
     if can_layer and tier == NAMESPACES_TIER:
         layers = sandbox_dir.orch23_folder
         for name in ("files", "work"):
@@ -93,7 +94,7 @@ def make_mount(
         return CacheMount(path, cache, is_writable=True, layers=layers.joinpath(*parts))
     if tier in _WITHOUT_MOUNTS and (size_bytes := count_files(cache)[1]) > most_bytes:
         message = (
-            f"the tool cache `{used.name}` has {format_size(size_bytes)}, and the sandbox of this machine, `{tier}`,"
+            f"the tool cache `{cache.name}` has {format_size(size_bytes)}, and the sandbox of this machine, `{tier}`,"
         )
         message += f" copies at most {format_size(most_bytes)} for a step"
         hint = "write `sandbox: namespaces`, and build where `orch23 doctor` finds namespaces: steps get no copy there"

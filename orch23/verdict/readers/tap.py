@@ -1,7 +1,7 @@
 """Read TAP, the Test Anything Protocol, versions 12 to 14, with nested tests."""
 
 import re
-from itertools import islice, takewhile
+from itertools import takewhile
 
 from msgspec import Struct, field
 

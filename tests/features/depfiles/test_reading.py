@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from orch23.features.depfiles.reading import tracked_inputs
 from orch23.features.depfiles.syntaxes import READERS
 from orch23.model.digest import FileEntry, digest_bytes
-from orch23.model.pipeline import GlobInput, PathInput, Stage
+from orch23.model.pipeline import GlobInput, Input, PathInput, Stage
 from orch23.steps.shell.spec import ShellStep
 
 MADE = Path(__file__).parents[2] / "golden" / "depfiles"
@@ -44,7 +44,7 @@ NAMED: Mapping[str, set[str]] = {
 
 
 def stage_of(command: str | tuple[str, ...] = "true", *literal: str, syntax: str = "make", **more: Any) -> Stage:
-    inputs = (*map(PathInput, literal), GlobInput("**"))
+    inputs: tuple[Input, ...] = (*[PathInput(one) for one in literal], GlobInput("**"))
     return Stage(name="a", step=ShellStep(command), inputs=inputs, depfile=(syntax, "$TMPDIR/deps.d"), **more)
 
 

@@ -147,7 +147,7 @@ def test_a_claim_of_a_lock_file_is_proved_by_a_run(project: Project, tmp_path: P
 
 @pytest.mark.slow
 def test_a_shared_cache_finds_a_result_by_all_inputs(tmp_path: Path) -> None:
-    cache = {"cache": {"url": str(tmp_path / "cache"), "mode": "read-write", "platform": "any"}}
+    cache: dict[str, Any] = {"cache": {"url": str(tmp_path / "cache"), "mode": "read-write", "platform": "any"}}
     compiled = scripted({unit: stage_of(unit) for unit in ("x", "y")}, {}, **cache)
 
     def other(name: str, files: Mapping[str, str]) -> Project:

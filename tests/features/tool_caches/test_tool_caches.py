@@ -18,7 +18,7 @@ from orch23.execute.sandbox_tree import SandboxDir
 from orch23.features.tool_caches.table import TOOLS
 from orch23.features.tool_caches.views import keep_views, make_mount, open_caches
 from orch23.language.document import CommonDocument
-from orch23.model.action import Action, CacheMode, EngineUnavailable, UsedCache
+from orch23.model.action import Action, CacheMode, EngineUnavailable
 from orch23.model.pipeline import Stage
 from orch23.steps.shell.spec import ShellStep
 from tests.doubles import memory
@@ -298,8 +298,11 @@ def directory(folder: Path, number: int = 1) -> SandboxDir:
     return made
 
 
-def opened(folder: Path, number: int, *used: UsedCache, stop: bool = False) -> Any:
-    action, event = Action(argv=("true",), inputs={}, tool_caches=used), threading.Event()
+def opened(
+    folder: Path, number: int, name: str, mode: CacheMode = "view", stage: str = "", *, stop: bool = False
+) -> Any:
+    action = Action(argv=("true",), inputs={}, tool_caches=(name,), cache_mode=mode, views_of=stage)
+    event = threading.Event()
     if stop:
         event.set()
     place = directory(folder, number)
@@ -312,32 +315,33 @@ def test_a_large_cache_is_not_copied_and_the_way_out_is_named(tmp_path: Path, ti
     (tmp_path / "npm/big").write_bytes(b"12345")
     one, cache = directory(tmp_path), tmp_path / "npm"
     with pytest.raises(LaunchRefusedError) as refused:
-        make_mount(one, cache, UsedCache("npm"), tier, can_layer=True, most_bytes=4)
+        make_mount(one, cache, "view", tier, can_layer=True, most_bytes=4)
     assert refused.value.diagnostic.code == "E483"
     assert "`sandbox: namespaces`" in str(refused.value.diagnostic.hint)
-    assert make_mount(one, cache, UsedCache("npm"), tier, can_layer=True, most_bytes=5).files != cache
-    for used, own_tier in ((UsedCache("npm", "fill"), tier), (UsedCache("npm"), "namespaces")):
-        assert make_mount(one, cache, used, own_tier, can_layer=True, most_bytes=4).files == cache
+    assert make_mount(one, cache, "view", tier, can_layer=True, most_bytes=5).files != cache
+    mode: CacheMode
+    for mode, own_tier in (("fill", tier), ("view", "namespaces")):
+        assert make_mount(one, cache, mode, own_tier, can_layer=True, most_bytes=4).files == cache
 
 
 @pytest.mark.parametrize(("held", "wanted"), [("fill", "fill"), ("fill", "read-only"), ("view", "fill")])
 def test_a_step_that_fills_a_cache_has_it_alone(tmp_path: Path, held: CacheMode, wanted: CacheMode) -> None:
-    with opened(tmp_path, 1, UsedCache("npm", held)):
-        with opened(tmp_path, 2, UsedCache("go", wanted), stop=True):
+    with opened(tmp_path, 1, "npm", held):
+        with opened(tmp_path, 2, "go", wanted, stop=True):
             pass
-        with pytest.raises(InterruptedError), opened(tmp_path, 3, UsedCache("npm", wanted), stop=True):
+        with pytest.raises(InterruptedError), opened(tmp_path, 3, "npm", wanted, stop=True):
             pass
-    with opened(tmp_path, 4, UsedCache("npm", wanted), stop=True):
+    with opened(tmp_path, 4, "npm", wanted, stop=True):
         pass
 
 
 def test_views_do_not_wait_for_each_other(tmp_path: Path) -> None:
-    with opened(tmp_path, 1, UsedCache("npm")), opened(tmp_path, 2, UsedCache("npm"), stop=True):
+    with opened(tmp_path, 1, "npm"), opened(tmp_path, 2, "npm", stop=True):
         pass
 
 
 def test_a_machine_without_the_caches_runs_no_step_with_them(tmp_path: Path) -> None:
-    action, no_inputs = Action(argv=("true",), inputs={}, tool_caches=(UsedCache("npm"),)), cast("Any", None)
+    action, no_inputs = Action(argv=("true",), inputs={}, tool_caches=("npm",)), cast("Any", None)
     executor = LocalExecutor(sandbox_dirs=SandboxDirs(tmp_path, no_inputs), contents=memory(), workers=1)
     with contextlib.closing(executor):
         outcome = executor.run(action)
@@ -352,7 +356,7 @@ def test_no_link_of_a_view_leads_out_of_the_cache(tmp_path: Path) -> None:
     outside.mkdir()
     (outside / "x").write_text("user")
     for number in (1, 2):
-        with opened(tmp_path, number, UsedCache("npm", "view", "s")) as made:
+        with opened(tmp_path, number, "npm", "view", "s") as made:
             view = made.caches[0].files
             if number == 1:
                 (view / "pkg").symlink_to(outside)
@@ -362,6 +366,6 @@ def test_no_link_of_a_view_leads_out_of_the_cache(tmp_path: Path) -> None:
                 (view / "pkg/x").write_text("evil")
             os.mkfifo(view / f"pipe{number}")
         keep_views(tmp_path / "tool-caches", [stage])
-    with opened(tmp_path, 3, UsedCache("npm")) as made:
+    with opened(tmp_path, 3, "npm") as made:
         assert (outside / "x").read_text() == "user"
         assert [one.name for one in made.caches[0].files.iterdir()] == ["pkg"]

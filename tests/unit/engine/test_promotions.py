@@ -93,7 +93,7 @@ class Rig:
     def use_recorded(self, _resolved: Any, _record: Record) -> None:
         pass
 
-    def changed_inputs(self, _resolved: Any) -> tuple[str, ...]:
+    def changed_inputs(self, _resolved: Any, _manifest: object) -> tuple[str, ...]:
         return self.changed
 
     def keep_failure(self, _resolved: Any, _done: StageResult) -> PromotionResult:

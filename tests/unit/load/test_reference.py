@@ -157,9 +157,10 @@ def document_with(title: str, value: dict[str, Any]) -> dict[str, Any]:
 
 
 def case(title: str, key: str) -> object:
-    """Return the case of a key; the address of a shared cache needs the feature."""
-    is_of_cache = (title, key) in {("The file", "cache"), ("`cache`", "url")}
-    return pytest.param(title, key, marks=[pytest.mark.needs("cache")] if is_of_cache else [])
+    """Return the case of a key; the address of a shared cache and a depfile need their features."""
+    needed = ["cache"] if (title, key) in {("The file", "cache"), ("`cache`", "url")} else []
+    needed += ["depfiles"] if "depfile" in (title.strip("`"), key) else []
+    return pytest.param(title, key, marks=[pytest.mark.needs(*needed)])
 
 
 @pytest.mark.parametrize(

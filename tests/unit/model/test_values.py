@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from orch23.model import errors, plan
-from orch23.model.action import Action, Interpreter, StepLimits, UsedCache
+from orch23.model.action import Action, Interpreter, StepLimits
 from orch23.model.diagnostic import Diagnostic, Location, Severity
 from orch23.model.diagnostic import errors as blocking
 from orch23.model.digest import Digest, FileEntry, Json, digest_bytes
@@ -40,13 +40,16 @@ ACTION_CHANGES: dict[str, object] = {
     "writable": (),
     "programs": {"jq": "0" * 64},
     "results": ("build/*.xml",),
+    "reads": True,
 }
 NO_PART_OF_AN_ACTION: dict[str, object] = {
     "min_tier": "namespaces",
     "timeout_s": 1.0,
     "sandbox": False,
     "limits": StepLimits(memory=1),
-    "tool_caches": (UsedCache("npm"),),
+    "tool_caches": ("npm",),
+    "cache_mode": "fill",
+    "views_of": "a",
 }
 
 

@@ -19,6 +19,7 @@ from orch23.model.pipeline import (
 from orch23.plan.diagnostics import missing_inputs_errors, unmade_inputs_errors
 from orch23.plan.planner import build_plan
 from orch23.steps.shell.spec import ShellStep
+from tests.calls import counted_calls
 
 STEP = ShellStep(("x",))
 
@@ -230,3 +231,15 @@ def test_a_folder_on_disk_is_ignored_if_a_stage_makes_the_file() -> None:
     plan, _ = build_plan(Pipeline(name="p", file="p.yaml", stages=(stage("s", ("x",)), stage("m", (), ("x",)))))
     assert plan is not None
     assert missing_inputs_errors(plan, no_file, lambda _path: True) == ()
+
+
+def test_each_missing_input_is_looked_up_in_an_index() -> None:
+    def calls_of(count: int) -> int:
+        stages = [stage(f"s{i}", (f"in/{i}", f"skipped/{i}"), (f"out/{i} more/{i}",)) for i in range(count)]
+        skipped = tuple(SkippedStage(name=f"x{i}", kind="shell", writes=(f"skipped/{i}",)) for i in range(count))
+        with counted_calls() as calls:
+            assert len(missing(*stages, skipped=skipped)) == 2 * count
+        return calls[0]
+
+    few, more, many = (calls_of(count) for count in (50, 100, 200))
+    assert many - more < 2.1 * (more - few)

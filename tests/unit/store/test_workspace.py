@@ -645,7 +645,12 @@ def test_files_that_were_just_compared_are_not_looked_at_until_something_is_writ
     assert earlier.add_to_snapshot(snapshot)
     touched = SnapshotDifference({snapshot.paths.index("d/b"): 7}, ["d/c"])
     looks, lstat = list[str](), os.lstat
-    monkeypatch.setattr(os, "lstat", lambda path, **more: (looks.append(Path(path).name), lstat(path, **more))[1])
+
+    def look(path: str) -> os.stat_result:
+        looks.append(Path(path).name)
+        return lstat(path)
+
+    monkeypatch.setattr(os, "lstat", look)
 
     def looked_at(view: Workspace) -> set[str]:
         looks.clear()

@@ -32,7 +32,9 @@ def test_items_far_from_each_other_are_shown_without_the_equal_ones_between() ->
 
 def test_a_value_in_lines_stays_in_lines() -> None:
     lines = [f"  key_{n}:\n    value: {n}" for n in range(60)]
-    text = "expected:\n{}\nactual:\n{}\nstack: a".format("\n".join(lines), "\n".join(lines).replace("value: 17", "value: 3"))
+    text = "expected:\n{}\nactual:\n{}\nstack: a".format(
+        "\n".join(lines), "\n".join(lines).replace("value: 17", "value: 3")
+    )
     shown = "{}: ...\n    value: 16\n  key_17:\n    value: {}\n..."
     assert differing_values(text) == f"{shown.format('expected', 17)}\n{shown.format('actual', 3)}\nstack: a"
 

@@ -213,8 +213,16 @@ LINE = "x" * 400
         ("B", "E   A: first\n\nE   x.B: second", "B: second"),
         ("NotImplementedError", "E   NotImplementedError", "NotImplementedError"),
         ("Failed", "", "Failed"),
-        ("AssertionError", f"E   AssertionError: {LINE}\nE     At index 7 diff: 1 != 2", "AssertionError: At index 7 diff: 1 != 2"),
-        ("AssertionError", f"E   AssertionError: {LINE}\nE     Differing items:\nE     a != b", "AssertionError: Differing items: a != b"),
+        (
+            "AssertionError",
+            f"E   AssertionError: {LINE}\nE     At index 7 diff: 1 != 2",
+            "AssertionError: At index 7 diff: 1 != 2",
+        ),
+        (
+            "AssertionError",
+            f"E   AssertionError: {LINE}\nE     Differing items:\nE     a != b",
+            "AssertionError: Differing items: a != b",
+        ),
         ("ValueError", f"E   ValueError: {LINE}", f"ValueError: {'x' * 188} ... {'x' * 95}"),
     ],
 )

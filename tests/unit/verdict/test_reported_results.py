@@ -117,7 +117,9 @@ def test_of_two_long_values_only_what_differs_is_shown(name: str, shown: list[st
 
 
 def test_the_error_of_node_names_the_lines_that_differ() -> None:
-    assert of_runner("node-test-long.tap").error == "Expected values to be strictly deep-equal: + value: 3 - value: 17000"
+    assert (
+        of_runner("node-test-long.tap").error == "Expected values to be strictly deep-equal: + value: 3 - value: 17000"
+    )
 
 
 CASE = '<testcase classname="a" name="b"/>'

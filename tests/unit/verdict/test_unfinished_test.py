@@ -8,7 +8,16 @@ import pytest
 from orch23.verdict.unfinished_test import last_started, stack_at_the_end, unfinished_of_pytest
 
 TAPE = "TAP version 13\n# a\nok 1 should be strictly equal\n# hangs here\nok 2 should be strictly equal\n"
-NODE = "TAP version 13\n# Subtest: a\nok 1 - a\n  ---\n  duration_ms: 1.5\n  ...\n# Subtest: outer\n    # Subtest: one\n    ok 1 - one\n"
+NODE = """TAP version 13
+# Subtest: a
+ok 1 - a
+  ---
+  duration_ms: 1.5
+  ...
+# Subtest: outer
+    # Subtest: one
+    ok 1 - one
+"""
 GTEST = "[----------] 2 tests from Sub\n[ RUN      ] Sub.Zero\n[       OK ] Sub.Zero (0 ms)\n[ RUN      ] Sub.Hang\n"
 CTEST = "    Start 1: zero\n1/2 Test #1: zero ......   Passed    0.01 sec\n    Start 2: hang\n"
 GO_TEXT = "=== RUN   TestA\n--- PASS: TestA (0.00s)\n=== RUN   TestHang\n=== RUN   TestHang/y\n"
