@@ -1,6 +1,5 @@
 """Estimate calls, tokens, cost and duration of the stages of a plan; what is not known is None."""
 
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, TypeAlias, assert_never
@@ -26,11 +25,10 @@ from orch23.model.plan import (
     Skipped,
     VerifyOnly,
 )
-from orch23.providers.prices import Tariff, worst_case
+from orch23.providers.prices import Tariff, most_media_tokens, sent_texts, worst_case
 from orch23.providers.registry import (
     adapter_for,
     adapter_named,
-    media_limits_of,
     truncation_policy,
     with_token_limit,
 )
@@ -178,19 +176,7 @@ def _whole(value: Json) -> int:
 
 
 def _characters(request: Request) -> int:
-    texts = [request.system, *(message.content for message in request.messages)]
-    if request.schema is not None:
-        texts.append(json.dumps(request.schema, ensure_ascii=False, default=dict))
-    return sum(map(len, texts)) + CHARACTERS_PER_TOKEN * _media_tokens(request)
-
-
-def _media_tokens(request: Request) -> int:
-    """Return the tokens of pictures and PDFs: the most that they take, since vendors scale them."""
-    if not request.media:
-        return 0
-    from orch23.providers.media import media_tokens  # noqa: PLC0415 - few requests have media
-
-    return media_tokens(request, media_limits_of(request.provider))
+    return sum(map(len, sent_texts(request))) + CHARACTERS_PER_TOKEN * most_media_tokens(request)
 
 
 def _attempts(node: Stage) -> "list[LLMStep]":

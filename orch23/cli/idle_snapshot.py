@@ -99,8 +99,6 @@ class IdleSnapshotWriter(Struct, kw_only=True):
                 self._warned = self._warned or not of_steps
             case StageFinished(status=StageStatus.SKIPPED):
                 self._skips.append(event)
-            case _:
-                pass
         # Removed before the build changes a file: if it is killed, no snapshot from before its changes is left.
         data, promised = event.data, getattr(event.data, "resample", UNSET)
         is_idle = data.status.is_idle if isinstance(data, StageFinished) else isinstance(data, _IDLE) and not promised

@@ -213,8 +213,6 @@ class PlanWalk:
             case Edited(record=record, paths=paths) if record is not None:
                 state.settle(name, record)
                 state.edited.update(paths)
-            case _:
-                pass
         return decided
 
     def release(self, name: str) -> None:

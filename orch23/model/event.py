@@ -176,10 +176,9 @@ BATCH_MARK = "batch "
 """The beginning of the id in `call_submitted` of a request in a batch."""
 
 
-class BatchSubmitted(EventData, frozen=True, kw_only=True):
-    """A vendor works on a batch of requests. `stages` names the first of them."""
+class BatchEvent(EventData, frozen=True, kw_only=True):
+    """An event about a batch of requests to a model. `stages` names the first of them."""
 
-    kind: ClassVar[str] = "batch_submitted"
     batch_id: str = ""
     provider: str = ""
     model: str = ""
@@ -187,18 +186,19 @@ class BatchSubmitted(EventData, frozen=True, kw_only=True):
     stages: tuple[str, ...] = ()
 
 
-class BatchWaiting(EventData, frozen=True, kw_only=True):
+class BatchSubmitted(BatchEvent, frozen=True, kw_only=True):
+    """A vendor works on a batch of requests. `stages` names the first of them."""
+
+    kind: ClassVar[str] = "batch_submitted"
+
+
+class BatchWaiting(BatchEvent, frozen=True, kw_only=True):
     """The run ends and waits for this batch, which was submitted at `since`; a later build goes on.
 
     `batch_id` is empty if it is not known yet whether the vendor has the batch.
     """
 
     kind: ClassVar[str] = "batch_waiting"
-    batch_id: str = ""
-    provider: str = ""
-    model: str = ""
-    requests: NaturalNumber = 0
-    stages: tuple[str, ...] = ()
     since: str = ""
 
 

@@ -118,6 +118,11 @@ class Request(Struct, frozen=True, kw_only=True, dict=True):
         return tuple(one for message in self.messages for one in message.media)
 
     @property
+    def texts(self) -> tuple[str, ...]:
+        """Return the system prompt and the text of each message."""
+        return (self.system, *(message.content for message in self.messages))
+
+    @property
     def text(self) -> str:
         """The messages as one text, with the roles of all but the first."""
         return joined_messages((one.role, one.content) for one in self.messages)

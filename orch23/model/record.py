@@ -198,6 +198,10 @@ class Record(Struct, frozen=True, kw_only=True):
         """The files that the run started from or that it replaced, as originals or bases: (path, file)."""
         return (*self.originals.items(), *((path, base.start) for path, base in self.bases.items()))
 
+    def start_of(self, path: str) -> FileEntry | None:
+        """The file that the user had at `path` as the run began; None if there was none or it is not known."""
+        return self.bases[path].start if path in self.bases else self.originals.get(path)
+
     @property
     def is_released(self) -> bool:
         """Whether `orch23 release` gave these files to the user."""

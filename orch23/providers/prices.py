@@ -1,7 +1,7 @@
 """Prices of requests: set in the pipeline, from a vendor's table, or unknown."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from functools import cache
 from typing import TYPE_CHECKING, TypeAlias
@@ -165,16 +165,23 @@ def worst_case(request: Request, tariff: Tariff | None) -> WorstCase:
 
 def _most_input(request: Request) -> int:
     # Bytes, not a vendor's tokenizer: one low estimate would break the limit (ADR 8).
-    texts = [request.system, *(message.content for message in request.messages)]
-    if request.schema is not None:
-        texts.append(json.dumps(request.schema, ensure_ascii=False, default=dict))
-    sent = sum(len(text.encode("utf-8", "surrogatepass")) for text in texts)
-    found = sent + _FRAME_TOKENS + _MESSAGE_TOKENS * len(request.messages)
+    sent = sum(len(text.encode("utf-8", "surrogatepass")) for text in sent_texts(request))
+    return sent + _FRAME_TOKENS + _MESSAGE_TOKENS * len(request.messages) + most_media_tokens(request)
+
+
+def sent_texts(request: Request) -> Sequence[str]:
+    """Return all texts that a request sends, with its schema."""
+    schema = () if request.schema is None else (json.dumps(request.schema, ensure_ascii=False, default=dict),)
+    return (*request.texts, *schema)
+
+
+def most_media_tokens(request: Request) -> int:
+    """Return the most tokens that the pictures and PDFs of a request take, since vendors scale them."""
     if not request.media:
-        return found
+        return 0
     from orch23.providers.media import media_tokens  # noqa: PLC0415 - few requests have media
 
-    return found + media_tokens(request, media_limits_of(request.provider))
+    return media_tokens(request, media_limits_of(request.provider))
 
 
 def unpriced_error(step: "LLMStep", pipeline: Pipeline) -> Diagnostic | None:

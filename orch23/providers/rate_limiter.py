@@ -155,14 +155,13 @@ class RateLimiter(Struct, kw_only=True):
 
     def enter(self, request: Request, *, counts_cached: bool = True) -> Permit:
         """Put a request into the queue of its model. `counts_cached`: the server counts cached input as input."""
-        texts = (request.system, *(message.content for message in request.messages))
         limit = request.params.get("max_tokens")
         with self._lock:
             self._arrivals += 1
             permit = Permit(
                 number=self._arrivals,
                 queue=self._queue(request),
-                bytes=sum(len(text.encode("utf-8", "surrogatepass")) for text in texts),
+                bytes=sum(len(text.encode("utf-8", "surrogatepass")) for text in request.texts),
                 max_tokens=limit if isinstance(limit, int) else None,
                 counts_cached=counts_cached,
                 changed=threading.Condition(self._lock),

@@ -30,7 +30,7 @@ class ScriptedProvider(Struct, frozen=True):
         """
         del deadline_s
         cases = _cases(self.answers, self.stage)
-        said = "\n".join((request.system, *(message.content for message in request.messages)))
+        said = "\n".join(request.texts)
         matching = [one for one in cases if one.when in said]
         # Further attempts have feedback, which may differ between machines; the first request was compared.
         is_later, digest = self.attempt > 1, request_digest(request)

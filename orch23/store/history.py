@@ -88,8 +88,6 @@ def _resample(run: tuple[JournalLine, ...]) -> Resample:
                 found[role] = None
             case StagesAdded(items=items):
                 added[role] = items
-            case _:
-                pass
     for family, items in added.items():
         if all(item in found and found[item] is None for item in items):
             found.pop(family, None)
@@ -125,8 +123,6 @@ def _submitted(lines: tuple[JournalLine, ...]) -> dict[str, str]:
                 open_ids[fingerprint] = batches[fingerprint]
             case LlmResponse(fingerprint=fingerprint) | CallSettled(fingerprint=fingerprint, forfeited=False):
                 open_ids.pop(fingerprint, None)
-            case _:
-                pass
     return open_ids
 
 
@@ -167,8 +163,6 @@ def _reserved(run: tuple[JournalLine, ...]) -> Iterator[tuple[str, str, UsageTot
                 unsettled.pop(stage, None)
                 totals = _totals(settled)
                 yield stage, settled.fingerprint, totals.as_possible() if settled.forfeited else totals
-            case _:
-                pass
     for stage, reserved in unsettled.items():
         yield stage, reserved.fingerprint, _totals(reserved).as_possible()
 

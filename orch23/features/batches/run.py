@@ -3,23 +3,21 @@
 import math
 import threading
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 
 from orch23.attempt.ledger import Ledger
 from orch23.cli.project_loading import Project
 from orch23.features.batches.calls import BatchCalls
-from orch23.features.batches.submission import GivenResult
+from orch23.features.batches.pending import PendingBatches
+from orch23.features.batches.submission import BatchLimiter, GivenResult
 from orch23.model.errors import ProviderError
 from orch23.model.llm import Provider, Request, Response
 from orch23.providers.adapter import ProviderContext
+from orch23.providers.connections import OpenCalls
 from orch23.providers.faults import TransportError
 from orch23.providers.middleware import MeteredProvider
 from orch23.steps.llm.spec import LLMStep
-
-if TYPE_CHECKING:
-    from orch23.features.batches.calls import BatchCalls
 
 
 class RunBatches(Struct, kw_only=True):
@@ -30,7 +28,7 @@ class RunBatches(Struct, kw_only=True):
     ledger: Ledger
     redact: Callable[[str], str]
     has_files: bool
-    _made: "BatchCalls | None" = None
+    _made: BatchCalls | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @property
@@ -48,7 +46,7 @@ class RunBatches(Struct, kw_only=True):
         """Return the provider of a stage. With `inner`, only requests that are in a batch already are."""
         return BatchingProvider(calls=self.calls(), step=step, stage=stage, inner=inner)
 
-    def calls(self) -> "BatchCalls":
+    def calls(self) -> BatchCalls:
         """Return the batches."""
         with self._lock:
             if self._made is None:
@@ -68,12 +66,7 @@ class RunBatches(Struct, kw_only=True):
         if self._made is not None or self.has_files:
             self.calls().report()
 
-    def _read(self) -> "BatchCalls":
-        from orch23.features.batches.calls import BatchCalls  # noqa: PLC0415 - as above
-        from orch23.features.batches.pending import PendingBatches  # noqa: PLC0415 - as above
-        from orch23.features.batches.submission import BatchLimiter  # noqa: PLC0415 - as above
-        from orch23.providers.connections import OpenCalls  # noqa: PLC0415 - as above
-
+    def _read(self) -> BatchCalls:
         project, setting = self.project, self.setting
         limiter = setting.share(BatchLimiter, BatchLimiter)
         setting.at_stop(limiter.close)

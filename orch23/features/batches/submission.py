@@ -109,8 +109,7 @@ def _parts(group: Mapping[str, QueuedCall]) -> Iterator[dict[str, QueuedCall]]:
 
 def _sizes(request: Request) -> tuple[int, int]:
     """Return the bytes of a request, and the most that its result has. Media are sent as base64."""
-    texts = (request.system, *(message.content for message in request.messages))
     media = sum(len(one.data) * 4 // 3 for one in request.media)
     limit = request.params.get("max_tokens")
     tokens = limit if isinstance(limit, int) else 0
-    return sum(len(text.encode("utf-8", "surrogatepass")) for text in texts) + media, tokens * _BYTES_OF_TOKEN
+    return sum(len(text.encode("utf-8", "surrogatepass")) for text in request.texts) + media, tokens * _BYTES_OF_TOKEN

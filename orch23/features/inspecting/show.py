@@ -367,9 +367,7 @@ def _diff(project: Project, opened: OpenPipeline, stage: str) -> ShowResult:
     failed_in = next((run if status is StageStatus.FAILED else "" for run, status in decided), "")
     blocks = []
     for path, entry in record.outputs.items():
-        base = record.bases.get(path)
-        original = base.start if base is not None else record.originals.get(path)
-        before = original or (former.outputs.get(path) if former else None)
+        before = record.start_of(path) or (former.outputs.get(path) if former else None)
         then, now = _text(opened, path, before), _text(opened, path, entry)
         if now is None or then is None:
             blocks.append(f"{visible(path)}: its bytes are no longer in the store\n")

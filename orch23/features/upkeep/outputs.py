@@ -97,11 +97,7 @@ def _starts_of(records: Sequence[Record], opened: OpenPipeline) -> Mapping[str, 
     newest = {(path, record.stage): record for record, path in sorted(made, key=is_newest)}
     # Of a chain, the last item that did not start from the one before it has the newest file of the user.
     ranked = sorted(newest.items(), key=lambda one: (one[0][0] in one[1].bases, position(one[0][1])))
-    return {
-        path: entry
-        for (path, _), record in ranked
-        if (entry := record.bases[path].start if path in record.bases else record.originals.get(path)) is not None
-    }
+    return {path: entry for (path, _), record in ranked if (entry := record.start_of(path)) is not None}
 
 
 def _classify(opened: OpenPipeline, removal: OutputRemoval, path: str, original: FileEntry | None) -> None:

@@ -50,9 +50,7 @@ class ChangeReader(Struct, frozen=True):
 
     def _change(self, stage: str, record: Record, path: str) -> FileChange | None:
         now = record.outputs[path]
-        base = record.bases.get(path)
-        before = base.start if base is not None else record.originals.get(path)
-        before = before or self._earlier(stage, record, path)
+        before = record.start_of(path) or self._earlier(stage, record, path)
         if before == now:
             return None
         if max(now.digest.size_bytes, before.digest.size_bytes if before else 0) > _MAX_BYTES:
