@@ -36,12 +36,16 @@ if TYPE_CHECKING:
     from orch23.steps.llm.spec import LLMStep
 
 
+MISSING = "missing"
+
+
 class FactFinder(Struct):
     """Finds the facts of stages without starting a process. The caller provides the environment.
 
     `looked_at` are the paths, existing or not, that the facts so far depend on, with their earlier `signature`. `tools`
     are those that are outside of the system directories, or that have a version or a path. `plugins` are those of the
-    pipeline, once it is read; `executor_of` returns the executor of a stage.
+    pipeline, once it is read; `executor_of` returns the executor of a stage. Without `needs_tools`, for commands that
+    only look, a missing tool is a fact, too.
     """
 
     root: Path
@@ -52,6 +56,7 @@ class FactFinder(Struct):
     tools: "dict[tuple[Tool, str, str], FoundTool]" = field(default_factory=dict)
     plugins: tuple[str, ...] = ()
     executor_of: Callable[[Stage], str] = lambda _: LOCAL_EXECUTOR
+    needs_tools: bool = True
 
     def facts_of(self, stage: Stage) -> Facts:
         """Return the facts for a stage's manifest.
@@ -135,11 +140,12 @@ class FactFinder(Struct):
         key = (tool, interpreter, cwd)
         if key not in self._tools:
             # The PATH that steps get, not the user's: a key must not depend on the shell.
-            own = (str(Path(interpreter).parent),) if interpreter else ()
-            folders = (*own, *SYSTEM_PATH)
+            beside = (str(Path(interpreter).parent),) if interpreter else ()
+            folders = (*beside, *SYSTEM_PATH)
             self._look_at(Path(folder, tool.name) for folder in folders)
             is_first = not (tool.path or tool.version)
-            self._tools[key] = (is_first and tool_digest(tool.name, folders)) or self._found(key, folders).identity
+            own = is_first and tool_digest(tool.name, folders)
+            self._tools[key] = own or self._found(key, folders).identity or MISSING
         return self._tools[key]
 
     def _found(self, key: "tuple[Tool, str, str]", folders: tuple[str, ...]) -> "FoundTool":
@@ -155,7 +161,7 @@ class FactFinder(Struct):
             tool, self.root, self.environ, folders=folders, cwd=cwd
         )
         self._look_at(map(Path, found.looked_at))
-        if found.error:
+        if found.error and self.needs_tools:
             raise ConfigurationError(Diagnostic("E482", found.error, hint=found.hint))
         return self.tools.setdefault(key, found)
 

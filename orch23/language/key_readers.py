@@ -23,7 +23,7 @@ _SECRET = re.compile(r"(?:.*_)?(?:(?:API|PRIVATE)?KEY|TOKEN|SECRET|PASSWORD|PASS
 _STEERING = re.compile(r"LD_.*|PYTEST_.*|GIT_.*|PYTHONSTARTUP|PYTHONHOME|SSH_AUTH_SOCK|BASH_ENV|ENV|PATH|HOME|TMPDIR")
 
 # As other tools write it: `node@22`, `node>=22`.
-_NAME_AND_VERSION = re.compile(r"([\w.+-]+)(?:\s*@\s*|\s+|(?=[<>=!^~]))([<>=!^~v\s]*\d\S*)")
+_NAME_AND_VERSION = re.compile(r"([\w.+-]+)([@<>=!^~\s][@<>=!^~v\s]*\d\S*)")
 
 
 def read_attempts(at: Problems, key: str, value: int) -> int:
@@ -122,7 +122,8 @@ def read_tools(at: Problems, key: str, entries: Sequence[str | Document]) -> tup
 def _fault_of_tool(tool: Tool, first: Tool) -> tuple[str, str] | None:
     """Return what is wrong with a program, and what to do. `first` is the first one of its name."""
     if not tool.path and (both := _NAME_AND_VERSION.fullmatch(tool.name)):
-        return f"`{tool.name}` is not the name of a program", f"write `{{name: {both[1]}, version: '{both[2]}'}}`"
+        hint = f"write `{{name: {both[1]}, version: '{both[2].lstrip(' @')}'}}`"
+        return f"`{tool.name}` is not the name of a program", hint
     if not tool.name or (tool.path and not tool.path.startswith(("/", "~/"))):
         hint = "list a program of the project in `inputs`; a path in `tools` begins with `/` or `~/`"
         return f"`{tool.path}` is not the path of a program outside of the project", hint

@@ -17,7 +17,7 @@ from orch23.attempt.failures import (
 from orch23.attempt.process_runner import Files, FinishedProcess, ProcessRunner, StepCommand
 from orch23.execute.process import NOT_EXECUTABLE, NOT_FOUND
 from orch23.model.action import MAX_RESULTS_BYTES, MAX_RESULTS_FILES, ActionResult
-from orch23.model.diagnostic import Diagnostic
+from orch23.model.diagnostic import Diagnostic, Severity
 from orch23.model.digest import Digest, digest_json
 from orch23.resolve.commands import SHELL_COMMAND
 from orch23.steps.shell.spec import STDOUT, ReportPlace, ShellStep
@@ -116,7 +116,7 @@ def _with_tracked(
     if tracked is None:
         message = "the reads of the step cannot be seen, so all of its inputs count, and not only those of its depfile"
         hint = "put `.orch23` on a file system that is mounted without `noatime`"
-        runner.report.warn(Diagnostic("W338", message, hint=hint))
+        runner.report.warn(Diagnostic("W338", message, hint=hint, severity=Severity.WARNING))
     return replace(ended, tracked=tracked)
 
 

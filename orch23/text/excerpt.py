@@ -16,7 +16,9 @@ _RULES: tuple[tuple[re.Pattern[str], str], ...] = (
         lazy_pattern(r"/(?:var/)?tmp/(?:tmp[A-Za-z0-9_]{6,}|[A-Za-z0-9_-]*\.[A-Za-z0-9]{6,10})(?=[/\s'\":,)]|$)"),
         "/tmp/TMP",  # noqa: S108 - a name to show, not a place to write
     ),
-    (lazy_pattern(r"\b0x[0-9a-fA-F]{4,16}\b"), "0xADDRESS"),
+    # Not other values, such as 0xdeadbeef: after such a word, or as the stack and the heap of a process have them.
+    (lazy_pattern(r"\b(at |address |addr=|[bps][cp][ =])0x[0-9a-fA-F]{4,16}\b"), r"\g<1>0xADDRESS"),
+    (lazy_pattern(r"\b0x(?:0000)?(?:[5-7][0-9a-f]{11}|ffff[0-9a-f]{8}|c0[0-9a-f]{8})\b"), "0xADDRESS"),
     (lazy_pattern(r"\bin \d+(?:\.\d+)?s\b(?: \(\d+:\d\d:\d\d\))?"), "in N s"),
     (lazy_pattern(r"(?<![\w.])\d+\.\d+s(?= (?:call|setup|teardown)\b)"), "N s"),
     (lazy_pattern(r"(?m)^(thread '[^'\n]{1,300}') \(\d+\)(?= panicked at )"), r"\1"),  # Rust

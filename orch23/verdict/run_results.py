@@ -1,6 +1,7 @@
 """The results of a run of tests, whatever ran them, and groups of failed tests by cause."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from operator import and_
 
 from msgspec import Struct, field
 
@@ -73,7 +74,7 @@ class RunResults(Struct):
         if outcome == "skipped":
             self.skipped.append(ReportedSkip(name, reason=_one_line(message)))
         elif outcome in ("failed", "finding"):
-            text = self._shown(shorten(differing_values(text), _TEXT_LIMITS)).strip("\n")
+            text = self._shown(shorten(without_runner_frames(differing_values(text)), _TEXT_LIMITS)).strip("\n")
             first, _, others = text.partition("\n")
             message, first = _one_line(self._shown(message[:_LONG])), _one_line(first)
             text = others.strip("\n") if first == message or not message else text
@@ -82,6 +83,23 @@ class RunResults(Struct):
 
     def _shown(self, text: str) -> str:
         return shorten_tree_paths(normalise(text), self.cwd)
+
+
+_FRAME = lazy_pattern(r"[ \t]+at |.*:\d+:\d+\)?$|.*\(<anonymous>\)$")
+# Frames of runners, libraries and the platform, in stack traces of Java and Node.
+_JAVA = "javax?|jdk|sun|org\\.(?:apache\\.maven|assertj|gradle|hamcrest|junit|mockito|testng)"
+_OF_JAVA = lazy_pattern(rf"[ \t]+at (?:\S{{0,99}}/)?(?:{_JAVA})\.")
+_OF_NODE = ("(node:", " node:", "/node_modules/", "(<anonymous>)")
+
+
+def without_runner_frames(text: str) -> str:
+    """Return a stack trace with the frames of the project only; all of it if it has none of these."""
+    lines = text.split("\n")
+    own = [not (_OF_JAVA.match(line) or any(mark in line for mark in _OF_NODE)) for line in lines]
+    frames = [_FRAME.match(line[:_LONG]) is not None for line in lines]
+    if not any(map(and_, own, frames)):
+        return text
+    return "\n".join(line for line, mine, frame in zip(lines, own, frames, strict=True) if mine or not frame)
 
 
 # A frame in the short form: its place, then its lines, which are indented.
@@ -170,6 +188,8 @@ class FailureGroup(Struct, frozen=True):
     def text(self) -> str:
         """Return the group as text: its tests, and the text of its first failure."""
         failure = self.first
+        if not (failure.when or failure.message):
+            return f"{failure.error}: {join_first(self.tests, _NAMED_SUBTESTS)}"
         head = f"{failure.name} ({failure.when}): {failure.error}" if failure.when else f"{failure.name}: {self.error}"
         shown = without_equal_lines(without_library_frames(failure.text))
         if others := self.tests[1:]:
@@ -212,7 +232,7 @@ def group_failures(failures: Iterable[ReportedFailure]) -> tuple[FailureGroup, .
 def _causes(failure: ReportedFailure) -> Sequence[tuple[str, ...]]:
     """Return what two failures with one cause share: the message of an error, its line; else the whole text."""
     if not failure.when:
-        return [("message", failure.error, failure.message or failure.name)]
+        return [("message", failure.error, failure.message)]
     path = failure.place.rpartition(":")[0]
     lines = [line for line in failure.text.splitlines() if line.startswith(_ERROR_LINE)]
     causes: list[tuple[str, ...]] = [("message", failure.error, "\n".join(lines))] if lines else []

@@ -252,21 +252,28 @@ def show_plan(
     return ExitCode.FAILED if exit_code and not view.is_up_to_date else ExitCode.OK
 
 
-def _whole_view(console: Console, args: PipelineArguments, given: GivenOptions, *, estimated: bool) -> PlanView:
+def _whole_view(
+    console: Console, args: PipelineArguments, given: GivenOptions, *, estimated: bool, needs_tools: bool = True
+) -> PlanView:
     """Return the plan of all selected stages. `estimated` reads the price table, journals and transcripts.
 
     Stages that nothing has affected since the last build are not decided.
     """
     of = replace(args, cache=None) if args.cache == NO_CACHE else args
-    return _view_of(
-        *_whole_preview(console, args, given, console.stale_snapshot or last_build_of(console, of)), estimated=estimated
-    )
+    last = console.stale_snapshot or last_build_of(console, of)
+    return _view_of(*_whole_preview(console, args, given, last, needs_tools=needs_tools), estimated=estimated)
 
 
 def _whole_preview(
-    console: Console, args: PipelineArguments, given: GivenOptions, stale_snapshot: StaleSnapshot | None = None
+    console: Console,
+    args: PipelineArguments,
+    given: GivenOptions,
+    stale_snapshot: StaleSnapshot | None = None,
+    *,
+    needs_tools: bool = True,
 ) -> tuple[Project, Preview]:
     project, stages = open_for_command(console, args, stale_snapshot=stale_snapshot)
+    project.facts.needs_tools = needs_tools
     usual_executor(project.pipeline, args.executor)
     shared = shared_results(console, project, args)
     options = OpeningOptions(
@@ -412,10 +419,13 @@ def _waiting(project: Project) -> tuple[BatchWaiting, ...]:
     return found
 
 
-def _partial_view(console: Console, args: PipelineArguments, *, estimated: bool) -> PlanView | None:
+def _partial_view(
+    console: Console, args: PipelineArguments, *, estimated: bool, needs_tools: bool = True
+) -> PlanView | None:
     """Return the plan of the stages that an edit reaches; None if the whole pipeline has to be decided."""
 
     def show(project: Project) -> PlanView:
+        project.facts.needs_tools = needs_tools
         opened = open_for_reading(project, OpeningOptions(shared=shared_results(console, project, args)))
         check_input_schemas(project.pipeline, project.store.workspace, project.tools.sources)
         view = _view_of(project, preview(opened, project.selection), estimated=estimated)
@@ -438,8 +448,8 @@ def show_status(console: Console, *, args: PipelineArguments, as_json: bool, exi
     """List stale stages; with `list_all` every stage, with its description."""
     args = replace(args, cache=NO_CACHE)  # it shows what this machine has
     # The skipped stages are listed, and a part of the plan has only their number.
-    view = None if list_all else _partial_view(console, args, estimated=as_json)
+    view = None if list_all else _partial_view(console, args, estimated=as_json, needs_tools=False)
     if view is None or view.skipped_besides:
-        view = _whole_view(console, args, GivenOptions(), estimated=as_json)
+        view = _whole_view(console, args, GivenOptions(), estimated=as_json, needs_tools=False)
     console.write_out(plan_json(view) if as_json else status_text(view, console.out_style, verbose=list_all))
     return ExitCode.FAILED if exit_code and not view.is_up_to_date else ExitCode.OK

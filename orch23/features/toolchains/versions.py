@@ -16,6 +16,7 @@ _PLACES = (
     ("release", re.compile(r'^JAVA_VERSION="(\d[\d.]*)', re.MULTILINE)),
     ("lib/rustlib/multirust-channel-manifest.toml", re.compile(r'^\[pkg\.rust\]\nversion = "(\d[\d.]*)', re.MULTILINE)),
 )
+_OF_ENTRY = re.compile(r"^Version: (?:\d+:)?(\d[\d.]*)", re.MULTILINE)
 _STATUS, _INFO = Path("/var/lib/dpkg/status"), Path("/var/lib/dpkg/info")
 
 
@@ -70,8 +71,8 @@ def _of_debian(real: Path) -> str:
     for files in sorted(_INFO.glob("*.list")) if is_packaged else ():
         lines = files.read_text("utf-8", "replace").splitlines()
         if {str(real), str(real).removeprefix("/usr")}.intersection(lines):
-            package = re.escape(files.stem.partition(":")[0])
-            status = _STATUS.read_text("utf-8", "replace")
-            found = re.search(rf"^Package: {package}\n(?:.+\n)*?Version: (?:\d+:)?(\d[\d.]*)", status, re.MULTILINE)
+            head, status = f"Package: {files.stem.partition(':')[0]}\n", _STATUS.read_text("utf-8", "replace")
+            entry = next((one for one in status.split("\n\n") if one.startswith(head)), "")
+            found = _OF_ENTRY.search(entry)
             return found[1] if found else ""
     return ""

@@ -9,6 +9,7 @@ from orch23.verdict.run_results import RunResults
 _ENDS = {"pass": "passed", "bench": "passed", "fail": "failed", "skip": "skipped"}
 _ACTIONS = frozenset({*_ENDS, "start", "run", "pause", "cont", "output", "attr", "artifacts"})
 _OF_BUILD = ("build-output", "build-fail")
+_RUN = '"Output":"=== RUN '
 _MARKS = ("=== ", "--- FAIL", "--- PASS", "--- SKIP")
 _PLACE = lazy_pattern(r"[\w./-]{1,200}\.go:\d{1,7}: ?")
 # Before Go 1.24, a package that does not compile has no event.
@@ -67,6 +68,8 @@ def read(text: str, results: RunResults) -> None:
     builds: dict[str, list[str]] = {}
     rest: list[str] = []
     for line in text.split("\n"):
+        if _RUN in line:  # a fourth of the lines of empty tests; it is not shown
+            continue
         event = _event(line)
         if event is None:
             rest.append(line)
@@ -77,8 +80,10 @@ def read(text: str, results: RunResults) -> None:
             one = tests.get(key) or tests.setdefault(key, _Test())
             one.has_run |= event.action == "run"
             one.outcome = _ENDS.get(event.action, one.outcome)
-            one.lines += [event.output] if event.output else []
-            one.lines += builds.pop(event.failed_build, []) if event.failed_build else []
+            if event.output:
+                one.lines.append(event.output)
+            if event.failed_build:
+                one.lines += builds.pop(event.failed_build, [])
     rest += [line for lines in builds.values() for line in "".join(lines).split("\n")]
     results.rest = "\n".join(filter(str.strip, rest))
     for package in filter(None, map(_BUILD_FAILED.match, rest)):

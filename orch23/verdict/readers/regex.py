@@ -33,6 +33,12 @@ def pattern_fault(pattern: str) -> str | None:
     return next((f"has no group `(?P<{name}>...)`" for name in ("id", "outcome") if name not in groups), None)
 
 
+def _says_more(line: str, name: str, outcome: str) -> bool:
+    """Return whether a line has a place or several words beside its name and outcome: not `test a ... FAILED`."""
+    more = line.lower().replace(name.lower(), "", 1).replace(outcome, "", 1)
+    return any(part[:1].isdigit() for part in more.split(":")[1:]) or sum(map(str.isalpha, more.split())) > 1
+
+
 def reader_of(pattern: str) -> Callable[[str, RunResults], None]:
     """Return the reader for a pattern without faults. Lines that do not match are `rest`."""
     search = _compiled(pattern).search
@@ -46,7 +52,9 @@ def reader_of(pattern: str) -> Callable[[str, RunResults], None]:
                 continue
             word = (found["outcome"] or "").strip().lower()
             outcome = "passed" if word in _PASSED else "skipped" if word in _SKIPPED else "failed"
-            results.add(found["id"] or "", outcome, message=line.strip() if outcome == "failed" else "")
+            name = found["id"] or ""
+            message = line.strip() if outcome == "failed" and _says_more(line, name, word) else ""
+            results.add(name, outcome, message=message)
         results.rest = "\n".join(rest)
 
     return read

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Iterator, Mapping
@@ -471,3 +472,17 @@ def test_the_default_of_a_manager_comes_before_a_newer_version(project: Project)
     story(project, "nodex")
     green(project.build(env=path_of()))
     assert project.read("out.txt").startswith("nodex 20\n")
+
+
+@pytest.mark.parametrize("tool", ["toolx", {"name": "toolx", "version": "2"}])
+def test_commands_that_only_look_need_no_tool(project: Project, tool: Any) -> None:
+    program = install(project, ".local", "toolx")
+    story(project, tool if isinstance(tool, str) else "toolx")
+    green(project.build(env=path_of(program.parent)))
+    program.unlink()
+    story(project, tool, command="toolx > out.txt")
+    for command in (("show", "use", "--key"), ("show", "use", "--diff"), ("explain", "use"), ("status",), ("log",)):
+        looked = project.run(*command, env=path_of())
+        assert looked.code == 0, (command, looked.err)
+    assert re.search("toolx changed: .* -> missing", project.run("status", env=path_of()).out)
+    assert "error[E482]" in project.run("plan", env=path_of()).err

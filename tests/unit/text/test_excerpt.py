@@ -29,6 +29,13 @@ def test_shorten_is_exact() -> None:
         ("1 failed in 0.12s", "1 failed in N s"),
         ("== 1 failed in 75.31s (0:01:15) ==", "== 1 failed in N s =="),
         ("<a at 0x7f3b2c001200>", "<a at 0xADDRESS>"),
+        ("<a at 0xabcd12>", "<a at 0xADDRESS>"),
+        (
+            "#0 0x00007ffff7dd1a2b in f, main.g(0xc000012345), addr=0x10a0 pc=0x48c1a5",
+            "#0 0xADDRESS in f, main.g(0xADDRESS), addr=0xADDRESS pc=0xADDRESS",
+        ),
+        ("on address 0x602000000014 at pc 0x55e0c1d2a3b4", "on address 0xADDRESS at pc 0xADDRESS"),
+        ("- 0xdeadbeef 0xcbf29ce484222325 0x1f600", "- 0xdeadbeef 0xcbf29ce484222325 0x1f600"),
         ("\x1b[31mred\x1b[0m", "red"),
         ("/w/.orch23/rooms/0123456789abcdef/work/a.py:3", "/room/work/a.py:3"),
         (

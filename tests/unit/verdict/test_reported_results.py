@@ -12,7 +12,19 @@ from orch23.verdict.verdict import Verdict
 
 REPORTS = Path(__file__).parents[2] / "golden" / "reports"
 FORMS = {".tap": "tap", ".xml": "junit", ".json": "go", ".txt": "regex", ".sarif": "sarif"}
-FILES = ("t.test.js", "t.test.mjs", "s.js", "sub.go", "sub_test.go", "t.bats", "t.cc", "test_a.py", "sub.c", "lib.rs")
+FILES = (
+    "t.test.js",
+    "t.test.mjs",
+    "s.js",
+    "sub.go",
+    "sub_test.go",
+    "t.bats",
+    "t.cc",
+    "test_a.py",
+    "sub.c",
+    "lib.rs",
+    "SubTest.java",
+)
 CARGO = "^test (?P<id>.+) [.]{3} (?P<outcome>.+)"
 
 
@@ -59,6 +71,7 @@ VERDICTS: dict[str, Sequence[str]] = {
     "playwright-flaky.xml": [],
     "jest-red.xml": ["subtract small numbers @t.test.js:3"],
     "jest-exit.xml": ["E308"],
+    "maven-red.xml": ["SubTest > smallNumbers @SubTest.java:4"],
     "vitest-flaky.xml": [],
     "cargo-red.txt": ["tests::small"],
     # Three failures in one case.
@@ -114,6 +127,28 @@ def test_of_two_long_values_only_what_differs_is_shown(name: str, shown: list[st
     assert [one for one in shown if one not in excerpt] == [], excerpt
     assert "name_30" not in excerpt
     assert len(excerpt) < 1_500
+
+
+@pytest.mark.parametrize(
+    ("name", "frame"),
+    [
+        ("maven-red.xml", "\tat SubTest.smallNumbers(SubTest.java:4)"),
+        ("jest-red.xml", "    at Object.strictEqual (t.test.js:3:65)"),
+        ("tape-red.tap", "        at Test.<anonymous> (t.test.js:3:34)"),
+        ("node24-test-red.tap", "  TestContext.<anonymous> (t.test.js:4:63)"),
+    ],
+)
+def test_of_a_stack_trace_the_frames_of_the_project_are_shown(name: str, frame: str) -> None:
+    lines = of_runner(name).excerpt.splitlines()
+    assert lines[-1] == frame
+    assert [line for line in lines if "junit." in line or "node:" in line or "node_modules" in line] == []
+
+
+def test_a_stack_trace_without_a_frame_of_the_project_stays() -> None:
+    trace = "\tat org.junit.A.b(A.java:1)\n\tat java.base/java.util.C.d(C.java:2)"
+    failure = f"<failure message='x'>{trace}</failure>"
+    excerpt = judged("junit", f"<testsuite><testcase name='a'>{failure}</testcase></testsuite>").excerpt
+    assert trace in excerpt
 
 
 def test_the_error_of_node_names_the_lines_that_differ() -> None:
@@ -183,6 +218,28 @@ def test_a_program_that_failed_before_any_test_is_not_called_untrustworthy(form:
     assert named(verdict) == ["E320"]
     assert verdict.excerpt.startswith("error[E320]: exited with 1 before any result")
     assert "the output" in verdict.excerpt
+
+
+def test_failures_without_a_message_are_one_part_with_their_names() -> None:
+    lines = [f"test k::t{number} ... FAILED" for number in range(11)]
+    verdict = judged("regex", "\n".join((*lines, "test x ... ok", "panicked at src/a.rs:3:1")), 101)
+    names = ", ".join(sorted(f"k::t{number}" for number in range(11)))
+    assert verdict.parts == (f"failed: {names}", "panicked at src/a.rs:3:1")
+
+
+@pytest.mark.parametrize(
+    ("line", "shown"),
+    [
+        ("test a ... FAILED", "failed: a"),
+        ("--- FAILED: a (0.00s)", "failed: a"),
+        ("test a ... FAILED at t.c:3", "a: test a ... FAILED at t.c:3"),
+        ("test a ... FAILED it takes too long", "a: test a ... FAILED it takes too long"),
+    ],
+)
+def test_a_line_is_the_message_if_it_says_more_than_name_and_outcome(line: str, shown: str) -> None:
+    pattern = r"(?:test |--- FAILED: )?(?P<id>\w+)[.() 0-9s]*(?P<outcome>(?:FAILED)?)"
+    results = read_reports("regex", {"": line}, pattern=pattern)
+    assert judge_results(1, results, "the output", FILES).parts[0] == shown
 
 
 def test_fewer_tests_than_before_are_red() -> None:
