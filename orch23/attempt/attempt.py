@@ -5,7 +5,6 @@ Runs in a worker thread. Writes bytes into the store and exchanges through the c
 
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, field, json
@@ -16,7 +15,7 @@ from orch23.attempt.process_runner import Files, FinishedProcess, ProcessRunner
 from orch23.attempt.run_events import StageReporter
 from orch23.attempt.safeguards import Safeguards, guard_manifest, guard_paths
 from orch23.attempt.stage_outcomes import NO_USAGE, StageUsage
-from orch23.attempt.verification import Verifier, first_errors, undeclared_writes, verified_files
+from orch23.attempt.verification import Verifier, first_errors, run_step, undeclared_writes, verified_files
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Digest, FileEntry, Json
 from orch23.model.event import AttemptFinished, AttemptStarted
@@ -528,12 +527,7 @@ class ProcessStepRunner(StepRunner):
     def attempt(self, attempts: AttemptLoop, step: ProcessStep, turn: AttemptInput) -> AttemptResult:
         """Run the program, and take the files that it wrote within the stage's write scope."""
         start = turn.start
-        run = partial(attempts.runner.run, step, {**_given(attempts), **start})
-        ran = run()
-        if not isinstance(ran, FinishedProcess) and step.reruns:
-            from orch23.attempt.reruns import run_again  # noqa: PLC0415 - few steps have reruns
-
-            ran = run_again(attempts.runner, step, ran, run)
+        ran = run_step(attempts.runner, step, {**_given(attempts), **start})
         if not isinstance(ran, FinishedProcess):
             return AttemptResult(start, (), ran, leftover=self._left(attempts, step, start, ran))
         result = ran.result

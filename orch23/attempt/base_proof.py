@@ -1,11 +1,11 @@
 """Show that the change of a stage is needed: with its tests, the steps of `verify` must fail on the base (ADR 96)."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from msgspec.structs import replace
 
 from orch23.attempt.base_run import StepRun, run_verification
-from orch23.attempt.failures import Failure, command_failed, diagnostic_line
+from orch23.attempt.failures import Failure, failure_of
 from orch23.attempt.process_runner import Files, ProcessRunner
 from orch23.execute.process import NOT_EXECUTABLE
 from orch23.model.diagnostic import Diagnostic
@@ -19,16 +19,15 @@ from orch23.resolve.resolution import ResolvedStage
 MOST_NAMED = 5
 """The most tests that a message or a record names."""
 
-_CODE = "E329"
+_CODE, _COLLECTED = "E329", "could not be collected"
 _PASSES_HINT = "test what the change corrects, so that the test fails without it"
 _IMPORT_HINT = "import it inside the test: then the test runs without the change, and fails"
 _NO_TEST_HINT = "write the test so that it runs without the change, and fails there by an assertion"
-_COLLECTED = "could not be collected"
 # The function or title of a test in its id: after the file or the package, without parameters and subtests.
 _LEAF = lazy_pattern(r"(?:.*(?:::| > ))?([^\[/]+)")
 # The exit codes of pytest if no test decided them: interrupted, an internal error, wrong usage, no tests.
 _PYTEST = lazy_pattern(r"\bpytest\b")
-_PYTEST_CRASHES = frozenset((2, 3, 4, 5))
+_CRASHES = range(2, 6)
 
 
 def prove_on_base(
@@ -51,21 +50,21 @@ def prove_on_base(
     changed = [path for path, entry in taken.items() if base.get(path) != entry]
     if not changed:
         message = f"the result has no new or changed file that matches `{', '.join(patterns)}`"
-        hint = "add a test that fails without the change"
-        return _failure([Diagnostic(_CODE, message, hint=hint)], ())
-    named = [one for one in passed if "passed" in one.tests.values()]
-    there = named or list(passed)
+        return _failure([Diagnostic(_CODE, message, hint="add a test that fails without the change")], ())
+    passing = [(one.step, {name for name, how in one.tests.items() if how == "passed"}) for one in passed]
+    named = [pair for pair, one in zip(passing, passed, strict=True) if one.tests]
+    there = named or passing
     files = {**{path: entry for path, entry in base.items() if not match_any(patterns, path)}, **taken}
     entries = {path: str(entry) for path, entry in files.items()}
-    key = digest_json([resolved.stage.name, resolved.key, [one.step.declared for one in there], entries])
+    key = digest_json([resolved.stage.name, resolved.key, [step.declared for step, _ in there], entries])
     if key not in known:
-        known[key] = run_verification(resolved, runner, files, [one.step for one in there])
-    runs = known[key]
-    if named:
-        found = [name for run, one in zip(runs, there, strict=True) for name in sorted(run.failed & _passed(one))]
-    else:
-        found = [f"`{_command(run.failure)}`" for run in runs if run.failure and _fails(run)]
-    return tuple(dict.fromkeys(found)) or _failure([*_errors(runs, there, _texts(runner, base, taken, changed))], runs)
+        known[key] = run_verification(resolved, runner, files, [step for step, _ in there])
+    pairs = [(run, names) for run, (_, names) in zip(known[key], there, strict=True)]
+    found = [name for run, names in pairs for name in sorted(run.failed & names)]
+    if not named:
+        found = [f"`{_command(one.failure)}`" for one, _ in pairs if one.failure and _fails(one.failure)]
+    texts = _text(runner, base, changed), _text(runner, taken, changed)
+    return tuple(dict.fromkeys(found)) or _failure([*_errors(pairs, *texts)], known[key])
 
 
 def proof_text(found: Sequence[str]) -> str:
@@ -74,47 +73,46 @@ def proof_text(found: Sequence[str]) -> str:
     return f"{join_first(found, MOST_NAMED)} {verbs} in the result"
 
 
-def _passed(run: StepRun) -> frozenset[str]:
-    return frozenset(name for name, outcome in run.tests.items() if outcome == "passed")
-
-
 def _command(failure: Failure) -> str:
     return shorten_command(typed_command(failure.feedback.command))
 
 
-def _fails(run: StepRun) -> bool:
+def _fails(failure: Failure) -> bool:
     """Return whether a step without named tests failed by itself: not by a timeout, a signal or a missing program."""
-    failure, feedback = run.failure, run.failure.feedback if run.failure else None
-    code = feedback.exit_code if feedback and failure and failure.kind == "verify_failed" else None
-    is_crash = code in _PYTEST_CRASHES and _PYTEST.search(feedback.command if feedback else "")
+    code = failure.feedback.exit_code if failure.kind == "verify_failed" else None
+    is_crash = code in _CRASHES and _PYTEST.search(failure.feedback.command)
     return code is not None and 0 < code < NOT_EXECUTABLE and not is_crash
 
 
-def _texts(runner: ProcessRunner, base: Files, taken: Files, changed: Iterable[str]) -> tuple[str, str]:
-    """Return the text of the changed files in the base and in the result."""
-    before, after = (
-        "\n".join(runner.tree.read(path, files[path]).decode("utf-8", "replace") for path in changed if path in files)
-        for files in (base, taken)
-    )
-    return before, after
+def _text(runner: ProcessRunner, files: Files, paths: Sequence[str]) -> str:
+    return "\n".join(runner.tree.read(one, files[one]).decode("utf-8", "replace") for one in paths if one in files)
 
 
-def _errors(runs: Sequence[StepRun], there: Sequence[StepRun], texts: tuple[str, str]) -> Iterator[Diagnostic]:
-    pairs = [(run, run.failure, _passed(one)) for run, one in zip(runs, there, strict=True)]
+def _errors(pairs: Sequence[tuple[StepRun, set[str]]], before: str, after: str) -> Iterator[Diagnostic]:
+    """Yield why nothing is proved by these runs on the base; each with the tests that pass in the result.
+
+    `before` and `after` are the texts of the changed files.
+    """
     # Known failures fail there, too: then the results of the other tests say more than the failure.
-    failed = [(run, why) for run, why, passed in pairs if why and not (passed and passed <= run.tests.keys())]
-    for run, why in failed:
-        yield from _of_failed(run, why)
+    failed = [(run, run.failure) for run, names in pairs if run.failure and not (names and names <= run.tests.keys())]
+    for run, failure in failed:
+        broken = [one for one in failure.diagnostics if one.message.startswith(_COLLECTED)]
+        for one in broken:
+            error = failure.verdict.error if failure.verdict and len(broken) == 1 else one.message.rpartition(" ")[2]
+            message = f"{_COLLECTED} without the change: {error}"
+            yield Diagnostic(_CODE, message, hint=_IMPORT_HINT, subject=one.subject)
+        if not broken:
+            message = f"without the change, `{_command(failure) or run.step.kind}` did not fail by a test that passes"
+            yield Diagnostic(_CODE, f"{message} with it: {failure.summary}", hint=_NO_TEST_HINT)
+    outcomes = {name: run.tests.get(name, "not run") for run, names in pairs for name in names}
     if failed:
         return
-    if not any(passed for _, _, passed in pairs):
-        hint = "add a test that fails without it"
-        yield Diagnostic(_CODE, "the steps of `verify` pass without the change, too", hint=hint)
-        return
-    outcomes = {name: run.tests.get(name, "not run") for run, _, passed in pairs for name in passed}
+    if not outcomes:
+        message = "the steps of `verify` pass without the change, too"
+        yield Diagnostic(_CODE, message, hint="add a test that fails without it")
     leaves = {name: leaf[1] for name in sorted(outcomes) if (leaf := _LEAF.match(name))}
-    changed = [name for name, leaf in leaves.items() if leaf in texts[1]]
-    new = [name for name in changed if leaves[name] not in texts[0]]
+    changed = [name for name, leaf in leaves.items() if leaf in after]
+    new = [name for name in changed if leaves[name] not in before]
     shown = new or changed or sorted(outcomes)
     for name in shown[:MOST_NAMED]:
         state = "passes" if outcomes[name] == "passed" else f"was {outcomes[name]}"
@@ -124,34 +122,14 @@ def _errors(runs: Sequence[StepRun], there: Sequence[StepRun], texts: tuple[str,
         yield Diagnostic(_CODE, f"{more} more tests do not fail without the change", hint=_PASSES_HINT)
 
 
-def _of_failed(run: StepRun, failure: Failure) -> Iterator[Diagnostic]:
-    """Yield why a step failed on the base without a test that counts."""
-    verdict = failure.leftover.verdict if failure.leftover else None
-    broken = [one for one in failure.diagnostics if one.message.startswith(_COLLECTED)]
-    for one in broken:
-        error = verdict.error if verdict and len(broken) == 1 else one.message.rpartition(" ")[2]
-        yield Diagnostic(_CODE, f"{_COLLECTED} without the change: {error}", hint=_IMPORT_HINT, subject=one.subject)
-    if not broken:
-        command = _command(failure) or run.step.kind
-        message = f"without the change, `{command}` did not fail by a test that passes with it: {failure.summary}"
-        yield Diagnostic(_CODE, message, hint=_NO_TEST_HINT)
-
-
 def _failure(errors: Sequence[Diagnostic], runs: Sequence[StepRun]) -> Failure:
     """Return the failure of the proof, with the output of what failed on the base."""
-    failed = [run.failure for run in runs if run.failure is not None]
-    lines = "\n".join(map(diagnostic_line, errors))
-    texts = [f"without the change:\n{one.feedback.excerpt}" for one in failed]
-    command, code = (failed[0].feedback.command, failed[0].feedback.exit_code) if failed else ("", None)
-    failure = command_failed(
-        "verify_failed", command, exit_code=code, output="\n\n".join((lines, *texts)), diagnostics=errors
-    )
+    failed, failure = [one.failure for one in runs if one.failure], failure_of("verify_failed", errors)
     return replace(
         failure,
         headline="no test fails without the change",
-        parts=(lines, *texts),
+        parts=(failure.feedback.excerpt, *(f"without the change:\n{one.feedback.excerpt}" for one in failed)),
         failed_tests=0,
         reason=f"verify: {failure.summary}",
         printed="\n".join(one.printed or "" for one in failed) if failed else None,
-        action=failed[0].action if failed else None,
     )

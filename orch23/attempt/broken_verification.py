@@ -6,16 +6,18 @@ further run without the obstacle, the exit code of a runner, or a look where the
 
 import os
 import posixpath
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from msgspec.structs import replace
 
 from orch23.attempt.base_run import StepRun, step_run
 from orch23.attempt.failures import Failure
+from orch23.attempt.likely_cause import ProjectFacts
 from orch23.attempt.missing_programs import command_words
-from orch23.attempt.process_runner import Files, FinishedProcess, ProcessHooks, ProcessRunner
+from orch23.attempt.process_runner import Files, ProcessRunner
 from orch23.model.action import Completed
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry
@@ -30,33 +32,21 @@ from orch23.steps.shell.spec import ShellStep
 from orch23.store.safe_files import read_regular
 from orch23.text.excerpt import normalise, shorten_tree_paths
 
-if TYPE_CHECKING:
-    from orch23.attempt.likely_cause import ProjectFacts
-
-_MAX_TEXT, _MAX_NAMES, _MAX_FILES, _MAX_PROJECT = 200_000, 20, 20, 100_000
+_MAX_TEXT, _MAX_NAMES, _MAX_FILES, _MAX_PROJECT, _INTERNAL = 200_000, 20, 20, 100_000, 3
 # The exit codes by which a runner says that it could not run: its own documentation is the source of each.
 _CRASHES: Final = {"pytest": (3, 4), "ruff": (2,), "eslint": (2,), "pylint": (32,), "shellcheck": (3, 4)}
-_JEST, _INTERNAL = "jest", ("pytest", 3)
-_SHOWN_BY = "INTERNALERROR>"
-_LOADING = "while loading conftest"
 _UNFOUND = lazy_pattern(r"(?:file or directory not found|not found): (\S+)")
 _WORD = lazy_pattern(r"[^\s:;,'\"`()\[\]<>=]+")
-_MISSING: Final = (
-    lazy_pattern(r"No module named '?([\w.]+)"),
-    lazy_pattern(r"Cannot find (?:module|package) '([^'\n]+)'"),
-    lazy_pattern(r"fatal error: '?([\w./+-]+)'?(?:: No such file|\s+file not found)"),
-)
+_MODULE = lazy_pattern(r"No module named '?([\w.]+)")
+_NODE = lazy_pattern(r"Cannot find (?:module|package) '([^'\n]+)'")
+_HEADER = lazy_pattern(r"fatal error: '?([\w./+-]+)'?(?:: No such file|\s+file not found)")
 _LACKS = lazy_pattern(r"cannot import name '(\w+)' from (?:partially initialized module )?'([\w.]+)'")
 _NO_CALL = "no model was called"
 _OFF = "`first: off` in `verify` calls the model all the same"
 
 
-def verification_errors(
-    run: StepRun, runner: ProcessRunner, files: Files, is_users: Callable[[str], bool]
-) -> tuple[Diagnostic, ...]:
+def verification_errors(run: StepRun, runner: ProcessRunner, files: Files) -> tuple[Diagnostic, ...]:
     """Return why a step that failed on these files of the base fails with any answer; nothing if that is not certain.
-
-    `is_users` returns whether a file is the user's, and not a result of orch23.
 
     Raises:
         As `ProcessRunner.run`.
@@ -68,10 +58,7 @@ def verification_errors(
         first = failure.diagnostics[0]
         return (replace(first, message=f"{first.message}; {_NO_CALL}"),)
     found = _refused_writes(run, runner, files) if any(one.code == "E323" for one in failure.diagnostics) else ()
-    # A step with access to the network gets only what its author declared.
-    if (names := _missing_names(failure)) and runner.project is not None and not runner.stage.network:
-        more = _project_files(runner.project(), names, runner, files, is_users)
-        found += _undeclared_files(run, runner, files, more) if more else ()
+    found += _undeclared(run.step, _missing_names(failure), runner, files)
     return found or _crash(run, failure, runner, files)
 
 
@@ -80,15 +67,15 @@ def verification_errors(
 
 def _refused_writes(run: StepRun, runner: ProcessRunner, files: Files) -> tuple[Diagnostic, ...]:
     """Return the error of a step that passes, or fails with fewer tests, where it may write its tree, and writes it."""
-    step = run.step
-    how: ProcessHooks = load_object(step.run)
-    action = replace(runner.action_of(step, files, verifies=True), writable=None)
-    outcome = runner.executor.run(action, None)
+    step, how = run.step, load_object(run.step.run)
+    action = runner.action_of(step, files, verifies=True)
+    folders = tuple(one for one in action.writable or () if one.endswith("/"))
+    outcome = runner.executor.run(replace(action, writable=None, output_folders=folders), None)
     if not isinstance(outcome, Completed) or not (written := [*outcome.result.written, *outcome.result.removed]):
         return ()
     printed = runner.redact(outcome.result.output.text)
     then = step_run(step, how.judge(step, runner, files, display_command(action.argv), outcome.result, printed))
-    if then.failure is not None and not (run.failed and then.failed < run.failed):
+    if not then.passed and not (run.failed and then.failed < run.failed):
         return ()
     wrote = join_first(sorted(written), 3)
     text = f"`{describe_step(step)}` of `verify` writes {wrote}, and its tree is read-only; {_NO_CALL}"
@@ -96,57 +83,58 @@ def _refused_writes(run: StepRun, runner: ProcessRunner, files: Files) -> tuple[
     return (Diagnostic("E323", text, hint=hint, subject=runner.stage.name),)
 
 
-def _undeclared_files(
-    run: StepRun, runner: ProcessRunner, files: Files, found: Mapping[str, Mapping[str, bytes]]
-) -> tuple[Diagnostic, ...]:
-    """Return an error for the files, by name, that the step imports and does not get.
+def _undeclared(step: ProcessStep, names: set[str], runner: ProcessRunner, files: Files) -> tuple[Diagnostic, ...]:
+    """Return an error for the files with these names that the project has, and that the step imports and does not get.
 
     With them, the step must no longer miss them: a name that a test only prints is printed again.
     """
-    more = {path: FileEntry(runner.contents.put(data)) for paths in found.values() for path, data in paths.items()}
-    ran = runner.run(run.step, {**files, **more}, verifies=True)
-    left = set() if isinstance(ran, FinishedProcess) else _missing_names(ran)
-    proven = [path for name, paths in found.items() if name not in left for path in paths]
+    # A step with access to the network gets only what its author declared.
+    if not names or runner.project is None or runner.stage.network:
+        return ()
+    found = _project_files(runner, runner.project(), names, files)
+    more = {path: entry for paths in found.values() for path, entry in paths.items()}
+    ran = runner.run(step, {**files, **more}, verifies=True) if more else None
+    left = _missing_names(ran) if isinstance(ran, Failure) else set()
+    proven = dict.fromkeys(f"`{path}`" for name, paths in found.items() if name not in left for path in paths)
     if not proven:
         return ()
-    listed = join_first([f"`{one}`" for one in dict.fromkeys(proven)], 3)
-    text = f"`{describe_step(run.step)}` of `verify` imports {listed}, which the project has and the step does not get"
+    listed = join_first([*proven], 3)
+    text = f"`{describe_step(step)}` of `verify` imports {listed}, which the project has and the step does not get"
     hint = f"add it to `verify.inputs` by its whole path: a pattern leaves out what git ignores; {_OFF}"
     return (Diagnostic("E325", f"{text}; {_NO_CALL}", hint=hint, subject=runner.stage.name),)
 
 
+def _output(failure: Failure, cwd: str) -> str:
+    return shorten_tree_paths(normalise(f"{failure.feedback.excerpt}\n{failure.printed or ''}"[-_MAX_TEXT:]), cwd)
+
+
 def _missing_names(failure: Failure) -> set[str]:
     """Return the ends of paths of the modules and headers that an output says are missing, without suffix."""
-    text = normalise(f"{failure.feedback.excerpt}\n{failure.printed or ''}"[:_MAX_TEXT])
-    text = shorten_tree_paths(text, ".")
-    python, node, header = (list(pattern.findall(text))[:_MAX_NAMES] for pattern in _MISSING)
-    named = [name.strip(".").replace(".", "/") for name in python]
+    text = _output(failure, ".")
+    named = [name.strip(".").replace(".", "/") for name in _MODULE.findall(text)[:_MAX_NAMES]]
     named += [f"{module.replace('.', '/')}/{name}" for name, module in _LACKS.findall(text)[:_MAX_NAMES]]
     # Without `./`, a name is of a package.
-    named += [posixpath.normpath(one).removeprefix("../") for one in node if one.startswith((".", "/"))]
-    return {one.strip("/") for one in (*named, *header)} - {"", "."}
+    node = [one for one in _NODE.findall(text)[:_MAX_NAMES] if one.startswith((".", "/"))]
+    named += [posixpath.normpath(one).removeprefix("../") for one in node]
+    return {one.strip("/") for one in (*named, *_HEADER.findall(text)[:_MAX_NAMES])} - {"", "."}
 
 
 def _project_files(
-    facts: "ProjectFacts",
-    names: set[str],
-    runner: ProcessRunner,
-    staged: Collection[str],
-    is_users: Callable[[str], bool],
-) -> dict[str, dict[str, bytes]]:
+    runner: ProcessRunner, facts: ProjectFacts, names: set[str], staged: Files
+) -> dict[str, dict[str, FileEntry]]:
     """Return the files of the project, also ignored ones, that may be behind a name and that the step does not get."""
-    stage, found = runner.stage, dict[str, dict[str, bytes]]()
+    stage, state, found = runner.stage, runner.trust().state, {name: dict[str, FileEntry]() for name in names}
     scope = (*stage.fence.write, *stage.outputs, *stage.edits)
-    for path in _walk(facts.root):
-        name = next((one for one in names if _is_named(path, one)), None)
-        if name is None or path in staged:
+    for path in islice(_walk(facts.root), _MAX_PROJECT):
+        name = next((one for one in names if _is_named(path, one)), "")
+        if not name or path in staged or len(found[name]) >= _MAX_FILES:
             continue
         # In the write scope, there may be an earlier result of the stage, which is not its base.
-        may_read = is_users(path) if match_any(scope, path) else facts.may_read(stage.name, path)
+        entry = state.store.workspace.entry(path) if match_any(scope, path) else None
+        may_read = not state.ownership.is_known(path, entry) if entry else facts.may_read(stage.name, path)
         is_private = secret_file_reason(path) or sealed_reason(path) or not may_read
-        if is_private or len(found.get(name, ())) >= _MAX_FILES or (data := read_regular(facts.root / path)) is None:
-            continue
-        found.setdefault(name, {})[path] = data
+        if not is_private and (data := read_regular(facts.root / path)) is not None:
+            found[name][path] = FileEntry(runner.contents.put(data))
     return found
 
 
@@ -159,15 +147,9 @@ def _is_named(path: str, name: str) -> bool:
 
 
 def _walk(root: Path) -> Iterator[str]:
-    count = 0
     for above, folders, names in os.walk(root):
-        folders[:] = sorted(name for name in folders if name not in IGNORED_NAMES)
-        below = Path(above).relative_to(root).as_posix()
-        for name in sorted(names):
-            count += 1
-            yield name if below == "." else f"{below}/{name}"
-        if count > _MAX_PROJECT:
-            return
+        folders[:] = sorted({*folders} - IGNORED_NAMES)
+        yield from ((Path(above).relative_to(root) / name).as_posix() for name in sorted(names))
 
 
 # ---- runners that could not run ---------------------------------------------------------------
@@ -176,8 +158,7 @@ def _walk(root: Path) -> Iterator[str]:
 def _crash(run: StepRun, failure: Failure, runner: ProcessRunner, files: Files) -> tuple[Diagnostic, ...]:
     """Return the error of a runner that could not run; not if its output names a file that the stage may write."""
     stage, code = runner.stage, failure.feedback.exit_code or 0
-    text = f"{failure.feedback.excerpt}\n{failure.printed or ''}"[-_MAX_TEXT:]
-    text = shorten_tree_paths(normalise(text), stage.cwd)
+    text = _output(failure, stage.cwd)
     scope = (*stage.fence.write, *stage.outputs, *stage.edits)
     named = {posixpath.normpath(f"{stage.cwd}/{one}") for one in _WORD.findall(text)}
     wanted = {posixpath.normpath(f"{stage.cwd}/{one.partition('::')[0]}") for one in _UNFOUND.findall(text)}
@@ -186,18 +167,15 @@ def _crash(run: StepRun, failure: Failure, runner: ProcessRunner, files: Files) 
         return ()
     last = next((line.strip() for line in reversed(text.splitlines()) if "error" in line.lower()), "")
     message = f"`{describe_step(run.step)}` of `verify` exited with {code} and could not run ({last[:200]}); {_NO_CALL}"
-    hint = f"correct the command or its configuration; {_OFF}"
-    return (Diagnostic("E320", message, hint=hint, subject=stage.name),)
+    return (Diagnostic("E320", message, hint=f"correct the command or its configuration; {_OFF}", subject=stage.name),)
 
 
 def _has_crashed(step: ProcessStep, code: int, text: str) -> bool:
     """Return whether a step ended by an exit code of the table, for a reason that no answer can remove."""
     words = [one.rpartition("/")[2] for one in command_words(step.command)] if isinstance(step, ShellStep) else []
-    name = step.kind if step.kind in _CRASHES else next((one for one in words if one in {*_CRASHES, _JEST}), "")
-    if name == _JEST:
-        return "the step wrote no file" in text
-    # A test can end pytest with 3. `ruff format` exits with 2 for a syntax error, which an answer can correct.
-    if ((name, code) == _INTERNAL and _SHOWN_BY not in text) or (name == "ruff" and "check" not in words):
-        return False
-    # An answer may correct what a conftest.py imports.
-    return code in _CRASHES.get(name, ()) and not (name == "pytest" and _LOADING in text)
+    name = step.kind if step.kind in _CRASHES else next((one for one in words if one in {*_CRASHES, "jest"}), "")
+    if name == "pytest":  # a test can end it with 3; an answer may correct what a conftest.py imports
+        is_certain = (code != _INTERNAL or "INTERNALERROR>" in text) and "while loading conftest" not in text
+    else:  # `ruff format` exits with 2 for a syntax error, which an answer can correct
+        is_certain = name != "ruff" or "check" in words
+    return "the step wrote no file" in text if name == "jest" else is_certain and code in _CRASHES.get(name, ())

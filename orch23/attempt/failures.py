@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 _KINDS: Final[Mapping[str, FailureKind]] = {one: one for one in get_args(FailureKind)}
 
 
+FAILED: Final = frozenset({"failed", "error", "finding"})
+"""The outcomes of tests, files and findings that are failures."""
+
 E_SUPPLIED: Final = "E326"
 """The code of a module that tests import and a model may not supply."""
 
@@ -69,6 +72,11 @@ class Failure(Struct, frozen=True, kw_only=True):
     def kind(self) -> FailureKind:
         """The kind, as in `retry.when`; `exception` if a plugin gives an unknown one."""
         return _KINDS.get(self.feedback.kind, "exception")
+
+    @property
+    def verdict(self) -> "Verdict | None":
+        """The verdict of a program that reported tests."""
+        return self.leftover.verdict if self.leftover else None
 
     @property
     def summary(self) -> str:

@@ -127,7 +127,7 @@ class Worker(Struct, frozen=True, kw_only=True):
         if isinstance(verify, VerifyOnly) and verify.claim and resolved.stage.edits:
             # In a clone, the bytes that a program started from may be lost: its result proves itself.
             newest, has_bytes = self._newest(resolved.base).items(), self.opened.state.has_bytes
-            resolved = _from(resolved, {path: entry for path, entry in newest if has_bytes(path, entry)})
+            resolved = replace(resolved, base={path: entry for path, entry in newest if has_bytes(path, entry)})
         attempts = self._attempts(resolved, verify.history if isinstance(verify, StageResult) else None)
         if (forbidden := attempts.forbidden()) is not None:
             return forbidden
@@ -256,7 +256,7 @@ class Worker(Struct, frozen=True, kw_only=True):
         Where the recorded version of a file is lost, its newest one is used.
         """
         files = {one: self._newest(getattr(resolved, one)) for one in ("files", "verify_files")}
-        resolved = replace(_from(resolved, self._newest(resolved.base)), **files)
+        resolved = replace(resolved, base=self._newest(resolved.base), **files)
         failure = self.verify(resolved, self._newest(claim.outputs), claim.deleted)
         if failure is None:
             return _holds(claim)
@@ -296,16 +296,20 @@ class Worker(Struct, frozen=True, kw_only=True):
         return {**files, **newest}
 
     def _with_base(self, resolved: ResolvedStage) -> ResolvedStage:
-        """Return a stage with a recorded result without `fails_on_base` if nothing can run on its base again."""
-        stage, has_bytes = resolved.stage, self.opened.state.has_bytes
-        if not stage.verify.fails_on_base:
+        """Return a stage with a recorded result, compared with its newest files if the bytes of its base are lost.
+
+        Then nothing must fail there. Only ids that the pipeline names may fail: what failed before is not known.
+        """
+        stage, verify, has_bytes = resolved.stage, resolved.stage.verify, self.opened.state.has_bytes
+        if not (verify.fails_on_base or verify.may_fail):
             return resolved
         lost = [path for path, entry in resolved.base.items() if not has_bytes(path, entry)]
         if not lost:
             return resolved
-        text = f"the tests do not run on the base again: the former bytes of {join_first(lost, _MOST_LOST)} are lost"
+        text = f"the former bytes of {join_first(lost, _MOST_LOST)} are lost: the result is not compared with its base"
         self.reporter.of_stage(stage.name).emit(Warned(), text, "warning")
-        return replace(resolved, stage=replace(stage, verify=replace(stage.verify, fails_on_base=())))
+        verify = replace(verify, fails_on_base=(), may_fail=verify.named_failures)
+        return replace(resolved, base=self._newest(resolved.base), stage=replace(stage, verify=verify))
 
     def _store_inputs(self, resolved: ResolvedStage, unneeded: Collection[str] = ()) -> None:
         """Copy every input into the store and hash it on the way, so that the stage gets exactly the bytes of its key.
@@ -406,7 +410,7 @@ class Worker(Struct, frozen=True, kw_only=True):
 
     def _first_run(self, resolved: ResolvedStage, runner: ProcessRunner) -> "FirstRun | None":
         """Return what verifies the base of a stage; None if that is of no use."""
-        if not resolved.stage.verifies_base:
+        if not (resolved.stage.verify.may_fail or resolved.stage.verifies_first):
             return None
         from orch23.attempt.first_run import FirstRun  # noqa: PLC0415 - only for such stages
 
@@ -551,12 +555,6 @@ class Worker(Struct, frozen=True, kw_only=True):
             return None if entry is None else self.opened.state.read(path, entry)
         except MissingBytesError:
             return None
-
-
-def _from(resolved: ResolvedStage, base: Files) -> ResolvedStage:
-    """Return a stage that starts from another base. What failed on its own base is not known then: it must pass."""
-    verify = resolved.stage.verify if base == resolved.base else replace(resolved.stage.verify, may_fail=())
-    return replace(resolved, base=base, stage=replace(resolved.stage, verify=verify))
 
 
 def _trust(state: ProjectState, resolved: ResolvedStage, plan: Plan) -> "TestTrust":

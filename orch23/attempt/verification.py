@@ -146,12 +146,12 @@ class Verifier(Struct, frozen=True, kw_only=True):
         """Return a failure as compared with the base; None if it is forgiven; and the fields of its event."""
         if failure is None or self.first is None or not isinstance(step, ProcessStep):
             return failure, {}
-        if not (forgiven := self.first.forgiven(step, failure)):
-            return self.first.apart(step, failure)
-        self.runner.tests.forgiven.update(forgiven)
-        names = join_first(forgiven, _MOST_FORGIVEN)
-        self.report.emit(Warned(), f"known failures, allowed by `may_fail`: {names}")
-        return None, {"forgiven": forgiven}
+        compared, tests = self.first.compare(step, failure)
+        if forgiven := tests.get("forgiven"):
+            self.runner.tests.forgiven.update(forgiven)
+            names = join_first(forgiven, _MOST_FORGIVEN)
+            self.report.emit(Warned(), f"known failures, allowed by `may_fail`: {names}")
+        return compared, tests
 
     def _step(
         self, step: VerifyStep, result: Files, files: Files, passed: _PassedSteps
@@ -164,12 +164,7 @@ class Verifier(Struct, frozen=True, kw_only=True):
                 broken = [d for c in step.conditions if (d := _broken(c, files)) is not None]
                 return failure_of("verify_failed", broken) if broken else None, None
             case ProcessStep():
-                run = partial(self.runner.run, step, files, verifies=True)
-                ran = run()
-                if not isinstance(ran, FinishedProcess) and step.reruns:
-                    from orch23.attempt.reruns import run_again  # noqa: PLC0415 - few steps have reruns
-
-                    ran = run_again(self.runner, step, ran, run)
+                ran = run_step(self.runner, step, files, verifies=True)
                 if not isinstance(ran, FinishedProcess):
                     return ran, ran.printed
                 passed.append((step, ran))
@@ -258,6 +253,19 @@ class Verifier(Struct, frozen=True, kw_only=True):
         )
         text = f"{data.step} {'failed' if failure else 'passed'}"
         self.report.emit(data, text, "warning" if failure else "info")
+
+
+def run_step(
+    runner: ProcessRunner, step: ProcessStep, files: Files, *, verifies: bool = False
+) -> FinishedProcess | Failure:
+    """Run a step on these files, also its `reruns`; the arguments are as of `ProcessRunner.run`."""
+    run = partial(runner.run, step, files, verifies=verifies)
+    ran = run()
+    if isinstance(ran, FinishedProcess) or not step.reruns:
+        return ran
+    from orch23.attempt.reruns import run_again  # noqa: PLC0415 - few steps have reruns
+
+    return run_again(runner, step, ran, run)
 
 
 def verified_files(resolved: ResolvedStage, tree: Files) -> dict[str, FileEntry]:

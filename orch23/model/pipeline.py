@@ -192,6 +192,11 @@ class Verify(Struct, frozen=True, omit_defaults=True):
     may_fail: tuple[str, ...] = ()
     fails_on_base: tuple[str, ...] = ()
 
+    @property
+    def named_failures(self) -> tuple[str, ...]:
+        """The entries of `may_fail` that are not patterns."""
+        return tuple(one for one in self.may_fail if not {*one} & {*"*?"})
+
 
 class WriteScope(Struct, frozen=True, omit_defaults=True):
     """The paths that a stage may write. `protect` wins over `write`; only the paths in `delete` may be deleted."""
@@ -343,10 +348,10 @@ class Stage(Struct, frozen=True, omit_defaults=True, tag=True, kw_only=True):
     depfile: tuple[str, str] | None = None
 
     @property
-    def verifies_base(self) -> bool:
-        """Whether the programs of `verify` are to run on what the stage starts from, if there are any."""
-        is_wanted = self.verify.may_fail or (self.step.asks_model and self.verify.first == "auto")
-        return bool(is_wanted) and any(one for one in self.verify.steps if isinstance(one, ProcessStep))
+    def verifies_first(self) -> bool:
+        """Whether the programs of `verify` run before the first call of a model, on the files that it changes."""
+        is_wanted = self.step.asks_model and self.verify.first == "auto"
+        return is_wanted and any(isinstance(one, ProcessStep) for one in self.verify.steps)
 
     @property
     def runs_pytest(self) -> bool:

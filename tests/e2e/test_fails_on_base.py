@@ -161,6 +161,22 @@ def test_a_step_without_named_tests_counts_only_if_no_step_names_tests(project: 
     assert "`grep -q 'n / 2' src/m.py` fails on the base" in green(project.build()).err
 
 
+def test_a_step_whose_tests_are_all_flaky_proves_nothing(project: Project, tmp_path: Path) -> None:
+    passes = f"grep -q 'n / 2' src/m.py && [ $(wc -l < {tmp_path}/runs) -ge 2 ]"
+    shell = f"echo x >> {tmp_path}/runs; echo 'TAP version 13'; {passes} || {{ echo 'not ok 1 a'; echo 1..1; exit 1; }}"
+    step, verify = {"shell": f"{shell}; echo 'ok 1 a'; echo 1..1", "reruns": 1}, {"first": "off"}
+    with_answers(project, [{"src/m.py": RIGHT, "tests/n.py": VAIN}], step, sandbox="off", verify=verify)
+    assert "did not fail by a test that passes with it" in red(project.build("--allow-unsandboxed")).err
+
+
+def test_a_test_that_passes_on_the_base_in_another_run_proves_nothing(project: Project, tmp_path: Path) -> None:
+    passes = f"grep -q 'n / 2' src/m.py || [ $(wc -l < {tmp_path}/runs) -ge 3 ]"
+    shell = f"echo x >> {tmp_path}/runs; echo 'TAP version 13'; {passes} || {{ echo 'not ok 1 a'; echo 1..1; exit 1; }}"
+    step, verify = {"shell": f"{shell}; echo 'ok 1 a'; echo 1..1", "reruns": 1}, {"first": "off"}
+    with_answers(project, [{"src/m.py": RIGHT, "tests/n.py": VAIN}], step, sandbox="off", verify=verify)
+    assert "the new test was flaky without the change" in red(project.build("--allow-unsandboxed")).err
+
+
 def test_a_known_failure_beside_the_proof_is_allowed_and_is_no_proof(project: Project) -> None:
     known = OLD_TEST.replace("== 2", "== 3")
     allowed = {"may_fail": ["test_half"]}
@@ -250,7 +266,8 @@ def test_an_accepted_edit_is_held_to_it_too(project: Project) -> None:
     assert "test_even: the new test passes without the change" in red(refused).err
     project.edit("tests/n.py", PROVING.replace("test_odd", "test_three"))
     green(project.run("accept", "fix"))
-    assert read_lock(project.root / "pipeline.lock").records["fix"].proof == ("test_three",)
+    record = read_lock(project.root / "pipeline.lock").records["fix"]
+    assert (record.proof, {*record.tests.values()}) == (("test_three",), {2})
 
 
 def test_the_same_tests_run_once_on_the_base(project: Project) -> None:

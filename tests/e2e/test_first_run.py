@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from orch23.store.lock_file import read_lock
 from tests.project import files_answer, scripted
 from tests.repository import Repository, green
 
@@ -43,6 +44,7 @@ def prepare(repository: Repository, case: Case, **verify: Any) -> None:
     stage = {
         "inputs": ["task.md", "src/**"],
         "edits": ["src/**"],
+        "scratch": ["out/"],
         "llm": {"returns": "files"},
         "retry": {"max": 2, "no_progress": 9},
         "verify": {"inputs": [*case.inputs], "steps": steps, **verify},
@@ -102,6 +104,7 @@ BROKEN = {
     ),
     "shell pytest with a wrong option": Case(["python -m pytest t --no-such-option"]),
     "writes into the tree": Case([["python", "-c", "open(chr(120), chr(119))"]]),
+    "writes into the tree after a folder of scratch": Case(["echo 1 > out/x.txt; echo 1 > y.txt"]),
     "a test writes into the tree": Case([PYTEST], {"t/test_b.py": "def test_b():\n    open('out.txt', 'w').close()\n"}),
     "ruff corrects files of the read-only tree": Case(
         [["ruff", "check", "src", "t"]],
@@ -233,6 +236,14 @@ def test_first_is_not_in_the_key_and_off_calls_the_model(repository: Repository,
     assert "first" not in before
 
 
+def test_with_first_off_a_verification_that_cannot_pass_calls_the_model_also_with_may_fail(
+    repository: Repository,
+) -> None:
+    prepare(repository, BROKEN["writes into the tree"], first="off", may_fail=["x"])
+    assert "verifies the base" not in repository.run("plan").out
+    assert (repository.build().code, calls(repository)) == (1, 3)
+
+
 def test_a_plan_says_that_the_base_is_verified(repository: Repository) -> None:
     prepare(repository, Case([PYTEST]))
     assert "first verifies the base, without an answer" in repository.run("plan").out
@@ -337,6 +348,64 @@ def test_a_change_of_may_fail_verifies_again_without_a_call(repository: Reposito
     prepare(repository, case._replace(files={}, answers=[NEW]))
     repository.write({"src/app.py": NEW, "t/test_app.py": TWO_TESTS})
     assert repository.build().code != 0
+
+
+SUBTESTS = """import unittest
+from app import f
+
+class Test(unittest.TestCase):
+    def test_all(self):
+        for n in (2, 3):
+            with self.subTest(n=n):
+                self.assertEqual(n, f())
+
+def test_f(): assert f() > 0
+"""
+
+
+def test_the_id_of_a_test_in_may_fail_names_its_subtests_too(repository: Repository) -> None:
+    prepare(
+        repository,
+        Case([PYTEST], {"t/test_app.py": SUBTESTS}, answers=[RIGHT]),
+        may_fail=["t/test_app.py::Test::test_all"],
+    )
+    green(repository.build())
+    (step,) = repository.events_of("check_result")
+    assert step["data"]["forgiven"] == ["t/test_app.py::Test::test_all", "t/test_app.py::Test::test_all (n=3)"]
+
+
+def test_a_test_that_passed_before_and_is_not_run_is_named(repository: Repository) -> None:
+    suite = (
+        "import app\nif hasattr(app, 'f'):\n    def test_f(): pass\ndef test_g(): pass\ndef test_old(): assert False\n"
+    )
+    answers = [f"{NEW}\ndel f  # {number}\n" for number in range(3)]
+    prepare(repository, Case([PYTEST], {"src/app.py": BEFORE, "t/test_app.py": suite}, answers=answers), may_fail=[OLD])
+    assert "Passed before, not run now: t/test_app.py::test_f" in repository.build().err
+
+
+def test_the_record_of_an_accepted_edit_has_what_was_forgiven(repository: Repository) -> None:
+    case = Case([PYTEST], {"src/app.py": BEFORE, "t/test_app.py": TWO_TESTS}, answers=[NEW])
+    prepare(repository, case, may_fail=[OLD])
+    green(repository.build())
+    before = read_lock(repository.root / "pipeline.lock").records["fix"]
+    repository.edit("src/app.py", f"{NEW}# mine\n")
+    green(repository.run("accept", "fix"))
+    accepted = read_lock(repository.root / "pipeline.lock").records["fix"]
+    assert accepted.forgiven == before.forgiven == (OLD,)
+
+
+@pytest.mark.parametrize(("may_fail", "passes"), [([OLD], True), (["*::test_old"], False)])
+def test_a_clone_without_the_base_forgives_ids_alone(
+    repository: Repository, tmp_path: Path, may_fail: list[str], passes: bool
+) -> None:
+    case = Case([PYTEST], {"src/app.py": BEFORE, "t/test_app.py": TWO_TESTS}, answers=[NEW])
+    prepare(repository, case, may_fail=may_fail)
+    green(repository.build())
+    repository.commit()
+    shutil.rmtree(repository.root / ".orch23")
+    built = repository.clone(tmp_path / "clone").build("--offline", env={"ORCH23_TRUST": ""})
+    assert (built.code == 0) is passes, built.err
+    assert "the former bytes of src/app.py are lost: the result is not compared with its base" in built.err
 
 
 TAP = "cat src/report.tap; grep -q '^ok 1' src/report.tap && ! grep -q '^not ok' src/report.tap"

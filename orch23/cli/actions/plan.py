@@ -170,7 +170,7 @@ def _basis(project: Project, seen: Preview, name: str, past: StageStatistics) ->
         recorded=recorded,
         past=past,
         explores=call.explores,
-        verifies_base=decided is not None and bool(decided.resolved.base) and decided.resolved.stage.verifies_base,
+        verifies_base=decided is not None and bool(decided.resolved.base) and decided.resolved.stage.verifies_first,
     )
 
 
