@@ -59,6 +59,7 @@ class _Other(msgspec.Struct, frozen=True):
     """A node that was not selected."""
 
     node: Stage | ForeachStage
+    upstream: tuple[str, ...]
 
 
 class IndexHead(msgspec.Struct, frozen=True):
@@ -126,12 +127,12 @@ class DependencyIndex:
         """Return the text of the pipeline."""
         return self._value(_TEXT, str)
 
-    def nodes(self) -> Mapping[str, Stage | ForeachStage]:
-        """Return all nodes of the pipeline by name, also those that were not selected."""
-        rows = self._rows()
-        nodes = [_decoded(data, StageRow).node for key, data in rows.items() if key.startswith(_STAGE)]
-        others = [_decoded(data, _Other).node for key, data in rows.items() if key.startswith(_OTHER)]
-        return {node.name: node for node in (*nodes, *others, *(row.node for row in self.amended.values()))}
+    def graph(self) -> tuple[Mapping[str, Stage | ForeachStage], Mapping[str, tuple[str, ...]]]:
+        """Return all nodes of the pipeline, also those that were not selected, and the stages upstream of each."""
+        kinds: dict[bytes, type[StageRow | _Other]] = {_STAGE: StageRow, _OTHER: _Other}
+        found = ((data, kind) for key, data in self._rows().items() for kind in kinds if key.startswith(kind))
+        rows = [*(_decoded(data, kinds[kind]) for data, kind in found), *self.amended.values()]
+        return {row.node.name: row.node for row in rows}, {row.node.name: row.upstream for row in rows}
 
     def stages(self) -> Mapping[str, StageRow]:
         """Return the rows of all stages that were selected, by name."""
@@ -201,7 +202,7 @@ def all_rows(
     for number, name in enumerate(plan.order):
         node = plan.nodes[name]
         if isinstance(node, ForeachStage) or name not in seen:
-            rows[_OTHER + _bytes(name)] = _encode(_Other(node))
+            rows[_OTHER + _bytes(name)] = _encode(_Other(node, plan.upstream[name]))
             continue
         looked[name] = _looked(node, reads) if name in wanted else ()
         above[name] = dict(sorted(plan.upstream_of_chains.get(name, {}).items()))

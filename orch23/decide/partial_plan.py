@@ -188,7 +188,7 @@ def plan_of_part(rows: DependencyIndex, names: Sequence[str]) -> Plan:
         chains={name: rows.chain(name) for name in chains},
         upstream_of_chains={name: found[name].above for name in order if found[name].above},
         groups={name: rows.group(name) for name in groups},
-        whole=cache(rows.nodes),
+        whole=cache(rows.graph),
     )
 
 

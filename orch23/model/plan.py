@@ -85,7 +85,7 @@ class Plan(Struct, frozen=True, kw_only=True, dict=True):
     its items do now. `groups` maps each promotion group to its nodes: its name is given in the pipeline, or is that
     of an expanded foreach that is promoted together (`NAME[*]` if a group has the same name). `cache` has the stored
     plans, one of which may be an expansion. With `whole`, `nodes` are only the part of the pipeline that an edit
-    affects, and `whole` returns all nodes.
+    affects, and `whole` returns all nodes and the stages upstream of each.
     """
 
     pipeline: Pipeline
@@ -101,13 +101,18 @@ class Plan(Struct, frozen=True, kw_only=True, dict=True):
     # Not nodes: otherwise every rule about owners, versions and files would need an exception (ADR 12).
     skipped: Mapping[str, SkippedStage] = field(default_factory=dict)
     lists: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    whole: Callable[[], Mapping[str, Stage | ForeachStage]] | None = None
+    whole: Callable[[], tuple[Mapping[str, Stage | ForeachStage], Mapping[str, tuple[str, ...]]]] | None = None
     cache: CompileCache | None = None
 
     @cached_property
     def all_nodes(self) -> Mapping[str, Stage | ForeachStage]:
         """Return the nodes of the whole pipeline; `nodes` may be a part of them."""
-        return self.nodes if self.whole is None else self.whole()
+        return self.nodes if self.whole is None else self.whole()[0]
+
+    @cached_property
+    def all_upstream(self) -> Mapping[str, tuple[str, ...]]:
+        """Return the stages upstream of each of all nodes; `upstream` of a part lacks those of stages before it."""
+        return self.upstream if self.whole is None else self.whole()[1]
 
     @cached_property
     def unexpanded(self) -> tuple[ForeachStage, ...]:

@@ -209,8 +209,7 @@ def closure(start: set[str], *edges: Mapping[str, Collection[str]]) -> set[str]:
 
 def depends_on_model(plan: Plan, name: str) -> bool:
     """Return whether a stage or one of its upstream stages calls a model."""
-    nodes = (plan.nodes[one] for one in closure({name}, plan.upstream) if one in plan.nodes)
-    return any(map(calls_model, nodes))
+    return any(calls_model(plan.all_nodes[one]) for one in closure({name}, plan.all_upstream) if one in plan.all_nodes)
 
 
 def calls_model(node: Stage | ForeachStage) -> bool:

@@ -8,7 +8,10 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import pytest
+
 from tests.model_program import PROGRAM
+from tests.moments import age
 from tests.project import Outcome, Project
 
 DEFAULTS = """\
@@ -37,6 +40,20 @@ def pipeline(stages: str, files: Mapping[str, str] | None = None, *, head: str =
 def shell(stages: str, files: Mapping[str, str] | None = None, *, head: str = "") -> dict[str, str]:
     """Return the files of a pipeline without models."""
     return {"pipeline.yaml": f"version: 1\nname: story\n{head}stages:\n{stages}", **(files or {})}
+
+
+def decided_by_parts(root: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
+    """Return a project whose second build writes an index, so that the next one decides what an edit reaches."""
+    from orch23.engine import idle_build  # noqa: PLC0415 - a test of one folder must not load the whole tool
+    from orch23.entry import main  # noqa: PLC0415 - likewise
+
+    monkeypatch.setattr(idle_build, "FEWEST", 0)
+
+    def run(argv: Sequence[str]) -> int:
+        age(str(root))
+        return main([*argv[2:]])  # a snapshot knows no `-C`
+
+    return Project(root, main=run)
 
 
 def prompt(name: str, answer: str) -> str:

@@ -1,10 +1,12 @@
 """What configures tests is trusted only if no model had a hand in it, or if the pipeline names it."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.e2e.pipelines import decided_by_parts, green, pipeline, prompt
 from tests.project import Project, files_answer, scripted
 
 SKIPPING = "def pytest_collection_modifyitems(items):\n    items[:] = [i for i in items if 'good' in i.name]\n"
@@ -87,3 +89,25 @@ def test_what_a_person_or_a_stage_without_models_made_is_trusted(project: Projec
     project.write({**scripted(stages, {"aside": ["x"]}), "test_a.py": TEST, "conftest.py": HONEST})
     outcome = project.build()
     assert outcome.code == 0, outcome.err
+
+
+@pytest.mark.slow
+def test_a_build_of_the_last_stage_alone_knows_what_is_made_by_way_of_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After an edit of `test`, its plan has the stages before it, and not what these read."""
+    stages = """\
+  say: {outputs: [said.txt], llm: {prompt: say.j2, returns: text}}
+  make: {inputs: [said.txt], outputs: [conftest.py], shell: cp said.txt conftest.py}
+  test:
+    inputs: [test_a.py, conftest.py]
+    pytest: {trust: [conftest.py]}
+"""
+    files = {"say.j2": prompt("say", HONEST), "test_a.py": TEST}
+    project = decided_by_parts(tmp_path / "p", monkeypatch).write(pipeline(stages, files))
+    green(project.build())
+    green(project.build())
+    project.replace("pipeline.yaml", "{trust: [conftest.py]}", "{}")
+    assert project.build().code == 1
+    assert codes(project) == ["E321"]
+    assert [one["role"] for one in project.events() if one["type"] == "stage_decided"] == ["test"]

@@ -126,7 +126,7 @@ def test_amended_rows_are_those_of_the_whole_plan(
             assert {one: place_of(rows.row(one)) for one in after.nodes} == {
                 one: place_of(wanted.row(one)) for one in after.nodes
             }
-            assert rows.nodes() == wanted.nodes()
+            assert rows.graph() == wanted.graph()
             assert rows.head.patterns == wanted.head.patterns
 
 

@@ -93,12 +93,9 @@ def make_mount(
             make_directories(layers.parent, (layers.name, *parts, name))
         return CacheMount(path, cache, is_writable=True, layers=layers.joinpath(*parts))
     if tier in _WITHOUT_MOUNTS and (size_bytes := count_files(cache)[1]) > most_bytes:
-        message = (
-            f"the tool cache `{cache.name}` has {format_size(size_bytes)}, and the sandbox of this machine, `{tier}`,"
-        )
-        message += f" copies at most {format_size(most_bytes)} for a step"
+        sizes = f"has {format_size(size_bytes)}, and tier `{tier}` copies at most {format_size(most_bytes)} for a step"
         hint = "write `sandbox: namespaces`, and build where `orch23 doctor` finds namespaces: steps get no copy there"
-        raise LaunchRefusedError(Diagnostic("E483", message, hint=hint))
+        raise LaunchRefusedError(Diagnostic("E483", f"the tool cache `{cache.name}` {sizes}", hint=hint))
     shutil.copytree(cache, inside, symlinks=True, copy_function=_copy_file, dirs_exist_ok=True)
     return CacheMount(path, inside, is_writable=True)
 

@@ -3,7 +3,7 @@
 import os
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path, PurePosixPath
@@ -85,15 +85,16 @@ class _Search(Struct, frozen=True, dict=True):
     def installations(self) -> list[_Installation]:
         found = []
         for one in MANAGERS:
-            home = self.home(one)
-            parts = [part for part in one.installed.split("/") if part]
-            places = [home]
-            for part in parts:
+            places = [self.home(one)]
+            for part in filter(None, one.installed.split("/")):
                 self.looked_at.update(dict.fromkeys(map(str, places)))
                 inside = (path for place in places for path in sorted(place.glob(part)))
                 places = [path for path in inside if not path.name.startswith(".")]
             found += [_Installation(one, place) for place in places if (place / "bin").is_dir()]
         return found
+
+    def having(self, name: str) -> list[_Installation]:
+        return [one for one in self.installations if is_program(one.place / "bin" / name)]
 
     def home(self, manager: Manager) -> Path:
         moved = self.environ.get(manager.variable, "") if manager.variable else ""
@@ -142,16 +143,15 @@ def find_tool(
 def _chosen(search: _Search, tool: Tool) -> FoundTool:
     """Return the first place of a tool, or the first one with its version."""
     others: list[str] = []
-    unknown = False
+    way = "change `version`"
     for one in _at_path(search, tool) if tool.path else _places(search, tool.name):
         found = _of_installation(search, one, tool.name) if isinstance(one, _Installation) else one
         if found.error or not tool.version:
             return found
         version = version_of(Path(found.program), search.text)
-        fits = is_in_range(version, tool.version)
-        if fits:
+        if fits := is_in_range(version, tool.version):
             return found
-        unknown = unknown or fits is None
+        way = way if fits is not None else "change `version` or remove it"
         selected = search.wanted.get(one.language, ("", "")) if isinstance(one, _Installation) else ("", "")
         why = f" (`{selected[1]}` selects it)" if selected[0] else ""
         others.append(f"{found.program} has {version or 'a version that no file states'}{why}")
@@ -163,8 +163,7 @@ def _chosen(search: _Search, tool: Tool) -> FoundTool:
         hint = f"name it by its path, `{path}`, or {_SHARED}" if path else _SHARED
         return FoundTool(error=f"the declared tool `{tool.name}` was not found{where}", hint=hint)
     text = f"the tool `{tool.name}` must have version {tool.version}: {'; '.join(dict.fromkeys(others))}"
-    hint = f"install it with a version manager, or change `version`{' or remove it' if unknown else ''}"
-    return FoundTool(error=text, hint=hint)
+    return FoundTool(error=text, hint=f"install it with a version manager, or {way}")
 
 
 def _at_path(search: _Search, tool: Tool) -> Iterator[_Installation | FoundTool]:
@@ -178,11 +177,11 @@ def _at_path(search: _Search, tool: Tool) -> Iterator[_Installation | FoundTool]
         yield FoundTool(error=f"the tool `{tool.path}` is in the project", hint=hint)
     elif reason := secret_file_reason(tool.path) or secret_file_reason(str(program.resolve())):
         yield FoundTool(error=f"the tool `{tool.path}` is not shown to steps: {reason}", hint="move the program")
-    elif tool.grant is None and not _is_public(program.resolve()):
+    elif tool.grant is None and not _is_below(program.resolve(), (*SYSTEM_FOLDERS, "/opt")):
         text = f"the tool `{tool.path}` is a link to {program.resolve()}"
         yield FoundTool(error=text, hint="name that path, which needs your consent")
     else:
-        yield _of_program(search, _having(search, tool.name), program) or _alone(search, program)
+        yield _of_program(search, search.having(tool.name), program) or _alone(search, program)
 
 
 def _places(search: _Search, name: str) -> Iterator[_Installation | FoundTool]:
@@ -192,7 +191,7 @@ def _places(search: _Search, name: str) -> Iterator[_Installation | FoundTool]:
         if is_program(one) and one.resolve() not in own:  # /bin may be /usr/bin
             yield FoundTool(str(one), sha256_of(one), str(one.parent), origin=str(one) if own else "")
             own[one.resolve()] = one
-    having = _having(search, name)
+    having = search.having(name)
     if (selected := _by_file(search, having, name)) is not None:
         yield selected
         return
@@ -200,19 +199,14 @@ def _places(search: _Search, name: str) -> Iterator[_Installation | FoundTool]:
         yield found
     # Of each manager its default, then the newest one, in the order of the table.
     order = [one.manager.name for one in having]
-    used = {manager: default for manager in {one.manager for one in having} if (default := search.default(manager))}
 
     def rank(one: _Installation) -> tuple[int, bool, list[int]]:
-        is_default = one.manager in used and one.fits(used[one.manager])
-        return -order.index(one.manager.name), is_default, _newest(one)
+        default = search.default(one.manager)
+        return -order.index(one.manager.name), bool(default) and one.fits(default), _newest(one)
 
     yield from sorted(having, key=rank, reverse=True)
     singles = (search.place(folder) / name for folder in SINGLE_FILES)
     yield from filter(None, (_of_program(search, having, one) for one in singles if is_program(one)))
-
-
-def _having(search: _Search, name: str) -> list[_Installation]:
-    return [one for one in search.installations if is_program(one.place / "bin" / name)]
 
 
 def _on_path(search: _Search, name: str) -> Path | None:
@@ -245,20 +239,15 @@ def _of_program(search: _Search, having: list[_Installation], program: Path) -> 
     for manager in MANAGERS:
         if manager.shims and program.parent == search.place(manager.shims):
             default = search.default(manager)
-            own = [one for one in having if one.manager == manager and (not default or one.fits(default))]
-            if own:
+            if own := [one for one in having if one.manager == manager and (not default or one.fits(default))]:
                 return max(own, key=_newest)
-    if _is_system(folder := program.parent.resolve()):  # a profile of Nix
+    if _is_below(folder := program.parent.resolve(), SYSTEM_FOLDERS):  # a profile of Nix
         return FoundTool(str(folder / program.name), sha256_of(real), str(folder), origin=str(program))
     return _alone(search, program) if program.parent in map(search.place, SINGLE_FILES) else None
 
 
-def _is_system(path: Path) -> bool:
-    return any(path.is_relative_to(folder) for folder in SYSTEM_FOLDERS)
-
-
-def _is_public(path: Path) -> bool:
-    return _is_system(path) or path.is_relative_to("/opt")
+def _is_below(path: Path, folders: Iterable[str]) -> bool:
+    return any(path.is_relative_to(folder) for folder in folders)
 
 
 def _alone(search: _Search, program: Path) -> FoundTool:
@@ -272,8 +261,8 @@ def _of_installation(search: _Search, one: _Installation, name: str) -> FoundToo
     program = one.place / "bin" / name
     real = program.resolve()
     # The program of a virtual environment is a link to its base, and what a link leads to must be seen, too.
-    bases = [read_pyvenv_config(one.place / "pyvenv.cfg").get("home", "")]
-    places = [one.place, *(Path(home).parent for home in bases if home)]
+    home = read_pyvenv_config(one.place / "pyvenv.cfg").get("home")
+    places = [one.place, *([Path(home).parent] if home else [])]
     roots = dict.fromkeys((*places, *(place.resolve() for place in places)))
     shown = dict.fromkeys(path for root in roots for path in _open(root))
     if not any(real.is_relative_to(place.resolve()) for place in places):
@@ -285,14 +274,9 @@ def _of_installation(search: _Search, one: _Installation, name: str) -> FoundToo
         # A script stays the same if another version of its library is installed.
         version = version_of(program, search.text)
         identity = sha256_hex(f"{identity} {one.version} {version}".encode())
+    offline, origin = OFFLINE.get(one.language, {}), f"{program} ({one.manager.name})"
     return FoundTool(
-        str(program),
-        identity,
-        str(program.parent),
-        tuple(shown),
-        variables,
-        offline=OFFLINE.get(one.language, {}),
-        origin=f"{program} ({one.manager.name})",
+        str(program), identity, str(program.parent), tuple(shown), variables, offline=offline, origin=origin
     )
 
 
@@ -315,15 +299,11 @@ def _without_secrets(path: Path, depth: int = 1) -> Iterator[str]:
 
 
 def _near(place: Path, depth: int) -> Iterator[Path]:
-    try:
-        with os.scandir(place) as entries:
-            found = list(entries)
-    except OSError:
-        return  # a file
-    for entry in found:
-        yield Path(entry.path)
-        if depth < _MAX_DEPTH and entry.is_dir(follow_symlinks=False):
-            yield from _near(Path(entry.path), depth + 1)
+    with suppress(OSError), os.scandir(place) as entries:  # it may be a file
+        for entry in entries:
+            yield Path(entry.path)
+            if depth < _MAX_DEPTH and entry.is_dir(follow_symlinks=False):
+                yield from _near(Path(entry.path), depth + 1)
 
 
 def _newest(one: _Installation) -> list[int]:
@@ -339,9 +319,9 @@ def _versions(name: str, language: str, text: str) -> Iterator[tuple[str, str]]:
     elif name.endswith(".toml"):
         of_file = _toml(text).get("toolchain" if language else "tools")
         tools = of_file if isinstance(of_file, dict) else {}
-        tools = {language: tools.get("channel")} if language else tools
-        yield from ((key, value) for key, value in tools.items() if isinstance(value, str))
-    elif not name.endswith(".toml"):
+        named = {language: tools.get("channel")} if language else tools
+        yield from ((key, value) for key, value in named.items() if isinstance(value, str))
+    else:
         yield from ((language, line.removeprefix("go")) for line in lines[:1] if line)
 
 

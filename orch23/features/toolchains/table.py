@@ -51,18 +51,7 @@ MANAGERS: Final = (
 
 SHOWN: Final = (
     *("bin", "lib", "lib64", "libexec", "include", "share", "jre", "conf", "jmods", "legal", "release"),
-    *(
-        "pkg",
-        "src",
-        "VERSION",
-        "go.env",
-        "ssl",
-        "pyvenv.cfg",
-        "*-linux-gnu",
-        "Cellar",
-        "opt",
-        "Frameworks",
-    ),
+    *("pkg", "src", "VERSION", "go.env", "ssl", "pyvenv.cfg", "*-linux-gnu", "Cellar", "opt", "Frameworks"),
 )
 """What a step sees of an installation, without files whose names are usual for secrets; not `etc`, and not `var`."""
 

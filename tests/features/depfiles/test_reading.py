@@ -1,6 +1,7 @@
 """Depfiles: what compilers write, what counts by it, and what is an error."""
 
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -149,11 +150,11 @@ def escaped(name: str) -> str:
 
 @given(st.lists(st.lists(st.tuples(NAMES, GAPS), min_size=1), min_size=1, max_size=4), st.booleans())
 def test_each_name_that_is_escaped_for_make_is_read_again(rules: list[list[tuple[str, str]]], is_ended: bool) -> None:
-    wanted = [[name for name, _ in names] for names in rules]
-    # Nothing escapes a colon: the backslash before one is part of the name, or not.
-    wanted = [[name.replace("\\:", ":") for name in names if name != "|"] for names in wanted]
+    # Nothing escapes a colon: the backslashes before one are part of the name, or not.
+    rules = [[(re.sub(r"\\+:", ":", name), gap) for name, gap in names] for names in rules]
+    wanted = [[name for name, _ in names if name != "|"] for names in rules]
     texts = (
-        f"t{number}.o x\\ y: " + "".join(f"{escaped(n.replace(chr(92) + ':', ':'))}{gap}" for n, gap in names) + "z"
+        f"t{number}.o x\\ y: " + "".join(f"{escaped(name)}{gap}" for name, gap in names) + "z"
         for number, names in enumerate(rules)
     )
     text = "\n".join(texts) + ("\n" if is_ended else "")

@@ -22,7 +22,7 @@ from orch23.model.action import Action, CacheMode, EngineUnavailable
 from orch23.model.pipeline import Stage
 from orch23.steps.shell.spec import ShellStep
 from tests.doubles import memory
-from tests.e2e.pipelines import ends, green, pipeline, prompt, shell
+from tests.e2e.pipelines import decided_by_parts, ends, green, pipeline, prompt, shell
 from tests.project import Outcome, Project
 from tests.sandbox.probe import launcher
 from tests.sandbox.users import need
@@ -219,13 +219,16 @@ def test_a_view_is_dropped_if_its_stage_is_not_promoted(project: Project, tier: 
 
 
 @pytest.mark.slow
-def test_a_partial_build_knows_what_a_model_made(project: Project) -> None:
+def test_a_partial_build_knows_what_a_model_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """After an edit that reaches one stage, its plan does not have the edges of the stages before."""
-    green(of_model(project).build())
+    more = MORE + "".join(f"  s{n}: {{outputs: [s{n}], shell: touch s{n}}}\n" for n in range(4))
+    project = of_model(decided_by_parts(tmp_path / "p", monkeypatch), more)
+    green(project.build())
     green(project.build())
     project.replace("pipeline.yaml", "cp copied.txt more.txt", "cp copied.txt more.txt; exit 1")
     project.replace("pipeline.yaml", "add pad new", "add pad evil")
     assert project.build().code == 1
+    assert {one["role"] for one in project.events() if one["type"] == "stage_decided"} == {"more"}
     assert cached(project)["pkg/pad"] == b"new\n"
 
 
