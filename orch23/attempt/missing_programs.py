@@ -4,6 +4,7 @@ A name counts if it is written in a command where a program is, and if it is mis
 decides nothing, since programs under test can print anything.
 """
 
+import json
 import posixpath
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
@@ -26,7 +27,7 @@ from orch23.model.step import VerifyStep
 from orch23.model.text import shorten_command
 from orch23.steps.shell.spec import ShellStep
 
-_MAX_TEXT, _MAX_LINES, _MAX_LINE, _MAX_DEPTH = 64_000, 100, 500, 3
+_MAX_TEXT, _MAX_LINES, _MAX_LINE, _MAX_DEPTH, _MAX_SCRIPTS = 64_000, 100, 500, 3, 20
 _NAME = lazy_pattern(r"\w[\w.+-]*|/.*")
 _ASSIGNED = lazy_pattern(r"\w+=")
 _COMMENT = lazy_pattern(r"(?m)^[ \t]*#.*$")
@@ -52,6 +53,8 @@ _ELSEWHERE = (
     "install it below /usr or in the project's environment, or copy it into the project and list it in `inputs`"
 )
 _WORD = lazy_pattern(r"[^\s:;'\"`]+")
+_NPM = lazy_pattern(r"(?:npm|pnpm|yarn)(?: (?:-\S+|run|run-script))* (\w[\w:.-]*)")
+_NOT_INSTALLED = "install the packages (`npm ci`), and list `node_modules/` in `inputs` of `verify`, or of the stage"
 _FLAGS = frozenset(("-P", "-I", "-E", "-s", "-B", "-u"))
 _PYTHON = lazy_pattern(r"python[\d.]*")
 _NO_MODULE = 41
@@ -159,8 +162,34 @@ def _unfound(step: ShellStep, runner: ProcessRunner, files: Files, printed: str)
             return Diagnostic("E309", f"the program `{path}` {why}", hint=hint)
     missing, looked = _missing(runner, [one for one in named if "/" not in one or one.startswith("/")])
     if not missing:
-        return None
+        named = [one for one in _script_programs(step.command, runner, files) if one in said]
+        absent, _ = _missing(runner, named)
+        text = "the program `{}` of a script in `package.json` was not found"
+        return Diagnostic("E309", text.format(absent[0]), hint=_NOT_INSTALLED) if absent else None
     return Diagnostic("E309", f"the program `{missing[0]}` was not found", hint=_hint(missing[0], looked))
+
+
+def _script_programs(command: str | tuple[str, ...], runner: ProcessRunner, files: Files) -> list[str]:
+    """Return the programs of the scripts that a command runs by npm, if they and their packages are the user's."""
+    cwd, makers_of = runner.stage.cwd, runner.trust().makers_of
+    place, lock = (posixpath.normpath(f"{cwd}/{one}") for one in ("package.json", "package-lock.json"))
+    if place not in files or makers_of(place) or makers_of(lock):
+        return []
+    with suppress(ValueError, AttributeError, RecursionError):
+        scripts = json.loads(runner.tree.read(place, files[place])).get("scripts", {})
+        commands, found = [command], dict[str, None]()
+        for number, one in enumerate(commands):  # which grows
+            programs = [*_programs(one)]
+            found.update(dict.fromkeys(programs) if number else {})
+            parts = [words for words, _ in simple_commands(one)] if isinstance(one, str) else [[*one]]
+            runs = [_NPM.match(" ".join(words)) for words in map(_started, parts) if words and words[0] in programs]
+            names = [f"{before}{run[1]}" for run in runs if run for before in ("pre", "", "post")]
+            new = (scripts[name] for name in names if isinstance(scripts.get(name), str))
+            commands += [text for text in new if text not in commands][: max(0, _MAX_SCRIPTS - len(commands))]
+        bins = {name: f"node_modules/.bin/{name}" for name in found if _NAME.fullmatch(name)}
+        is_there = {one.rpartition("node_modules/")[2] for one in files if "node_modules/.bin/" in one}
+        return [name for name, one in bins.items() if f".bin/{name}" not in is_there and not makers_of(one)]
+    return []
 
 
 def _hint(name: str, looked: str) -> str:

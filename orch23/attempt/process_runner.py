@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from orch23.verdict.verdict import Verdict
 
 
-_REFUSAL = lazy_pattern(r"^.*(?:Read-only file system|Permission denied).*$", re.MULTILINE)
+_REFUSAL = lazy_pattern(r"^.*(?:[Rr]ead-only file system|[Pp]ermission denied).*$", re.MULTILINE)
 _QUOTED = lazy_pattern(r"'([^']+)'")
 _ABSOLUTE = lazy_pattern(r"(?:^|[^\w./~-])(/[\w./~-]+)")
 _TREE = "/room/work/"

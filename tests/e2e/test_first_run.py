@@ -120,6 +120,17 @@ BROKEN = {
         {"t/run.js": "require('./gen_data')\n", "t/gen_data.js": "module.exports = 1\n"},
         needs="node",
     ),
+    "node writes into the tree": Case(
+        [["node", "t/run.js"]],
+        {"t/run.js": "require('fs').writeFileSync('a', '')\n"},
+        needs="node",
+    ),
+    "a script of package.json lacks its program": Case(
+        ["npm test"],
+        {"package.json": '{"scripts": {"test": "npm run -s only", "only": "no-such-runner t"}}'},
+        inputs=("t/**", "package.json"),
+        needs="npm",
+    ),
     "header of C is not declared": Case(
         ["gcc -c t/main.c -o $TMPDIR/main.o -Iinclude"],
         {"t/main.c": '#include "limits_x.h"\nint main(void) { return X; }\n', "include/limits_x.h": "#define X 0\n"},
@@ -148,6 +159,11 @@ NEW_TEST = {"src/test_new.py": "def test_a(): pass\n"}
         (["python", "-m", "src.job"], {}, JOB),
         ({"pytest": {"paths": ["src/test_new.py"], "pythonpath": ["src"]}}, {}, NEW_TEST),
         ("python -m pytest src/test_new.py", {}, NEW_TEST),
+        (
+            "cd src && npm test",
+            {"src/package.json": '{"scripts": {"test": "no-such-runner"}}'},
+            {"src/package.json": '{"scripts": {"test": "true"}}'},
+        ),
         ([RUFF or "ruff", "check", "src"], {"src/ruff.toml": "no-such-key = 1\n"}, {"src/ruff.toml": ""}),
     ],
 )
@@ -156,6 +172,8 @@ def test_what_the_answer_makes_or_corrects_may_be_missing_or_wrong_before(
 ) -> None:
     if "check" in step and RUFF is None:
         pytest.skip("ruff is not installed")
+    if "npm" in step and shutil.which("npm") is None:
+        pytest.skip("npm is not installed")
     step = ["ruff", *step[1:]] if "check" in step else step
     prepare(repository, Case([step], files))
     answers = [files_answer({"src/app.py": RIGHT}), files_answer(answer)]
@@ -199,6 +217,16 @@ ORDINARY = {
     ),
     "a script exits with 4": Case([SCRIPT.format(text="pytest: error: usage", code=4)]),
     "a script exits with 127": Case([SCRIPT.format(text="bash: line 1: ls: command not found", code=127)]),
+    "a script of package.json exits with 127": Case(
+        ["npm test"],
+        {
+            "package.json": json.dumps(
+                {"scripts": {"test": SCRIPT.format(text="sh: 1: no-such-x: not found", code=127)}}
+            )
+        },
+        inputs=("t/**", "package.json"),
+        needs="npm",
+    ),
     "code under test ends pytest with 3": Case(
         [PYTEST], {"t/test_app.py": "import os\nfrom app import f\n\ndef test_f():\n    f() == 2 or os._exit(3)\n"}
     ),
