@@ -25,6 +25,7 @@ LIBRARIES = {
     "jsonschema_specifications",
     "msgspec",
     "networkx",
+    "packaging",
     "pathspec",
     "plumbum",
     "pytest",

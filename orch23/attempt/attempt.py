@@ -11,11 +11,11 @@ from msgspec import Struct, field, json
 from msgspec.structs import replace
 
 from orch23.attempt.failures import Failure, LeftoverFiles, failure_identity, failure_of, fit_feedback
-from orch23.attempt.process_runner import Files, FinishedProcess, ProcessRunner
+from orch23.attempt.process_runner import Files, FinishedProcess, ProcessRunner, run_step, verified_files
 from orch23.attempt.run_events import StageReporter
 from orch23.attempt.safeguards import Safeguards, guard_manifest, guard_paths
 from orch23.attempt.stage_outcomes import NO_USAGE, StageUsage
-from orch23.attempt.verification import Verifier, first_errors, run_step, undeclared_writes, verified_files
+from orch23.attempt.verification import Verifier, first_errors, undeclared_writes
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Digest, FileEntry, Json
 from orch23.model.event import AttemptFinished, AttemptStarted

@@ -6,8 +6,14 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from orch23.attempt.failures import FAILED, Failure
-from orch23.attempt.process_runner import CountedTests, Files, FinishedProcess, ProcessRunner
-from orch23.attempt.verification import run_step, verified_files
+from orch23.attempt.process_runner import (
+    CountedTests,
+    Files,
+    FinishedProcess,
+    ProcessRunner,
+    run_step,
+    verified_files,
+)
 from orch23.model.step import ProcessStep
 from orch23.resolve.resolution import ResolvedStage
 

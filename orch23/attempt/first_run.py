@@ -12,8 +12,7 @@ from msgspec.structs import replace
 
 from orch23.attempt.base_run import BaseResult, StepRun, process_steps, run_verification, step_run
 from orch23.attempt.failures import Failure
-from orch23.attempt.process_runner import Files, ProcessRunner
-from orch23.attempt.verification import verified_files
+from orch23.attempt.process_runner import Files, ProcessRunner, verified_files
 from orch23.decide.project_state import ProjectState
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json, digest_json

@@ -9,8 +9,7 @@ from collections.abc import Collection
 from msgspec.structs import replace
 
 from orch23.attempt.failures import Failure, failure_of
-from orch23.attempt.process_runner import Files, FinishedProcess, ProcessRunner
-from orch23.attempt.verification import verified_files
+from orch23.attempt.process_runner import Files, FinishedProcess, ProcessRunner, verified_files
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry
 from orch23.model.event import Warned

@@ -27,8 +27,8 @@ from orch23.model.file_policy import sealed_reason, secret_file_reason
 from orch23.model.paths import IGNORED_NAMES, is_own_file
 from orch23.model.patterns import lazy_pattern
 from orch23.model.pipeline import Stage
-from orch23.model.step import ProcessStep
-from orch23.model.tool import FoundTool, Tool
+from orch23.model.step import ProcessStep, Tool
+from orch23.model.tool import FoundTool
 from orch23.resolve.commands import typed_command
 from orch23.text.secrets import is_secret_name
 

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, assert_never
 
 from msgspec import Struct, field
@@ -30,7 +31,7 @@ from orch23.model.record import Facts
 from orch23.model.step import ProcessStep
 from orch23.model.text import shorten_command
 from orch23.resolve.commands import command_ran, display_command
-from orch23.resolve.resolution import VisibleFiles
+from orch23.resolve.resolution import ResolvedStage, VisibleFiles
 
 if TYPE_CHECKING:
     from orch23.attempt.likely_cause import ProjectFacts
@@ -43,6 +44,7 @@ _REFUSAL = lazy_pattern(r"^.*(?:[Rr]ead-only file system|[Pp]ermission denied).*
 _QUOTED = lazy_pattern(r"'([^']+)'")
 _ABSOLUTE = lazy_pattern(r"(?:^|[^\w./~-])(/[\w./~-]+)")
 _TREE = "/room/work/"
+_RERUNS = "orch23.attempt.reruns:run_again"  # few steps have reruns
 _MOST, _LONGEST = 3, 300
 _HINT = "write below TMPDIR (in pytest: `tmp_path`), or list the path in `scratch`"
 # Caches that are redirected below TMPDIR, or not written at all. If the code under test could write `__pycache__`, it
@@ -381,3 +383,22 @@ def _output(pattern: str, inputs: Collection[str]) -> str:
 
 def _holds(folder: str, inputs: Collection[str]) -> bool:
     return any(path.startswith(folder) for path in inputs)
+
+
+def run_step(
+    runner: ProcessRunner, step: ProcessStep, files: Files, *, verifies: bool = False
+) -> FinishedProcess | Failure:
+    """Run a step on these files, also its `reruns`; the arguments are as of `ProcessRunner.run`."""
+    run = partial(runner.run, step, files, verifies=verifies)
+    ran = run()
+    if isinstance(ran, FinishedProcess) or not step.reruns:
+        return ran
+    again: Callable[..., FinishedProcess | Failure] = load_object(_RERUNS)
+    return again(runner, step, ran, run)
+
+
+def verified_files(resolved: ResolvedStage, tree: Files) -> dict[str, FileEntry]:
+    """Return what verification gets: its inputs, those of the stage, and the files of the stage and its base."""
+    inputs = {**resolved.verify_parts, **resolved.files, **resolved.verify_files}
+    # A file that the stage starts from is taken from its result: the stage may have changed or deleted it.
+    return {path: entry for path, entry in inputs.items() if path not in resolved.base} | dict(tree)

@@ -1,7 +1,6 @@
 """Verify a result: declared outputs, write scope, checks, processes, conditions."""
 
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from msgspec import Struct, field
@@ -15,7 +14,7 @@ from orch23.attempt.failures import (
     failure_of,
     joined_failure,
 )
-from orch23.attempt.process_runner import Files, FinishedProcess, ProcessRunner
+from orch23.attempt.process_runner import Files, FinishedProcess, ProcessRunner, run_step, verified_files
 from orch23.attempt.run_events import StageReporter
 from orch23.model.diagnostic import Diagnostic, Severity, errors
 from orch23.model.digest import FileEntry
@@ -253,26 +252,6 @@ class Verifier(Struct, frozen=True, kw_only=True):
         )
         text = f"{data.step} {'failed' if failure else 'passed'}"
         self.report.emit(data, text, "warning" if failure else "info")
-
-
-def run_step(
-    runner: ProcessRunner, step: ProcessStep, files: Files, *, verifies: bool = False
-) -> FinishedProcess | Failure:
-    """Run a step on these files, also its `reruns`; the arguments are as of `ProcessRunner.run`."""
-    run = partial(runner.run, step, files, verifies=verifies)
-    ran = run()
-    if isinstance(ran, FinishedProcess) or not step.reruns:
-        return ran
-    from orch23.attempt.reruns import run_again  # noqa: PLC0415 - few steps have reruns
-
-    return run_again(runner, step, ran, run)
-
-
-def verified_files(resolved: ResolvedStage, tree: Files) -> dict[str, FileEntry]:
-    """Return what verification gets: its inputs, those of the stage, and the files of the stage and its base."""
-    inputs = {**resolved.verify_parts, **resolved.files, **resolved.verify_files}
-    # A file that the stage starts from is taken from its result: the stage may have changed or deleted it.
-    return {path: entry for path, entry in inputs.items() if path not in resolved.base} | dict(tree)
 
 
 def undeclared_writes(

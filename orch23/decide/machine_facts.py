@@ -32,7 +32,8 @@ from orch23.store.safe_files import list_folder
 
 if TYPE_CHECKING:
     from orch23.model.ports import Executor, Surroundings
-    from orch23.model.tool import FoundTool, Tool
+    from orch23.model.step import Tool
+    from orch23.model.tool import FoundTool
     from orch23.steps.llm.spec import LLMStep
 
 

@@ -13,7 +13,7 @@ from orch23.model.diagnostic import Severity
 from orch23.model.fields import Problems
 from orch23.model.language import Document, read_fields
 from orch23.model.pipeline import LEAST_EXPLORE_TOKENS, MAX_RETRIES, DeclaredCache, Price, RateLimits
-from orch23.model.tool import Tool
+from orch23.model.step import Tool
 from orch23.resolve.expression_syntax import UNKNOWN_MARK
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")

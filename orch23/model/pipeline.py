@@ -13,8 +13,7 @@ from orch23.model.diagnostic import Location
 from orch23.model.digest import Json
 from orch23.model.parsing import json_at
 from orch23.model.paths import is_glob, match_any
-from orch23.model.step import Grant, ProcessStep, Step, VerifyStep
-from orch23.model.tool import Tool
+from orch23.model.step import Grant, ProcessStep, Step, Tool, VerifyStep
 
 DEFAULT_PIPELINE = "pipeline.yaml"
 """The pipeline file that is used when the command line names none."""

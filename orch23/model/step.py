@@ -64,6 +64,23 @@ class Grant(Struct, frozen=True, kw_only=True):
         return f"{what} with {given}" if given else what
 
 
+# All users can read these. A project may not show steps a file of a home directory without consent.
+_PUBLIC = ("/bin/", "/nix/store/", "/opt/", "/usr/")
+
+
+class Tool(Struct, frozen=True, omit_defaults=True):
+    """A program in `tools`. `path` is absolute or begins with `~/`; `version` is a range. Both may be empty."""
+
+    name: str
+    path: str = ""
+    version: str = ""
+
+    @property
+    def grant(self) -> Grant | None:
+        """Return what the user has to consent to before steps see the program."""
+        return None if not self.path or self.path.startswith(_PUBLIC) else Grant(kind="tool", name=self.path)
+
+
 class Step:
     """The work of a stage. `kind` is its key in the language.
 

@@ -1,26 +1,10 @@
-"""Declared tools, and where those are that are installed outside of the system directories."""
+"""Where declared tools are."""
 
 from collections.abc import Mapping
 
 from msgspec import Struct
 
 from orch23.model.step import Grant
-
-# All users can read these. A project may not show steps a file of a home directory without consent.
-_PUBLIC = ("/bin/", "/nix/store/", "/opt/", "/usr/")
-
-
-class Tool(Struct, frozen=True, omit_defaults=True):
-    """A program in `tools`. `path` is absolute or begins with `~/`; `version` is a range. Both may be empty."""
-
-    name: str
-    path: str = ""
-    version: str = ""
-
-    @property
-    def grant(self) -> Grant | None:
-        """Return what the user has to consent to before steps see the program."""
-        return None if not self.path or self.path.startswith(_PUBLIC) else Grant(kind="tool", name=self.path)
 
 
 class FoundTool(Struct, frozen=True):

@@ -20,8 +20,8 @@ from orch23.model.errors import ConsentError, ProviderError, SafetyError
 from orch23.model.event import Event
 from orch23.model.features import TOOLCHAINS, is_installed, load_feature
 from orch23.model.llm import Provider, Request, Response
-from orch23.model.step import Grant
-from orch23.model.tool import FoundTool, Tool
+from orch23.model.step import Grant, Tool
+from orch23.model.tool import FoundTool
 from orch23.providers.adapter import Adapter, CallContext, ProgramCall, ProgramResult, ProjectFiles, ProviderContext
 from orch23.providers.faults import redacted
 from orch23.providers.registry import not_granted_error

@@ -33,7 +33,8 @@ from orch23.execute.shared_trees import SharedTrees
 from orch23.features.toolchains.finding import find_tool
 from orch23.model.action import Action, Completed
 from orch23.model.digest import FileEntry, digest_bytes
-from orch23.model.tool import FoundTool, Tool
+from orch23.model.step import Tool
+from orch23.model.tool import FoundTool
 from tests.doubles import memory as memory_contents
 
 TOOLS = (

@@ -25,7 +25,8 @@ from orch23.features.toolchains.table import (
 )
 from orch23.features.toolchains.versions import version_of
 from orch23.model.file_policy import secret_file_reason
-from orch23.model.tool import FoundTool, Tool
+from orch23.model.step import Tool
+from orch23.model.tool import FoundTool
 from orch23.snapshot.signatures import sha256_hex
 from orch23.store.safe_files import read_regular
 from orch23.text.version_ranges import is_in_range

@@ -22,7 +22,7 @@ class _Test(Struct, gc=False):
     has_run: bool = False
 
 
-class _Event(Struct, rename="pascal", gc=False):
+class _Event(Struct, frozen=True, rename="pascal", gc=False):
     action: str = ""
     package: str | None = None
     import_path: str | None = None

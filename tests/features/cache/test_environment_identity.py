@@ -17,8 +17,7 @@ from orch23.execute.process_tree import fixed_limits
 from orch23.features.cache.environment import EnvironmentIdentity, Environments, machine_facts
 from orch23.model.digest import Json
 from orch23.model.pipeline import CheckStep, CommandsStep, EnsuresStep, Stage, Verify
-from orch23.model.step import ProcessStep, Step
-from orch23.model.tool import Tool
+from orch23.model.step import ProcessStep, Step, Tool
 from orch23.steps.llm.spec import LLMStep
 from orch23.steps.pytest.spec import PytestStep
 from orch23.steps.registry import kinds_of

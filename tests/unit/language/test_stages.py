@@ -25,7 +25,7 @@ from orch23.model.pipeline import (
     Verify,
     WriteScope,
 )
-from orch23.model.tool import Tool
+from orch23.model.step import Tool
 from orch23.steps.llm.spec import LLMStep
 from orch23.steps.pytest.spec import PytestStep
 from orch23.steps.render.spec import RenderStep

@@ -26,7 +26,7 @@ from orch23.model.pipeline import (
     WriteScope,
 )
 from orch23.model.record import Facts, core_of, identity_of, is_verify_aspect, key_of
-from orch23.model.tool import Tool
+from orch23.model.step import Tool
 from orch23.resolve.resolution import resolve_stage
 from orch23.steps.llm.spec import LLMStep
 from orch23.steps.pytest.spec import PytestStep
