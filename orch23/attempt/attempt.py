@@ -218,7 +218,7 @@ class StageResult(Struct, frozen=True, kw_only=True):
 
 
 class AttemptLoop(Struct, frozen=True, kw_only=True):
-    """Runs the attempts of one stage. `first` verifies the base before a call; None if that is of no use."""
+    """Runs the attempts of one stage. `first` verifies the base before a call; None if that cannot help."""
 
     resolved: ResolvedStage
     runner: ProcessRunner
@@ -520,7 +520,7 @@ class ProcessStepRunner(StepRunner):
         return ()
 
     def running_test(self, step: Any, runner: ProcessRunner, report: Digest | None, output: str) -> str:
-        """Return the test that ran when a program was killed: an empty text."""
+        """Return the test that ran when a program was killed; an empty text if it is not known."""
         del step, runner, report, output
         return ""
 

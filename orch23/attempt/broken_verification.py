@@ -1,7 +1,7 @@
 """Decide whether a verification that fails on the base cannot pass with any answer: a closed list of causes (ADR 95).
 
 Output only says what to look for, since code under test can print anything. A cause counts if a fact confirms it: a
-further run without the obstacle, the exit code of a runner, or a look where the step runs.
+further run without the obstacle, the exit code of a runner, or a check where the step runs.
 """
 
 import os

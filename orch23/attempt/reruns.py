@@ -1,4 +1,4 @@
-"""Run a step that failed again (`reruns`). What fails and then passes is flaky: the step passes, and it is named."""
+"""Run a failed step again (`reruns`). A test that then passes is flaky: the step passes, and a warning names it."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping

@@ -409,7 +409,7 @@ class Worker(Struct, frozen=True, kw_only=True):
         )
 
     def _first_run(self, resolved: ResolvedStage, runner: ProcessRunner) -> "FirstRun | None":
-        """Return what verifies the base of a stage; None if that is of no use."""
+        """Return what verifies the base of a stage; None if that cannot help."""
         if not (resolved.stage.verify.may_fail or resolved.stage.verifies_first):
             return None
         from orch23.attempt.first_run import FirstRun  # noqa: PLC0415 - only for such stages

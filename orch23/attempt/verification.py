@@ -47,7 +47,7 @@ class Verifier(Struct, frozen=True, kw_only=True):
 
     `unnamed` yields an error for each module that tests import in vain, whatever the stage writes. `plugins` may have
     further checks. `warned` has the warnings of checks that this run has reported, with their stages. `first` verifies
-    the base, None if that is of no use. `base_runs` has the runs on bases with tests of results, by their key, `proofs`
+    the base, None if that cannot help. `base_runs` has the runs on bases with tests of results, by their key, `proofs`
     what they showed, by stage.
     """
 
@@ -125,7 +125,7 @@ class Verifier(Struct, frozen=True, kw_only=True):
             failed, printed = self._step(step, result, files, passed)
             failure, apart = self._compared(step, failed)
             if failed is not None and failure is None and isinstance(step, ProcessStep):
-                passed.append((step, failed))  # what it forgives is no proof, what passed may be
+                passed.append((step, failed))  # a forgiven test proves nothing; another may
             name = f"verify-{number}.txt" if printed is not None else ""
             if printed is not None:
                 self.report.keep(attempt, name, printed)

@@ -373,7 +373,7 @@ def kill_process(process: ProcessInfo) -> None:
 
 
 def send_to_handlers(pids: Iterable[int], signal_number: int) -> None:
-    """Send a signal to those of these processes that have a handler for it: others would end."""
+    """Send a signal to each of these processes that has a handler for it; others would end."""
     for pid in pids:
         with contextlib.suppress(OSError), closing(os.pidfd_open(pid)) as handle:
             if _contains(_signals(pid, b"SigCgt"), signal_number):

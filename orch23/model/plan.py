@@ -111,7 +111,7 @@ class Plan(Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def all_upstream(self) -> Mapping[str, tuple[str, ...]]:
-        """Return the stages upstream of each of all nodes; `upstream` of a part lacks those of stages before it."""
+        """Return the stages upstream of each node; in a partial plan, `upstream` lacks stages before it."""
         return self.upstream if self.whole is None else self.whole()[1]
 
     @cached_property

@@ -64,7 +64,7 @@ class DiskContentStore:
         for one in digests:
             groups.setdefault(one.sha256[:2], []).append(one)
         for group, some in groups.items():
-            # To list a folder takes less time than to look at each blob, unless it has many others.
+            # Listing a folder takes less time than a stat of each blob, unless it has many others.
             if len(some) >= _MANY and len(names) < _FACTOR * len(some) and not self._damaged:
                 with contextlib.suppress(OSError):
                     names = {*os.listdir(f"{self._base}/{group}")}

@@ -432,7 +432,7 @@ class EarlierHashes:
             self.compared.pop(path, None)
 
     def unchanged(self, ctimes: Mapping[str, int]) -> dict[str, FileEntry]:
-        """Return those of some files, each with its change time in ns, that the snapshot has as they are."""
+        """Return the entries of the files whose change time, in ns, is as in the snapshot."""
         if not self._numbers:
             self._numbers.update(zip(self._snapshot.paths, range(len(self._snapshot.paths)), strict=True))
         numbers, then = self._numbers, self._snapshot.ctimes

@@ -1,4 +1,4 @@
-"""Judge a depfile: the inputs that it names and that the program has read count, and what it must not lack."""
+"""Read a depfile: which inputs count, and the errors of a depfile that omits inputs or names other files."""
 
 import posixpath
 from collections.abc import Collection, Iterable, Iterator, Mapping

@@ -1,4 +1,4 @@
-"""Which variables lead each tool to its cache, and let it do without the network."""
+"""The environment variables that point each tool to its cache, and that make it work without the network."""
 
 from collections.abc import Mapping
 from typing import Final

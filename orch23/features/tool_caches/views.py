@@ -44,7 +44,7 @@ _WITHOUT_MOUNTS = (LANDLOCK_TIER, PlainLauncher.tier)
 def open_caches(
     folder: Path | None, sandbox_dir: SandboxDir, action: Action, tier: str, *, can_layer: bool, stop: Event
 ) -> Iterator[SandboxDir]:
-    """Yield a sandbox directory with those caches in a folder that an action uses; nothing else changes them meanwhile.
+    """Yield a sandbox directory with the caches in `folder` that an action uses; nothing else changes them meanwhile.
 
     Raises:
         LaunchRefusedError: the caches are not on this machine, or too large to be copied.
@@ -69,14 +69,14 @@ def open_caches(
         yield replace(sandbox_dir, caches=tuple(mounts), variables=variables)
         for tool_name in action.tool_caches if action.views_of else ():
             waiting = _waiting(folder, tool_name, action.views_of)
-            remove_tree(waiting)  # that of an attempt before
+            remove_tree(waiting)  # the view of an earlier attempt
             (sandbox_dir.root / "caches" / tool_name).rename(waiting)
 
 
 def make_mount(
     sandbox_dir: SandboxDir, cache: Path, mode: CacheMode, tier: str, *, can_layer: bool, most_bytes: int = MOST_COPIED
 ) -> CacheMount:
-    """Return how a step sees a cache, and make what that needs; the step has ended before the lock of the cache ends.
+    """Return how a step sees a cache, and make its directories. The caller holds the cache's lock until the step ends.
 
     Raises:
         LaunchRefusedError: a view would be a copy of more than `most_bytes`.
@@ -111,7 +111,7 @@ def _copy_file(source: str, target: str) -> None:
 
 @contextlib.contextmanager
 def _locked(folder: Path, name: str, stop: Event, *, fills: bool) -> Iterator[None]:
-    """Hold the lock of a cache: alone to fill it, else together with others. Views of promoted stages are added."""
+    """Hold the lock of a cache: exclusive to fill it, else shared. Adds the views of promoted stages to the cache."""
     with closing(open_own(folder / f"{name}.lock", os.O_RDWR | os.O_CREAT)) as lock:
         os.utime(lock)  # `gc` removes caches that were not used for a time
         is_alone = fills or any(_kept(folder, name))
@@ -139,7 +139,7 @@ def _move(source: int, target: int, depth: int) -> None:
     """
     for name in os.listdir(source):
         kind = stat.S_IFMT(os.stat(name, dir_fd=source, follow_symlinks=False).st_mode)
-        # A folder in the place of a file, and a file in that of a folder, are left out.
+        # A folder where the target has a file, and a file where it has a folder, are left out.
         with contextlib.suppress(NotADirectoryError, IsADirectoryError):
             if kind == stat.S_IFDIR and depth:
                 with contextlib.suppress(FileExistsError):
@@ -153,7 +153,7 @@ def _move(source: int, target: int, depth: int) -> None:
 
 
 def _waiting(folder: Path, name: str, stage: str) -> Path:
-    """Return where the view of a stage waits: each build begins without such."""
+    """Return where the view of a stage waits for promotion; a new build removes it."""
     return folder.parent / "rooms" / f"view-{name}-{digest_bytes(stage.encode()).sha256[:16]}"
 
 

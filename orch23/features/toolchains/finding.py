@@ -50,7 +50,7 @@ class _Installation(Struct, frozen=True):
 
     @property
     def version(self) -> str:
-        """The name of the directory, which is that of fnm's `installation` one above."""
+        """The name of the directory; for fnm's `installation`, of the directory above."""
         place = self.place.parent if self.place.name == "installation" else self.place
         name = place.name.removeprefix("v")
         return name.removeprefix("go") if self.language == "go" else name
