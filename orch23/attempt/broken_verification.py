@@ -42,7 +42,7 @@ _NODE = lazy_pattern(r"Cannot find (?:module|package) '([^'\n]+)'")
 _HEADER = lazy_pattern(r"fatal error: '?([\w./+-]+)'?(?:: No such file|\s+file not found)")
 _LACKS = lazy_pattern(r"cannot import name '(\w+)' from (?:partially initialized module )?'([\w.]+)'")
 _NO_CALL = "no model was called"
-_OFF = "`first: off` in `verify` calls the model all the same"
+_OFF = "with `first: off` in `verify`, the model is called anyway"
 
 
 def verification_errors(run: StepRun, runner: ProcessRunner, files: Files) -> tuple[Diagnostic, ...]:

@@ -75,7 +75,7 @@ def unfound_programs(runner: ProcessRunner, key: str, steps: Iterable[VerifyStep
     for name in missing:
         text, hint = f"the program `{name}` of `{key}` was not found; no model was called", _hint(name, looked)
         if facts and (cause := unseen_program(facts, runner.facts.interpreter, "verify/inputs", name)):
-            copied = f"{cause.hint}. What is copied is also an entry of `verify.inputs`"
+            copied = f"{cause.hint}. Also list the copied file in `verify.inputs`"
             text, hint = f"{text}: {cause.text}", f"add `{name}` to `tools`" if cause.key == "tools" else copied
         errors.append(Diagnostic("E309", text, hint=hint))
     return tuple(errors)

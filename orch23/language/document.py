@@ -139,8 +139,8 @@ TestResults: TypeAlias = TestResultsDocument | UnsetType
 Findings: TypeAlias = FindingsDocument | UnsetType
 Reruns: TypeAlias = Annotated[int, Meta(ge=0, le=MAX_RERUNS)]
 _RERUNS: Final = f"""
-    How often a shell or pytest step that failed runs again, until it passes: 0 to {MAX_RERUNS}. What failed and then
-    passed is flaky: it is named, and the step passes."""
+    How often a shell or pytest step that failed runs again, until it passes: 0 to {MAX_RERUNS}. A test that
+    failed and then passed is flaky: a warning names it, and the step passes."""
 _FINDINGS: Final = """
     Where a shell step reports the findings of a linter, in a place as in `test_results`. The step passes if it
     exits with 0, and no finding has the level `error` without being suppressed."""
@@ -156,7 +156,7 @@ class DepfileDocument(Document):
     path: Text = Key("$TMPDIR/deps.d", default=NODEFAULT).doc("The file, below `$TMPDIR/` or in `scratch`.")
     syntax: Literal["make", "ninja", "json"] = Key("ninja", default="make").doc("""
         Rules of make, as compilers write them; `ninja`: the output of `ninja -t deps`; `json`: a list of paths, or an
-        object with such a list, or with paths as keys, in `inputs`. Default: `make`.""")
+        object with such a list, or with paths as keys, in `inputs`.""")
 
 
 class VerifyStepDocument(OneOf):
@@ -208,15 +208,15 @@ class VerifyDocument(Document):
     all: bool = Key("true", default=False).doc("Run all steps, even after a failure.")
     first: Literal["auto", "off"] = Key("off", default="auto").doc("""
         auto: before the first model call, run the steps once on the files that the stage starts from. If they cannot
-        pass with any answer, the stage fails without a call; otherwise retries and reports tell apart what failed
-        before and what the answer broke. Not part of the stage key.""")
+        pass with any answer, the stage fails without a call; otherwise retries and reports distinguish what failed
+        before from what the answer broke. Not part of the stage key.""")
     may_fail: tuple[str, ...] | Literal["base"] = Key("[tests/test_old.py::test_clock]", default=()).doc("""
         Ids and patterns (`*`, `?`) of tests and findings that may fail, if they failed before the stage changed
         anything. base: all of these.""")
     fails_on_base: Patterns = Key("['tests/**']", default=()).doc("""
         Patterns of test files that prove the change. The stage must add or change one of them. The steps run again on
-        the files as they were before the stage, with these files as the result has them: a test that passes in the
-        result must fail there.""")
+        the files as they were before the stage, with these files as the result has them: at least one test that passes
+        in the result must fail there.""")
 
 
 # ---- stages -----------------------------------------------------------------------------------
@@ -399,8 +399,8 @@ class CommonDocument(Document):
         "[gcc, {name: node, version: '>=22'}]", default=(), read=read_tools
     ).doc("""
         Programs whose versions are part of the key. The stage's processes also see those that a version manager has
-        installed, such as cargo from rustup, and those at a path, which need your consent in a home directory. A stage
-        whose programs start others is in a shared cache only if all of them are listed.""")
+        installed, such as cargo from rustup, and those at a path, which need your consent outside of /usr, /opt and
+        /nix/store. A stage whose programs start others is in a shared cache only if all of them are listed.""")
     pools: tuple[Annotated[str, item("A name under `pools` of the file.")], ...] = Key("[database]", default=()).doc("""
         Pools of the file in which the stage counts while it runs, in addition to the pool of its kind.""")
     scratch: tuple[Annotated[str, item("A pattern.")], ...] | UnsetType = Key(
@@ -415,8 +415,8 @@ class CommonDocument(Document):
         "[cargo]", default=(), in_key=False, elsewhere="caches"
     ).doc("""
         Tools with a cache in the project, which stages without the network see. The stage with `network: true` that
-        names it fills it, and runs also if it is empty. Steps of `verify` cannot write it, and of what other steps
-        write nothing stays.""")
+        names it fills it, and runs also if it is empty. Steps of `verify` cannot write it, and what other steps
+        write is dropped.""")
     sandbox: Literal["on", "namespaces", "off"] = Key("off", default="on", read=None).doc("""
         Whether the stage's processes run in a sandbox. `namespaces` refuses a machine or a worker whose sandbox
         isolates less than namespaces do. `off` needs `--allow-unsandboxed` on the command line.""")
@@ -475,4 +475,4 @@ class StageDocument(CommonDocument, OneOf):
     reruns: Reruns = Key("2", default=0, read=None).doc(_RERUNS)
     depfile: Text | DepfileDocument | UnsetType = Key("$TMPDIR/deps.d", read=None).doc("""
         Where the program of a shell stage names the files that it has read, as `gcc -MMD -MF FILE` does. Of the inputs
-        that patterns match, only these count, and the names of all; literal inputs count as always.""")
+        that patterns match, the contents of these files count, and the names of all. Literal inputs always count.""")

@@ -128,7 +128,11 @@ def _fault_of_tool(tool: Tool, first: Tool) -> tuple[str, str] | None:
         hint = "list a program of the project in `inputs`; a path in `tools` begins with `/` or `~/`"
         return f"`{tool.path}` is not the path of a program outside of the project", hint
     if tool.path and (normal := posixpath.normpath(tool.path)) != tool.path:
-        hint = f"write `{normal}`" if normal.startswith(("/", "~/")) else "write it without them"
+        hint = (
+            f"write `{normal}`"
+            if normal.startswith(("/", "~/"))
+            else "write the path without `.`, `..` and empty parts"
+        )
         return f"the path `{tool.path}` has `.`, `..` or an empty part", hint
     if tool != first:
         return f"another tool of this list is named `{tool.name}`", "remove one of the two"

@@ -114,7 +114,9 @@ def _with_tracked(
         left = LeftoverFiles(result.written, result.removed)
         return replace(failure_of("verify_failed", problems, retryable=False), leftover=left)
     if tracked is None:
-        message = "the reads of the step cannot be seen, so all of its inputs count, and not only those of its depfile"
+        message = (
+            "access times do not show which files the step read, so all inputs count, not only the files in the depfile"
+        )
         hint = "put `.orch23` on a file system that is mounted without `noatime`"
         runner.report.warn(Diagnostic("W338", message, hint=hint, severity=Severity.WARNING))
     return replace(ended, tracked=tracked)

@@ -86,4 +86,4 @@ def _omitted(stage: Stage, named: Collection[str]) -> Iterator[Diagnostic]:
     for path in sorted((stage.literal_inputs & given).difference(named)):
         message = f"the command has the argument `{relative_path(path, stage.cwd)}`, which its depfile does not name"
         hint = "use a stage for each source (`foreach`), or a depfile for each, and join them: `cat a.d b.d > deps.d`"
-        yield Diagnostic("E337", f"{message}: it may be the depfile of another source alone", hint=hint)
+        yield Diagnostic("E337", f"{message}: the depfile may belong to another source", hint=hint)

@@ -74,7 +74,7 @@ def _json(text: str) -> Iterator[Named]:
     names = list(found) if isinstance(found, list | dict) else [None]
     for name in names:
         if not isinstance(name, str):
-            message = "it is neither a list of paths, nor an object with such a list, or paths as keys, in `inputs`"
+            message = "it must be a list of paths, or an object whose `inputs` is a list of paths or has paths as keys"
             raise ValueError(message)  # noqa: TRY004 - as for all faults of its text
         yield 0, name, (name,)
 

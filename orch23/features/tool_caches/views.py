@@ -51,7 +51,7 @@ def open_caches(
         InterruptedError: `stop` was set while another step filled a cache.
     """
     if folder is None:
-        hint = "run it there: `executor: local`, of the file or of its pool"
+        hint = "set `executor: local` for the file or for the pool of the stage"
         message = "the caches of its tools are only on the machine of the project"
         raise LaunchRefusedError(Diagnostic("E488", message, hint=hint))
     seen, mounts, variables = sandbox_dir.seen_from_inside(tier), list[CacheMount](), dict[str, str]()
@@ -94,7 +94,7 @@ def make_mount(
         return CacheMount(path, cache, is_writable=True, layers=layers.joinpath(*parts))
     if tier in _WITHOUT_MOUNTS and (size_bytes := count_files(cache)[1]) > most_bytes:
         sizes = f"has {format_size(size_bytes)}, and tier `{tier}` copies at most {format_size(most_bytes)} for a step"
-        hint = "write `sandbox: namespaces`, and build where `orch23 doctor` finds namespaces: steps get no copy there"
+        hint = "write `sandbox: namespaces`, and build where `orch23 doctor` finds namespaces: there, steps use the cache without a copy"
         raise LaunchRefusedError(Diagnostic("E483", f"the tool cache `{cache.name}` {sizes}", hint=hint))
     shutil.copytree(cache, inside, symlinks=True, copy_function=_copy_file, dirs_exist_ok=True)
     return CacheMount(path, inside, is_writable=True)

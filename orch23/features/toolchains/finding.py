@@ -35,7 +35,7 @@ _MAX_BYTES, _MAX_DEPTH = 4 << 20, 3
 _NUMBER = re.compile(r"\d+")
 # Certificates of authorities, which everyone has.
 _PUBLIC = frozenset(("cacert.pem", "cert.pem", "ca-bundle.pem"))
-_EXECUTABLE = "name an executable file by its path from `/` or `~/` on"
+_EXECUTABLE = "name an executable file by a path that begins with `/` or `~/`"
 _SHARED = "install it with a version manager, in ~/.local/bin, or below /usr; PATH is set by orch23 and not inherited"
 
 
