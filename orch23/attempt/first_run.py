@@ -126,7 +126,7 @@ class FirstRun(Struct, frozen=True, kw_only=True):
 
     def _key(self, steps: Sequence[ProcessStep], files: Files) -> str:
         actions = [self.runner.action_of(one, files, verifies=True) for one in steps]
-        ran: list[Json] = [[one.digest(), one.sandbox, one.timeout_s] for one in actions]
+        ran: list[Json] = [[one.digest(), one.sandbox, one.timeout_s, from_struct(one.limits)] for one in actions]
         ran += [[one.kind, one.declared, dict(one.judged_by)] for one in steps]
         return digest_json([ran, self.runner.facts.python, self.runner.facts.pytest, [*self.runner.facts.plugins]])
 
@@ -138,8 +138,10 @@ class FirstRun(Struct, frozen=True, kw_only=True):
 
     def _keep(self, key: str, runs: Sequence[StepRun]) -> tuple[BaseResult, ...]:
         results = tuple(BaseResult(passed=one.passed, tests=one.tests) for one in runs)
-        data = self.state.store.key.encode([from_struct(one) for one in results])
-        write_atomic(self.state.store.base_runs / f"{key}.json", data, mode=PRIVATE_FILE_MODE, durable=False)
+        # What a time limit has ended may end otherwise next time.
+        if all(one.failure is None or one.failure.kind == "verify_failed" for one in runs):
+            data = self.state.store.key.encode([from_struct(one) for one in results])
+            write_atomic(self.state.store.base_runs / f"{key}.json", data, mode=PRIVATE_FILE_MODE, durable=False)
         failing = tuple(sorted({name for one in results for name in one.failed}))
         text = f"the verification ran on the base: {sum(not one.passed for one in results)} of {len(runs)} steps failed"
         text += f", failed tests: {len(failing)}" if failing else ""

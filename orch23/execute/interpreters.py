@@ -166,7 +166,8 @@ def _in_environment(folder: Path) -> Path | None:
 
 def is_program(path: Path) -> bool:
     """Return whether a path is a file that can be executed."""
-    return path.is_file() and os.access(path, os.X_OK)
+    # Unlike `Path.is_file`, this raises nothing below a folder that is closed.
+    return os.path.isfile(path) and os.access(path, os.X_OK)
 
 
 def read_pyvenv_config(path: Path) -> dict[str, str]:
@@ -176,7 +177,7 @@ def read_pyvenv_config(path: Path) -> dict[str, str]:
     except OSError:
         return {}
     pairs = (line.partition("=") for line in text.splitlines())
-    return {key.strip().lower(): value.strip() for key, sign, value in pairs if sign}
+    return {key.strip().lower(): value.strip() for key, sign, value in pairs if sign and "\0" not in value}
 
 
 def _version(path: Path, config: Mapping[str, str]) -> str | None:

@@ -84,6 +84,7 @@ if TYPE_CHECKING:
     from orch23.model.tool import FoundTool
 
 _SCRIPT = "command.sh"
+_OF_CACHES = ("E483", "E488")  # refusals that other mounts would not change
 # The limits of Linux: MAX_ARG_STRLEN with pages of 4 KiB, and a quarter of a stack of 8 MiB.
 _ARGUMENT_BYTES, _COMMAND_BYTES = 131_072, 2_097_152
 _NOT_STARTED: Final = {
@@ -172,7 +173,9 @@ class LocalExecutor(Struct, kw_only=True, eq=False):
         outcome = self._run_staged(action, interpreter, on_line, kind)
         if outcome == InputsChanged(()):  # the copy of a folder had changed before the step had it
             outcome = self._run_staged(action, interpreter, on_line, None)
+        code = getattr(getattr(outcome, "diagnostic", None), "code", "")
         has_mounts = kind in ("layer", "read-only") or bool(action.tool_caches and self._can_mount)
+        has_mounts = has_mounts and code not in _OF_CACHES
         if has_mounts and isinstance(outcome, EngineUnavailable) and outcome.kind == "sandbox":
             # Nothing was started. Not all file systems can have a layer, and not all kernels let a user mount one.
             self._can_mount = False

@@ -169,6 +169,7 @@ _TOOLS_TEXT = """
     npm-shrinkwrap.json pnpm-lock.yaml requirements.txt constraints.txt environment.yml .ruby-version .java-version
     .terraform .terraform.lock.hcl tiltfile skaffold.yaml earthfile .foreman crontab nextflow.config biome.json
     cypress.json angular.json rush.json bower.json .lessfilter .lesskey .xprofile .xsession .xresources .spacemacs
+    .nvmrc .go-version .sdkmanrc
     .pystartup .rspec makefile.pl build.pl .clang-format pants.toml xmake.lua premake5.lua sconscript configure.ac
     makefile.am kbuild doxyfile conf.py mkdocs.yml .readthedocs.yml .readthedocs.yaml _config.yml alembic.ini
     gunicorn.conf.py celeryconfig.py hatch_build.py hatch.toml manifest.in .bumpversion.cfg .bumpversion.toml pylintrc

@@ -187,7 +187,8 @@ class Workspace:
         ctimes |= {path: one.st_ctime_ns for path, one in changed.items()}
         if not ctimes.items() <= self._ctimes.items():
             self._recall(ctimes, changed)
-        looks.unchanged |= {path: self._unchanged[path] for path in known if path in self._unchanged}
+        # Another thread may forget a path meanwhile.
+        looks.unchanged |= {path: one for path in known if (one := self._unchanged.get(path)) is not None}
         result = {path: looks.unchanged[path] for path in wanted if path in looks.unchanged}
         if self._reads is not None:
             self._reads.update(result)

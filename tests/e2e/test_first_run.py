@@ -296,6 +296,19 @@ def test_the_base_is_verified_once_and_not_for_a_recorded_answer(repository: Rep
     assert (calls(repository), runs(repository)) == (0, 0), "the answers are recorded"
 
 
+def test_other_limits_verify_the_base_again(repository: Repository) -> None:
+    prepare(repository, Case([PYTEST]))
+    green(repository.build())
+    pipeline = json.loads(repository.read("pipeline.yaml"))
+    pipeline["stages"]["fix"]["limits"] = {"memory": "4GiB"}
+    prompt = repository.read("pipeline.md.j2")
+    repository.write(
+        {"pipeline.yaml": json.dumps(pipeline), "pipeline.md.j2": f"{prompt}\nmore\n", "src/app.py": WRONG}
+    )
+    green(repository.build("--overwrite-edited"))
+    assert runs(repository) == 1
+
+
 TWO_TESTS = """from app import f, g
 
 def test_f(): assert f() == 2

@@ -2,6 +2,7 @@
 
 import posixpath
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from itertools import dropwhile, islice
 
 from orch23.attempt.failures import relative_path
 from orch23.attempt.missing_programs import simple_commands
@@ -37,7 +38,7 @@ def tracked_inputs(
     except ValueError as fault:
         hint = "let the program write it there, as `gcc -MMD -MF FILE` does, or name its `syntax`"
         return None, (Diagnostic("E337", f"the depfile `{place}` cannot be used: {fault}", hint=hint),)
-    problems = [*_undeclared(stage, names, inputs), *_omitted(stage, names)]
+    problems = [*islice(_undeclared(stage, names, inputs), _MOST), *_omitted(stage, names)]
     if not names:
         hint = "let the program name each file that it has read"
         problems = [Diagnostic("E337", f"the depfile `{place}` names no file of the project", hint=hint)]
@@ -80,8 +81,10 @@ def _omitted(stage: Stage, named: Collection[str]) -> Iterator[Diagnostic]:
     """
     command = getattr(stage.step, "command", ())
     parts = [words for words, _ in simple_commands(command)] if isinstance(command, str) else [[*command]]
-    # Neither the program nor the script of an interpreter.
-    arguments = (words[2 if _INTERPRETER.fullmatch(words[0]) else 1 :] for words in parts)
+    # Neither the program nor the script of an interpreter, which options may precede.
+    started = ([*dropwhile(lambda one: not _INTERPRETER.fullmatch(one), words)] for words in parts)
+    scripts = {next((one for one in words[1:] if not one.startswith("-")), "") for words in started}
+    arguments = ([one for one in words[1:] if one not in scripts] for words in parts)
     given = {_inside(word, stage.cwd) for words in arguments for word in words}
     for path in sorted((stage.literal_inputs & given).difference(named)):
         message = f"the command has the argument `{relative_path(path, stage.cwd)}`, which its depfile does not name"

@@ -9,17 +9,24 @@ from msgspec import Struct
 class CachedTool(Struct, frozen=True):
     """The variables of a tool; `{cache}` is the folder of its cache, `{tmp}` the TMPDIR of the step.
 
-    Steps get `variables`, and then those for the network, for no network, or for a cache that they cannot write.
+    Steps get `variables`, and then those for the network, for no network, or for a cache that they cannot write. Of the
+    view of a stage that may read what a model made, only the entries `kept` are kept; all, if it is empty.
     """
 
     variables: Mapping[str, str]
     online: Mapping[str, str] = {}
     offline: Mapping[str, str] = {}
     read_only: Mapping[str, str] = {}
+    kept: tuple[str, ...] = ()
 
 
 TOOLS: Final[Mapping[str, CachedTool]] = {
-    "cargo": CachedTool({"CARGO_HOME": "{cache}"}, {"CARGO_NET_OFFLINE": "false"}, {"CARGO_NET_OFFLINE": "true"}),
+    "cargo": CachedTool(
+        {"CARGO_HOME": "{cache}"},
+        {"CARGO_NET_OFFLINE": "false"},
+        {"CARGO_NET_OFFLINE": "true"},
+        kept=("registry", "git"),  # neither its configuration nor its programs
+    ),
     "npm": CachedTool(
         {"npm_config_cache": "{cache}", "npm_config_update_notifier": "false"},
         offline={"npm_config_offline": "true", "npm_config_audit": "false", "npm_config_fund": "false"},

@@ -10,7 +10,7 @@ import fcntl
 import os
 import shutil
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from threading import Event
 from typing import Final
@@ -94,7 +94,7 @@ def make_mount(
         return CacheMount(path, cache, is_writable=True, layers=layers.joinpath(*parts))
     if tier in _WITHOUT_MOUNTS and (size_bytes := count_files(cache)[1]) > most_bytes:
         sizes = f"has {format_size(size_bytes)}, and tier `{tier}` copies at most {format_size(most_bytes)} for a step"
-        hint = "write `sandbox: namespaces`, and build where `orch23 doctor` finds namespaces: there, steps use the cache without a copy"
+        hint = "write `sandbox: namespaces`, and build where `orch23 doctor` finds namespaces: steps need no copy there"
         raise LaunchRefusedError(Diagnostic("E483", f"the tool cache `{cache.name}` {sizes}", hint=hint))
     shutil.copytree(cache, inside, symlinks=True, copy_function=_copy_file, dirs_exist_ok=True)
     return CacheMount(path, inside, is_writable=True)
@@ -123,7 +123,7 @@ def _locked(folder: Path, name: str, stop: Event, *, fills: bool) -> Iterator[No
                 raise InterruptedError
         for view in _kept(folder, name) if is_alone else ():
             with open_subdirectory(view) as added, open_subdirectory(folder / name) as cache:
-                _move(added, cache, _MAX_DEPTH)
+                _move(added, cache, _MAX_DEPTH, TOOLS[name].kept)
             remove_tree(view)
         yield
 
@@ -132,12 +132,14 @@ def _kept(folder: Path, name: str) -> list[Path]:
     return [one for one in list_folder(folder) if one.name.startswith(f"{name}.kept")]
 
 
-def _move(source: int, target: int, depth: int) -> None:
-    """Move the files of a folder into another one, above those of the same name. No link is followed.
+def _move(source: int, target: int, depth: int, only: Sequence[str] = ()) -> None:
+    """Move the files of a folder into another one, above those of the same name; `only` these entries, if any.
+
+    No link is followed.
 
     What the step removed stays: a cache only grows.
     """
-    for name in os.listdir(source):
+    for name in (one for one in os.listdir(source) if not only or one in only):
         kind = stat.S_IFMT(os.stat(name, dir_fd=source, follow_symlinks=False).st_mode)
         # A folder where the target has a file, and a file where it has a folder, are left out.
         with contextlib.suppress(NotADirectoryError, IsADirectoryError):

@@ -32,6 +32,8 @@ from orch23.store.safe_files import read_regular
 from orch23.text.version_ranges import is_in_range
 
 _MAX_BYTES, _MAX_DEPTH = 4 << 20, 3
+_ALIAS, _MOST_ALIASES = re.compile(r"[a-z][\w-]*(?:/[\w*-]+)?"), 4
+_NEWEST_ONE = frozenset({"node", "latest", "lts", "lts/*"})
 _NUMBER = re.compile(r"\d+")
 # Certificates of authorities, which everyone has.
 _PUBLIC = frozenset(("cacert.pem", "cert.pem", "ca-bundle.pem"))
@@ -84,14 +86,17 @@ class _Search(Struct, frozen=True, dict=True):
 
     @cached_property
     def installations(self) -> list[_Installation]:
-        found = []
+        found, root = [], self.root.resolve()
         for one in MANAGERS:
             places = [self.home(one)]
             for part in filter(None, one.installed.split("/")):
                 self.looked_at.update(dict.fromkeys(map(str, places)))
-                inside = (path for place in places for path in sorted(place.glob(part)))
+                # Others cannot be entered, such as folders of root in /opt.
+                inside = (path for place in places if _may_enter(place) for path in sorted(place.glob(part)))
                 places = [path for path in inside if not path.name.startswith(".")]
-            found += [_Installation(one, place) for place in places if (place / "bin").is_dir()]
+            entered = [place for place in places if _may_enter(place / "bin")]
+            # A project in /opt is no installation.
+            found += [_Installation(one, place) for place in entered if not root.is_relative_to(place.resolve())]
         return found
 
     def having(self, name: str) -> list[_Installation]:
@@ -112,6 +117,16 @@ class _Search(Struct, frozen=True, dict=True):
                 for named, version in _versions(name, language, text):
                     found.setdefault(LANGUAGES.get(named, named), (version, str(folder / name)))
         return found
+
+    def without_alias(self, version: str) -> str:
+        """Return the version that a name of nvm, such as `lts/*`, leads to."""
+        folder = self.place(self.environ.get("NVM_DIR") or "~/.nvm") / "alias"
+        for _ in range(_MOST_ALIASES):
+            words = self.text(folder / version).split() if _ALIAS.fullmatch(version) else []
+            if not words:
+                break
+            version = words[-1]
+        return version
 
     def default(self, manager: Manager) -> str:
         """Return the version that a manager uses outside of projects, empty if it is not known."""
@@ -138,7 +153,23 @@ def find_tool(
     if own and is_chosen and not found.error and Path(found.program) != own and is_program(own):
         text = f"{own} is beside the interpreter, and comes first on PATH, before {found.program}"
         found = FoundTool(error=text, hint="remove it there, or set `python:` to another environment")
-    return replace(found, looked_at=tuple(search.looked_at), is_chosen=is_chosen, grant=tool.grant)
+    looked_at = tuple(filter(_has_state, search.looked_at))
+    return replace(found, looked_at=looked_at, is_chosen=is_chosen, grant=tool.grant)
+
+
+def _may_enter(folder: Path) -> bool:
+    return os.access(f"{folder}/.", os.X_OK)
+
+
+def _has_state(path: str) -> bool:
+    """Return whether it can be seen that something at a path changes: not below a folder that is closed."""
+    try:
+        Path(path).stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    except (OSError, ValueError):
+        return False
+    return True
 
 
 def _chosen(search: _Search, tool: Tool) -> FoundTool:
@@ -223,9 +254,14 @@ def _by_file(search: _Search, having: list[_Installation], name: str) -> _Instal
         version, file = search.wanted.get(language, ("", ""))
         if not version:
             continue
-        others = [one for one in having if one.language == language]
-        if fitting := [one for one in others if one.fits(version)]:
+        others, version = [one for one in having if one.language == language], search.without_alias(version)
+        if version == "system":
+            continue
+        if fitting := [one for one in others if version in _NEWEST_ONE or one.fits(version)]:
             return max(fitting, key=_newest)
+        # The directory of an environment of conda is no version, and most of its programs are not of Python.
+        if not name.startswith("python") and all(one.manager.name == "conda" for one in others):
+            continue
         text = f"`{file}` names {language} {version}, and no installation of it has `{name}`"
         return FoundTool(error=text, hint=f"install it, or name one of: {', '.join(one.version for one in others)}")
     return None
@@ -261,24 +297,44 @@ def _alone(search: _Search, program: Path) -> FoundTool:
 def _of_installation(search: _Search, one: _Installation, name: str) -> FoundTool:
     program = one.place / "bin" / name
     real = program.resolve()
-    # The program of a virtual environment is a link to its base, and what a link leads to must be seen, too.
-    home = read_pyvenv_config(one.place / "pyvenv.cfg").get("home")
-    places = [one.place, *([Path(home).parent] if home else [])]
-    roots = dict.fromkeys((*places, *(place.resolve() for place in places)))
-    shown = dict.fromkeys(path for root in roots for path in _open(root))
-    if not any(real.is_relative_to(place.resolve()) for place in places):
+    # What a link leads to must be seen, too.
+    shown = dict.fromkeys(path for root in dict.fromkeys((one.place, one.place.resolve())) for path in _open(root))
+    shown |= dict.fromkeys(_base(search, one.place))
+    if not real.is_relative_to(one.place.resolve()):
         shown[str(real)] = None
     search.looked_at.update({str(program): None, str(real): None})
     variables = {key: text.format(one.place) for key, text in VARIABLES.get(one.language, {}).items()}
     identity = sha256_of(real)
-    if read_regular(real, 2) == b"#!":
-        # A script stays the same if another version of its library is installed.
-        version = version_of(program, search.text)
+    is_script = read_regular(real, 2) == b"#!"
+    if is_script or one.language == "python":
+        # A script stays the same if another version of its library is installed. Environments share their Python.
+        version = version_of(program, search.text) if is_script else ""
         identity = sha256_hex(f"{identity} {one.version} {version}".encode())
     offline, origin = OFFLINE.get(one.language, {}), f"{program} ({one.manager.name})"
     return FoundTool(
         str(program), identity, str(program.parent), tuple(shown), variables, offline=offline, origin=origin
     )
+
+
+def _base(search: _Search, place: Path) -> Iterator[str]:
+    """Yield what a step sees of the base of a virtual environment.
+
+    Outside of an installation these are the interpreter and its libraries: it may be in ~/bin or ~/.local/bin.
+    """
+    home = read_pyvenv_config(place / "pyvenv.cfg").get("home")
+    if not home or not home.startswith("/"):
+        return
+    programs = [one for one in link_chain(place / "bin/python") if is_program(one)]
+    known = [one.place.resolve() for one in search.installations]
+    for prefix in filter(_may_enter, dict.fromkeys((Path(home).parent, *(one.parent.parent for one in programs)))):
+        # A link and its target are different paths for a step.
+        for root in dict.fromkeys((prefix, prefix.resolve())):
+            if _is_below(prefix.resolve(), map(str, known)):
+                yield from _open(root)
+            else:
+                parts = (path for name in ("lib/python3*", "lib/libpython3*") for path in sorted(root.glob(name)))
+                yield from (path for part in parts for path in _without_secrets(part))
+    yield from map(str, programs)
 
 
 def _open(place: Path) -> Iterator[str]:
@@ -329,5 +385,5 @@ def _versions(name: str, language: str, text: str) -> Iterator[tuple[str, str]]:
 def _toml(text: str) -> dict[str, object]:
     try:
         return tomllib.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}

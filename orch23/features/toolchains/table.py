@@ -40,8 +40,8 @@ MANAGERS: Final = (
         for home in ("~/miniconda3", "~/miniforge3", "~/anaconda3", "~/mambaforge", "~/.conda", "~/micromamba")
         for installed in ("", "envs/*")
     ),
-    Manager("uv", "~/.local/share/uv", "python/*", "python", "UV_PYTHON_INSTALL_DIR"),
-    Manager("uv", "~/.local/share/uv", "tools/*", "tool", "UV_TOOL_DIR"),
+    Manager("uv", "~/.local/share/uv/python", "*", "python", "UV_PYTHON_INSTALL_DIR"),
+    Manager("uv", "~/.local/share/uv/tools", "*", "tool", "UV_TOOL_DIR"),
     Manager("pipx", "~/.local/share/pipx", "venvs/*", "tool", "PIPX_HOME"),
     Manager("Homebrew", "/home/linuxbrew/.linuxbrew", "", "brew", "HOMEBREW_PREFIX"),
     Manager("Homebrew", "/opt/homebrew", "", "brew"),

@@ -60,7 +60,7 @@ def _of_conda(name: str, prefix: Path, read: ReadText) -> Iterator[str]:
 
 
 def _json_version(text: str) -> str:
-    with suppress(ValueError, AttributeError):
+    with suppress(ValueError, AttributeError, RecursionError):
         return str(json.loads(text).get("version", ""))
     return ""
 
@@ -68,11 +68,12 @@ def _json_version(text: str) -> str:
 def _of_debian(real: Path) -> str:
     """Return the version of the Debian package of a program, without epoch and revision."""
     is_packaged = real.is_relative_to("/usr") and not real.is_relative_to("/usr/local")
-    for files in sorted(_INFO.glob("*.list")) if is_packaged else ():
-        lines = files.read_text("utf-8", "replace").splitlines()
-        if {str(real), str(real).removeprefix("/usr")}.intersection(lines):
-            head, status = f"Package: {files.stem.partition(':')[0]}\n", _STATUS.read_text("utf-8", "replace")
-            entry = next((one for one in status.split("\n\n") if one.startswith(head)), "")
-            found = _OF_ENTRY.search(entry)
-            return found[1] if found else ""
+    with suppress(OSError):  # an image may lack the status of its packages
+        for files in sorted(_INFO.glob("*.list")) if is_packaged else ():
+            lines = files.read_text("utf-8", "replace").splitlines()
+            if {str(real), str(real).removeprefix("/usr")}.intersection(lines):
+                head, status = f"Package: {files.stem.partition(':')[0]}\n", _STATUS.read_text("utf-8", "replace")
+                entry = next((one for one in status.split("\n\n") if one.startswith(head)), "")
+                found = _OF_ENTRY.search(entry)
+                return found[1] if found else ""
     return ""

@@ -104,6 +104,11 @@ def test_a_path_that_is_no_input_is_an_error_with_its_line() -> None:
     assert problems == [f"{place} 2, names `gone.h`, {end}", f"{place} 3, names `b.h`, {end}"]
 
 
+def test_of_very_many_paths_that_are_no_inputs_the_first_are_named() -> None:
+    _, problems = read(f"o: {' '.join(f'{number}.h' for number in range(1000))}\n", {"a.h"})
+    assert [one.partition("names `")[2].partition("`")[0] for one in problems] == [f"{one}.h" for one in range(5)]
+
+
 @pytest.mark.parametrize(
     ("syntax", "text", "why"),
     [
@@ -115,8 +120,8 @@ def test_a_path_that_is_no_input_is_an_error_with_its_line() -> None:
         ("ninja", "a.o: deps not found\n", "line 1 is not of `ninja -t deps`"),
         ("ninja", "", "names no file of the project"),
         ("json", "{", "cannot be used"),
-        ("json", '{"inputs": 3}', "neither a list of paths"),
-        ("json", '["a.h", 3]', "neither a list of paths"),
+        ("json", '{"inputs": 3}', "must be a list of paths"),
+        ("json", '["a.h", 3]', "must be a list of paths"),
         ("json", "[]", "names no file of the project"),
         ("json", "[" * 100_000, "cannot be used"),
     ],
@@ -160,3 +165,12 @@ def test_each_name_that_is_escaped_for_make_is_read_again(rules: list[list[tuple
     text = "\n".join(texts) + ("\n" if is_ended else "")
     found = [word for _, _, words in READERS["make"](text) for word in words]
     assert found == [name for names in wanted for name in (*names, "z")]
+
+
+@pytest.mark.parametrize(
+    "command", ["python -u gen.py a.c", "timeout 60 python gen.py a.c", "env X=1 python -B gen.py a.c"]
+)
+def test_the_script_of_an_interpreter_is_not_a_source(command: str) -> None:
+    inputs = {"gen.py", "a.c", "a.h"}
+    assert read("o: a.c a.h\n", inputs, stage_of(command, "gen.py", "a.c")) == ({"a.c", "a.h"}, [])
+    assert "`a.c`" in read("o: a.h\n", inputs, stage_of(command, "gen.py", "a.c"))[1][0]

@@ -372,3 +372,16 @@ def test_no_link_of_a_view_leads_out_of_the_cache(tmp_path: Path) -> None:
     with opened(tmp_path, 3, "npm") as made:
         assert (outside / "x").read_text() == "user"
         assert [one.name for one in made.caches[0].files.iterdir()] == ["pkg"]
+
+
+def test_of_a_view_of_cargo_only_packages_are_kept(tmp_path: Path) -> None:
+    """A configuration of cargo names programs that later verifications would run."""
+    (tmp_path / "rooms").mkdir(exist_ok=True)
+    stage = Stage(name="s", step=ShellStep("true"), tool_caches=("cargo",))
+    with opened(tmp_path, 1, "cargo", "view", "s") as made:
+        for path in ("registry/a", "git/b", "config.toml", "bin/cargo-x"):
+            (made.caches[0].files / path).parent.mkdir(exist_ok=True)
+            (made.caches[0].files / path).write_text(path)
+    keep_views(tmp_path / "tool-caches", [stage])
+    with opened(tmp_path, 2, "cargo") as made:
+        assert sorted(one.name for one in made.caches[0].files.iterdir()) == ["git", "registry"]

@@ -187,6 +187,18 @@ def test_a_toolchain_file_selects_the_version(project: Project, place: str, name
     assert "20.1.0" in failed.err
 
 
+@pytest.mark.parametrize(("text", "got"), [("lts/*", "20"), ("lts/old", "20"), ("node", "22"), ("system", "22")])
+def test_a_name_of_nvm_leads_to_a_version(project: Project, text: str, got: str) -> None:
+    old, new = (install(project, f".nvm/versions/node/v{one}.1.0", "nodex", one) for one in ("20", "22"))
+    for name, leads in (("lts/*", "lts/old"), ("lts/old", "v20.1.0")):
+        alias = project.home / ".nvm/alias" / name
+        alias.parent.mkdir(parents=True, exist_ok=True)
+        alias.write_text(f"{leads}\n")
+    story(project, "nodex", files={".nvmrc": f"{text}\n"})
+    green(project.build(env=path_of(new.parent, old.parent)))
+    assert project.read("out.txt").startswith(f"nodex {got}\n")
+
+
 def test_another_program_makes_the_stage_stale(project: Project) -> None:
     program = install(project, "bin/..", "toolx")
     story(project, "toolx")
@@ -486,3 +498,101 @@ def test_commands_that_only_look_need_no_tool(project: Project, tool: Any) -> No
         assert looked.code == 0, (command, looked.err)
     assert re.search("toolx changed: .* -> missing", project.run("status", env=path_of()).out)
     assert "error[E482]" in project.run("plan", env=path_of()).err
+
+
+def test_environments_with_the_same_python_are_different_tools(project: Project) -> None:
+    """As pyenv-virtualenv and conda make them: the program of each is the same file."""
+    real = install(project, ".pyenv/versions/3.12.1", "realx")
+    shutil.copy("/bin/true", real)
+    names = ("one", "two", "three")
+    for name in names:
+        program = project.home / f".pyenv/versions/{name}/bin/pythonx"
+        program.parent.mkdir(parents=True)
+        program.symlink_to(real)
+    stages = {
+        name: {
+            "cwd": name,
+            "outputs": [f"{name}/out.txt"],
+            "tools": ["pythonx"],
+            "shell": "command -v pythonx > out.txt",
+        }
+        for name in names[:2]
+    }
+    project.write({**scripted(stages, {}), "one/.python-version": "one\n", "two/.python-version": "two\n"})
+    green(project.build(env=path_of()))
+    for name in names[:2]:
+        assert project.read(f"{name}/out.txt") == f"{project.home}/.pyenv/versions/{name}/bin/pythonx\n"
+    project.edit("one/.python-version", "three\n")
+    green(project.build(env=path_of()))
+    assert "versions/three/" in project.read("one/out.txt")
+
+
+@pytest.mark.parametrize(
+    ("variable", "place"), [("UV_TOOL_DIR", "tools/linter"), ("UV_PYTHON_INSTALL_DIR", "pythons/cpython-3.12")]
+)
+def test_a_moved_folder_of_uv_is_searched(project: Project, variable: str, place: str) -> None:
+    install(project, place, "linterx")
+    story(project, "linterx")
+    green(project.build(env={**path_of(), variable: str((project.home / place).parent)}))
+    assert project.read("out.txt").startswith("linterx 1\n")
+
+
+def test_a_link_to_itself_on_path_is_no_program(project: Project) -> None:
+    install(project, ".nvm/versions/node/v22.1.0", "nodex")
+    (project.home / "loop").mkdir()
+    (project.home / "loop/nodex").symlink_to("nodex")
+    story(project, "nodex")
+    green(project.build(env=path_of(project.home / "loop")))
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may enter each folder")
+def test_folders_that_are_closed_to_the_user_are_passed_over(project: Project) -> None:
+    install(project, ".nvm/versions/node/v22.1.0", "nodex")
+    closed = [install(project, one, "nodex").parent for one in (".nvm/versions/node/v24.1.0", "other")]
+    story(project, "nodex")
+    try:
+        for folder in closed:
+            folder.parent.chmod(0)
+        green(project.build(env=path_of(closed[1])))
+    finally:
+        for folder in closed:
+            folder.parent.chmod(0o755)
+
+
+@pytest.mark.parametrize(("file", "text"), [("mise.toml", "a = " + "[" * 100_000), ("mise.toml", "a")])
+def test_a_toolchain_file_that_cannot_be_parsed_selects_nothing(project: Project, file: str, text: str) -> None:
+    install(project, ".nvm/versions/node/v22.1.0", "nodex")
+    story(project, "nodex", files={file: text})
+    green(project.build(env=path_of()))
+
+
+@pytest.mark.parametrize("folder", [".local", "."])
+@pytest.mark.usefixtures("_tier")
+def test_the_directory_of_a_base_that_is_no_installation_stays_hidden(project: Project, folder: str) -> None:
+    """`uv python install` links ~/.local/bin/python3.12, and a virtual environment of it has `home = ~/.local/bin`."""
+    program = install(project, ".local/share/pipx/venvs/linter", "linterx")
+    base = install(project, folder, "python3x")
+    (program.parent.parent / "pyvenv.cfg").write_text(f"home = {base.parent}\n")
+    (program.parent / "python").symlink_to(base)
+    private = [base.parent.parent / one for one in ("share/private", "src/private", "lib/private", "bin/private")]
+    for one in private:
+        one.parent.mkdir(parents=True, exist_ok=True)
+        one.write_text("canary\n")
+    tried = "".join(f"cat {one} >> out.txt || true\n" for one in private)
+    story(project, "linterx", command=f"linterx > out.txt\n{program.parent}/python >> out.txt\n{tried}")
+    green(project.build(env=path_of(program.parent)))
+    assert project.read("out.txt") == "linterx 1\ndata\npython3x 1\ndata\n"
+
+
+def test_a_project_is_no_installation(project: Project) -> None:
+    install(project, str(project.root), "toolx")
+    story(project, "toolx")
+    failed = project.build(env={**path_of(), "HOMEBREW_PREFIX": str(project.root)})
+    assert "the declared tool `toolx` was not found" in failed.err
+
+
+def test_the_version_of_python_says_nothing_about_other_programs_of_conda(project: Project) -> None:
+    install(project, "miniconda3/envs/sci", "gfortranx")
+    story(project, "gfortranx", files={".python-version": "3.12\n"})
+    green(project.build(env=path_of()))
+    assert project.read("out.txt").startswith("gfortranx 1\n")

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from orch23.features.toolchains import versions
 from orch23.features.toolchains.versions import version_of
 
 MANIFEST = '[pkg.cargo]\nversion = "0.96.0 (x)"\n\n[pkg.rust]\nversion = "1.95.0 (59807616e 2026-04-14)"\n'
@@ -76,3 +77,22 @@ def test_a_program_of_a_debian_package_has_its_upstream_version(name: str) -> No
     upstream = subprocess.run(query, capture_output=True, text=True, check=True).stdout
     assert version_of(program, read) in upstream
     assert version_of(program, read)
+
+
+@pytest.mark.parametrize("text", ['{"version": ' + "[" * 100_000, "[]", '{"version"'])
+def test_a_package_that_cannot_be_parsed_has_no_version(tmp_path: Path, text: str) -> None:
+    package = tmp_path / "node_modules/tool"
+    package.mkdir(parents=True)
+    (package / "package.json").write_text(text)
+    (package / "cli.js").touch()
+    assert version_of(package / "cli.js", read) == ""
+
+
+def test_lists_of_packages_without_their_status_have_no_version(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = Path("/usr/bin/env").resolve()
+    (tmp_path / "coreutils.list").write_text(f"{program}\n")
+    monkeypatch.setattr(versions, "_INFO", tmp_path)
+    monkeypatch.setattr(versions, "_STATUS", tmp_path / "status")
+    assert version_of(program, read) == ""

@@ -14,6 +14,7 @@ from orch23.execute.interpreters import (
     has_installed_module,
     interpreter_facts,
     matching_interpreter,
+    read_pyvenv_config,
     tool_digest,
 )
 from orch23.model.action import Interpreter
@@ -76,6 +77,11 @@ def environment(root: Path, config: str, pytest_version: str | None) -> Path:
 def test_an_environment_says_its_version(tmp_path: Path, key: str) -> None:
     python = environment(tmp_path / "v", f"home = /usr/bin\n{key}\n", "8.3.4")
     assert interpreter_facts(python) == InterpreterFacts("3.12", "8")
+
+
+def test_a_setting_of_an_environment_that_cannot_be_a_path_is_left_out(tmp_path: Path) -> None:
+    (tmp_path / "pyvenv.cfg").write_text("home = /usr\0/bin\nversion = 3.12\n")
+    assert read_pyvenv_config(tmp_path / "pyvenv.cfg") == {"version": "3.12"}
 
 
 def test_no_pytest_is_none_unless_the_systems_packages_are_seen(tmp_path: Path) -> None:
