@@ -59,6 +59,7 @@ ALLOWED = {
         "features/cache/distributions": "open read_bytes read_text",
         "features/cache/environment": "open read_bytes read_text",
         "execute/interpreters": "open read_text",
+        "features/toolchains/versions": "read_text",
         "execute/pytest_report": "read_bytes",
         "features/pages/writing": "read_text",
     },

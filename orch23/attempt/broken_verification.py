@@ -55,8 +55,10 @@ def verification_errors(run: StepRun, runner: ProcessRunner, files: Files) -> tu
     if failure is None or failure.safety:
         return ()
     if not failure.retryable and failure.diagnostics:  # by the rules for answers: ADR 92, E325
-        first = failure.diagnostics[0]
-        return (replace(first, message=f"{first.message}; {_NO_CALL}"),)
+        first, cause = failure.diagnostics[0], failure.cause
+        message = f"{first.message}: {cause.text}" if cause else first.message
+        hint = (cause.hint if cause else "") or first.hint
+        return (replace(first, message=f"{message}; {_NO_CALL}", hint=hint),)
     found = _refused_writes(run, runner, files) if any(one.code == "E323" for one in failure.diagnostics) else ()
     found += _undeclared(run.step, _missing_names(failure), runner, files)
     return found or _crash(run, failure, runner, files)

@@ -113,7 +113,12 @@ def command_words(command: str | tuple[str, ...]) -> list[str]:
 
 def _module(command: str | tuple[str, ...]) -> str:
     """Return the module of a command that begins with `python -m`; an empty text if it may be found elsewhere."""
-    words = next((one for one, _ in simple_commands(command)), []) if isinstance(command, str) else [*command]
+    parts = list(simple_commands(command)) if isinstance(command, str) else [([*command], "")]
+    words = parts[0][0] if parts else []
+    # The shell ignores that the first part fails, as in `a | b || c` and `a && b & c`.
+    decides = next((end for _, end in parts if end not in {"|", "&&"}), "")
+    if decides.startswith("||") or decides == "&":
+        return ""
     program, *rest = [*_started(words), ""]
     name = "".join([*dropwhile(_FLAGS.__contains__, rest)][1:2]).partition(".")[0]
     is_python = _PYTHON.fullmatch(program.rpartition("/")[2]) and _certain(command)[:1] == [program]

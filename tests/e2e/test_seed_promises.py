@@ -379,7 +379,7 @@ def test_what_was_refused_is_neither_written_nor_verified(project: Project) -> N
     outputs: [src/good.py]
     allowed_paths: {{write: [src/]}}
     llm: {{prompt: p.md.j2, returns: files}}
-    verify: [{{shell: '{note(project, "verified")}'}}]
+    verify: {{first: off, steps: [{{shell: '{note(project, "verified")}'}}]}}
 """,
             {"src/good.py": "x = 0\n", "p.md.j2": mixed},
         )

@@ -96,7 +96,7 @@ LANGUAGES = {
             "test.c": '#include "sub.h"\nint main(void) { return sub(3, 2) != 1; }\n',
         },
         "sub.c",
-        "small_numbers: ",
+        "failed: small_numbers",
     ),
     "java": Language(
         ("mvn", "java"),

@@ -127,7 +127,11 @@ def bodies(sketch: Sketch) -> dict[str, dict[str, Any]]:
             "inputs": ["build/h.txt", "build/split/**"],
             "outputs": ["build/all.txt"],
             "shell": ["join", sketch.tag("all"), "build/all.txt"],
-            "verify": {"inputs": ["tests/all.txt"], "steps": [{"shell": ["check", "tests/all.txt", "build/all.txt"]}]},
+            "verify": {
+                "first": "off",
+                "inputs": ["tests/all.txt"],
+                "steps": [{"shell": ["check", "tests/all.txt", "build/all.txt"]}],
+            },
         },
         "page": {
             "inputs": ["spec.md#One", {"list": "src/**"}, {"list": "work/**"}, {"list": "build/*"}],
@@ -139,6 +143,7 @@ def bodies(sketch: Sketch) -> dict[str, dict[str, Any]]:
             "outputs": ["alone/solo.txt"],
             "llm": {**llm, "returns": "files"},
             "verify": {
+                "first": "off",  # each run is counted
                 "inputs": ["tests/solo.txt"],
                 "steps": [{"shell": ["check", "tests/solo.txt", "alone/solo.txt"]}],
             },
@@ -156,6 +161,7 @@ def bodies(sketch: Sketch) -> dict[str, dict[str, Any]]:
             "allowed_paths": {"write": ["work/"]},
             "llm": {**llm, "returns": "files"},
             "verify": {
+                "first": "off",  # each run is counted
                 "inputs": ["tests/code.txt"],
                 "steps": [{"shell": ["check", "tests/code.txt", "${{ task.files[0] }}"]}],
             },
@@ -167,6 +173,7 @@ def bodies(sketch: Sketch) -> dict[str, dict[str, Any]]:
             "outputs": ["out/${{ one }}.txt"],
             "shell": ["join", sketch.tag("par") + "${{ one }}", "out/${{ one }}.txt"],
             "verify": {
+                "first": "off",  # each run is counted
                 "inputs": ["tests/par.txt"],
                 "steps": [{"shell": ["check", "tests/par.txt", "out/${{ one }}.txt"]}],
             },
