@@ -126,7 +126,7 @@ def test_a_formatter_that_exists_and_that_the_sandbox_does_not_show_is_named(pro
     assert (failed.code, calls(project)) == (1, 0), failed.err
     assert f"`squeeze` is {tool} on your PATH and a step does not see that directory" in failed.err
     assert "copy it to `tools/squeeze`" in failed.err
-    assert "entry of `verify.inputs`" in failed.err
+    assert "list the copied file in `verify.inputs`" in failed.err
 
 
 def test_a_missing_program_within_a_command_costs_one_call_which_is_recorded(project: Project) -> None:
