@@ -15,11 +15,12 @@ from orch23.model.patterns import lazy_pattern
 from orch23.model.text import join_first, shorten_command
 from orch23.resolve.commands import typed_command
 from orch23.resolve.resolution import ResolvedStage
+from orch23.verdict.verdict import NOT_COLLECTED
 
 MOST_NAMED = 5
 """The most tests that a message or a record names."""
 
-_CODE, _COLLECTED = "E329", "could not be collected"
+_CODE = "E329"
 _PASSES_HINT = "test what the change corrects, so that the test fails without it"
 _IMPORT_HINT = "import it inside the test: then the test runs without the change, and fails"
 _NO_TEST_HINT = "write the test so that it runs without the change, and fails there by an assertion"
@@ -96,10 +97,10 @@ def _errors(pairs: Sequence[tuple[StepRun, set[str]]], before: str, after: str) 
     # Known failures fail there, too: then the results of the other tests say more than the failure.
     failed = [(run, run.failure) for run, names in pairs if run.failure and not (names and names <= run.tests.keys())]
     for run, failure in failed:
-        broken = [one for one in failure.diagnostics if one.message.startswith(_COLLECTED)]
+        broken = [one for one in failure.diagnostics if one.message.startswith(NOT_COLLECTED)]
         for one in broken:
             error = failure.verdict.error if failure.verdict and len(broken) == 1 else one.message.rpartition(" ")[2]
-            message = f"{_COLLECTED} without the change: {error}"
+            message = f"{NOT_COLLECTED} without the change: {error}"
             yield Diagnostic(_CODE, message, hint=_IMPORT_HINT, subject=one.subject)
         if not broken:
             message = f"without the change, `{_command(failure) or run.step.kind}` did not fail by a test that passes"

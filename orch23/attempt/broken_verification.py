@@ -27,6 +27,7 @@ from orch23.model.patterns import lazy_pattern
 from orch23.model.plugins import load_object
 from orch23.model.step import ProcessStep, describe_step
 from orch23.model.text import join_first
+from orch23.plan.nodes import writes_of
 from orch23.resolve.commands import display_command
 from orch23.steps.shell.spec import ShellStep
 from orch23.store.safe_files import read_regular
@@ -126,7 +127,7 @@ def _project_files(
 ) -> dict[str, dict[str, FileEntry]]:
     """Return the files of the project, also ignored ones, that may be behind a name and that the step does not get."""
     stage, state, found = runner.stage, runner.trust().state, {name: dict[str, FileEntry]() for name in names}
-    scope = (*stage.fence.write, *stage.outputs, *stage.edits)
+    scope = writes_of(stage)
     for path in islice(_walk(facts.root), _MAX_PROJECT):
         name = next((one for one in names if _is_named(path, one)), "")
         if not name or path in staged or len(found[name]) >= _MAX_FILES:
@@ -161,7 +162,7 @@ def _crash(run: StepRun, failure: Failure, runner: ProcessRunner, files: Files) 
     """Return the error of a runner that could not run; not if its output names a file that the stage may write."""
     stage, code = runner.stage, failure.feedback.exit_code or 0
     text = _output(failure, stage.cwd)
-    scope = (*stage.fence.write, *stage.outputs, *stage.edits)
+    scope = writes_of(stage)
     named = {posixpath.normpath(f"{stage.cwd}/{one}") for one in _WORD.findall(text)}
     wanted = {posixpath.normpath(f"{stage.cwd}/{one.partition('::')[0]}") for one in _UNFOUND.findall(text)}
     is_own = any(match_any(scope, path) for path in wanted | (named & files.keys()))

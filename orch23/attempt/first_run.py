@@ -22,6 +22,7 @@ from orch23.model.paths import is_glob
 from orch23.model.patterns import lazy_pattern
 from orch23.model.step import ProcessStep
 from orch23.model.text import join_first
+from orch23.plan.nodes import writes_of
 from orch23.resolve.resolution import ResolvedStage
 from orch23.store.safe_files import PRIVATE_FILE_MODE, read_regular, write_atomic
 from orch23.verdict.run_results import NOT_RUN
@@ -114,8 +115,7 @@ class FirstRun(Struct, frozen=True, kw_only=True):
 
     def _without_outputs(self, steps: Sequence[ProcessStep], files: Files) -> tuple[ProcessStep, ...]:
         """Return the steps that do not name what the stage makes: they can be tried before its files are there."""
-        stage = self.resolved.stage
-        patterns = (*stage.outputs, *stage.fence.write, *stage.edits)
+        patterns = writes_of(self.resolved.stage)
         names = {name for path in patterns for name in _WORD.findall(path.rpartition("/")[2].partition(".")[0])}
         size = sum(entry.digest.size_bytes for entry in files.values())
         if size > _MOST_BYTES or any(is_glob(one) or one.endswith("/") for one in patterns):

@@ -25,6 +25,7 @@ from orch23.model.paths import match_any
 from orch23.model.patterns import lazy_pattern
 from orch23.model.step import VerifyStep
 from orch23.model.text import shorten_command
+from orch23.plan.nodes import writes_of
 from orch23.steps.shell.spec import ShellStep
 
 _MAX_TEXT, _MAX_LINES, _MAX_LINE, _MAX_DEPTH, _MAX_SCRIPTS = 64_000, 100, 500, 3, 20
@@ -90,7 +91,7 @@ def unfound_modules(
     """
     named = dict.fromkeys(_module(one.command) for one in steps if isinstance(one, ShellStep))
     where, stage, found = Path(runner.facts.interpreter), runner.stage, list[Diagnostic]()
-    scope = (*stage.fence.write, *stage.outputs, *stage.edits)
+    scope = writes_of(stage)
     for name in (one for one in named if one and not has_module(where, one)):
         folders = (stage.cwd, *stage.env.get("PYTHONPATH", "").split(":"))
         ends = (".py", "/__init__.py", "/__main__.py")

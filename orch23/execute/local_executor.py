@@ -84,7 +84,7 @@ if TYPE_CHECKING:
     from orch23.model.tool import FoundTool
 
 _SCRIPT = "command.sh"
-_OF_CACHES = ("E483", "E488")  # refusals that other mounts would not change
+_OF_CACHES = ("E483", "E488")
 # The limits of Linux: MAX_ARG_STRLEN with pages of 4 KiB, and a quarter of a stack of 8 MiB.
 _ARGUMENT_BYTES, _COMMAND_BYTES = 131_072, 2_097_152
 _NOT_STARTED: Final = {
@@ -173,10 +173,8 @@ class LocalExecutor(Struct, kw_only=True, eq=False):
         outcome = self._run_staged(action, interpreter, on_line, kind)
         if outcome == InputsChanged(()):  # the copy of a folder had changed before the step had it
             outcome = self._run_staged(action, interpreter, on_line, None)
-        code = getattr(getattr(outcome, "diagnostic", None), "code", "")
         has_mounts = kind in ("layer", "read-only") or bool(action.tool_caches and self._can_mount)
-        has_mounts = has_mounts and code not in _OF_CACHES
-        if has_mounts and isinstance(outcome, EngineUnavailable) and outcome.kind == "sandbox":
+        if has_mounts and isinstance(outcome, EngineUnavailable) and _is_of_sandbox(outcome):
             # Nothing was started. Not all file systems can have a layer, and not all kernels let a user mount one.
             self._can_mount = False
             outcome = self._run_staged(action, interpreter, on_line, kind and "moved")
@@ -450,6 +448,11 @@ def _with_script(sandbox_dir: SandboxDir, seen: SandboxDir, argv: tuple[str, ...
     # Not by `source`: messages of the shell would name the file, which has another path each time.
     path = shlex.quote(str(seen.tools / _SCRIPT))
     return (*SHELL_COMMAND, f'orch23=$(<{path}); eval "unset orch23; $orch23"')
+
+
+def _is_of_sandbox(refused: EngineUnavailable) -> bool:
+    """Return whether a sandbox could not be made: not the refusal of a cache, which is the same without mounts."""
+    return refused.kind == "sandbox" and (refused.diagnostic is None or refused.diagnostic.code not in _OF_CACHES)
 
 
 def _path(path: str, tool: "FoundTool") -> str:

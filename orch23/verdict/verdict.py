@@ -14,6 +14,9 @@ from orch23.verdict.pytest_discovery import id_without_parameters, is_of_tests
 from orch23.verdict.pytest_report import PytestReport, read_report
 from orch23.verdict.run_results import NOT_RUN, ReportedFailure, ReportedSkip, RunResults, group_failures
 
+NOT_COLLECTED = "could not be collected"
+"""The beginning of the message about a file whose tests cannot be collected."""
+
 _FAILED = "E301"
 _SHOWN = 10
 _TESTS_FAILED, _NO_TESTS_COLLECTED = 1, 5
@@ -240,7 +243,7 @@ def _how(failure: ReportedFailure) -> str:
     if not failure.when:
         kind = "failed" if failure.error != "finding" else ""
         return ": ".join(filter(None, (kind, failure.message))) or "was reported"
-    named = {"collect": "could not be collected", "call": "failed"}
+    named = {"collect": NOT_COLLECTED, "call": "failed"}
     return f"{named.get(failure.when, f'failed in {failure.when}')} with {failure.error}"
 
 

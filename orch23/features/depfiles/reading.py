@@ -67,7 +67,7 @@ def _undeclared(stage: Stage, names: Mapping[str, int], inputs: Mapping[str, Fil
     """Yield an error for each path that is neither an input nor a file that the program may write."""
     is_scratch, place = scratch_matcher(stage.scratch), stage.depfile and stage.depfile[1]
     for path in (one for one in names if one not in inputs):
-        # A longer path is no file of a project, and patterns take time.
+        # Projects have no longer paths, and patterns take time.
         if len(path) > _LONGEST or not (match_any(stage.outputs, path) or is_scratch(path)):
             at = f"`{place}`, line {names[path]}," if names[path] else f"`{place}`"
             message = f"the depfile {at} names `{path[:_LONGEST]}`, which is not among the inputs of the stage"

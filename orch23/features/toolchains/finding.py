@@ -95,7 +95,7 @@ class _Search(Struct, frozen=True, dict=True):
                 inside = (path for place in places if _may_enter(place) for path in sorted(place.glob(part)))
                 places = [path for path in inside if not path.name.startswith(".")]
             entered = [place for place in places if _may_enter(place / "bin")]
-            # A project in /opt is no installation.
+            # A project may be in /opt, where installations are.
             found += [_Installation(one, place) for place in entered if not root.is_relative_to(place.resolve())]
         return found
 
@@ -259,7 +259,7 @@ def _by_file(search: _Search, having: list[_Installation], name: str) -> _Instal
             continue
         if fitting := [one for one in others if version in _NEWEST_ONE or one.fits(version)]:
             return max(fitting, key=_newest)
-        # The directory of an environment of conda is no version, and most of its programs are not of Python.
+        # conda names its environments freely, and most of their programs are not of Python.
         if not name.startswith("python") and all(one.manager.name == "conda" for one in others):
             continue
         text = f"`{file}` names {language} {version}, and no installation of it has `{name}`"
