@@ -26,6 +26,8 @@ ROOT = Path(__file__).parents[1]
 _DIAGRAM = re.compile(r"^```mermaid\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _NODE = re.compile(r"^\s*(s\d+)\[+\"(.*?)\"\]+$", re.MULTILINE)
 _EDGE = re.compile(r"^\s*(s\d+) --> (s\d+)$", re.MULTILINE)
+# A link from a page of docs to another one; the page of a code is a folder below.
+_PAGE_LINK = re.compile(r"\]\((?=[\w-]+\.md)")
 _STYLE_REQUEST = re.compile(r"(?:@import|url\()\s*[\"']?(?:https?:)?//")
 
 
@@ -129,7 +131,8 @@ def diagnostic_pages() -> Iterator[tuple[str, str]]:
         for code, (name, text) in codes.items():
             index.append(f"| [{code}](diagnostics/{code}.md) | {name.replace('|', chr(92) + '|')} |\n")
             back = f"\nIn a terminal: `orch23 help {code}`. [All diagnostics](../diagnostics.md)\n"
-            yield f"diagnostics/{code}.md", f"---\norphan: true\n---\n# {code}: {name}\n\n{text}\n{back}"
+            below = _PAGE_LINK.sub("](../", text)
+            yield f"diagnostics/{code}.md", f"---\norphan: true\n---\n# {code}: {name}\n\n{below}\n{back}"
     yield "diagnostics.md", "".join(index)
 
 

@@ -1,5 +1,7 @@
 """The site: its menu has all pages, its links are followed, and it requests nothing from other servers."""
 
+import posixpath
+import re
 from pathlib import Path
 
 import pytest
@@ -83,6 +85,17 @@ def test_each_diagnostic_has_a_page() -> None:
     pages = dict(diagnostic_pages())
     assert "# E802: unknown key\n" in pages["diagnostics/E802.md"]
     assert "| [E802](diagnostics/E802.md) | unknown key |" in pages["diagnostics.md"]
+
+
+def test_links_of_a_diagnostic_lead_to_a_page_from_the_page_of_its_code() -> None:
+    places = {name for name, _ in diagnostic_pages()} | {path.name for path in (ROOT / "docs").glob("*.md")}
+    targets = {
+        posixpath.normpath(posixpath.join(posixpath.dirname(name), target))
+        for name, text in diagnostic_pages()
+        for target in re.findall(r"\]\(([^)#:]+)", text)
+    }
+    assert "test-results.md" in targets
+    assert targets <= places
 
 
 @pytest.mark.parametrize(
