@@ -154,18 +154,20 @@ def shared_by_attempts(
         return 0
     given = tuple(one for one in this.given if not one.base)
     if stage.retry.start_from == "baseline":
-        inputs = others = PromptInputs(this.given)
+        choices = [PromptInputs(this.given)]
     else:
-        # Without the stage's own files: a later attempt has those of the one before it, and may look one up.
-        inputs, others = PromptInputs(given, _OTHER_FILE), PromptInputs((*given, _OTHER_FILE), _OTHER_FILE)
-    first = {**sent, "attempt": 1, "previous": None, "brief": None, "inputs": inputs}
-    later = {**sent, "attempt": 2, "previous": "?", "brief": _OTHER_BRIEF, "inputs": others}
+        # Without the stage's own files: a later attempt may have those of the one before it, and may look one up.
+        choices = [PromptInputs(given, _OTHER_FILE), PromptInputs((*given, _OTHER_FILE), _OTHER_FILE)]
+    first = {**sent, "attempt": 1, "previous": None, "brief": None, "inputs": choices[0]}
+    later = {**sent, "attempt": 2, "previous": "?", "brief": _OTHER_BRIEF}
     is_first = (this.attempt, this.previous, this.feedback) == (1, None, None)
-    earlier = now if is_first and len(given) == len(this.given) else render_sent(step.prompt, first, sources)[0]
-    revised, _ = render_sent(stage.retry.prompt or step.prompt, later, sources)
-    if earlier is None or revised is None:
-        return 0
-    return _shared_lines(earlier.text, revised.text, now.text)
+    texts = [now]
+    if not is_first or len(given) != len(this.given):
+        texts.append(render_sent(step.prompt, first, sources)[0])
+    template = stage.retry.prompt or step.prompt
+    texts += [render_sent(template, {**later, "inputs": one}, sources)[0] for one in choices]
+    rendered = [one.text for one in texts if one is not None]
+    return _shared_lines(*rendered) if len(rendered) == len(texts) else 0
 
 
 def _shared_lines(*texts: str) -> int:

@@ -76,6 +76,16 @@ def test_feedback_at_the_end_leaves_all_lines_before_it() -> None:
     assert shared(ask(first(), prompt)) == "Do it.\nAll of it.\n" == shared(ask(later(), prompt))
 
 
+@pytest.mark.parametrize("files", [(), (given("a.py", "x = 2", base=True),)])
+def test_blanks_where_the_feedback_will_be_end_no_attempts_part(files: tuple[PromptInput, ...]) -> None:
+    """The end of a first prompt is blank, and another attempt has more there: feedback, with files of its own or not."""
+    prompt = "Do it.\n{{ inputs | blocks }}\n{% if brief %}{{ brief.excerpt }}{% endif %}\n"
+    start, after = ask(first(), prompt), ask(later(given=(SPEC, *files)), prompt)
+    assert shared(start) == shared(after)
+    assert "the spec" in shared(start)
+    assert start.messages[0].content[start.stable :].strip()
+
+
 def test_the_stages_own_files_are_other_files_at_each_attempt() -> None:
     start = ask(first(given=(SPEC, given("a.py", "x = 1", base=True))))
     after = ask(later(given=(SPEC, given("a.py", "x = 2", base=True), given("b.py", "y", base=True))))
