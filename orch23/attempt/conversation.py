@@ -7,7 +7,7 @@ write to the vendor's cache; reserve the maximum cost of each request; call the 
 """
 
 import math
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct, field
@@ -333,7 +333,7 @@ class Conversations(Struct, frozen=True, kw_only=True):
         step = call.step
         mode = self._mode(step, stage.name)
         recorded = RecordingProvider(
-            inner=self._inner(call, mode, fallbacks),
+            inner=self._inner(call, stage, mode, fallbacks),
             store=self.exchanges,
             stage=stage.name,
             mode=mode,
@@ -380,7 +380,22 @@ class Conversations(Struct, frozen=True, kw_only=True):
         near = self.exchanges.nearest(stage.name, parts, place)
         return describe_difference(near.request, parts, self.secrets.redact) if near else ""
 
-    def _inner(self, call: CallContext, mode: RecordingMode, fallbacks: "Sequence[LLMStep]") -> Provider:
+    def expect(self, requests: Iterable[tuple[str, Request]]) -> None:
+        """Compare the first requests of stages of this run: what they share, the vendor's cache gets once."""
+        from orch23.providers.cache_marks import CachedPrefixes  # noqa: PLC0415 - only for such stages
+        from orch23.providers.shared_beginnings import shared_beginnings  # noqa: PLC0415 - as above
+
+        self.setting.share(CachedPrefixes, CachedPrefixes).shared = shared_beginnings(requests)
+
+    def _expects_retry(self, stage: Stage, request: Request, attempt: int, transcripts: str | None) -> bool:
+        """Return whether a further attempt of a stage is likely enough to write to the vendor's cache for it."""
+        from orch23.providers.cache_marks import pays_to_write  # noqa: PLC0415 - few edits call a model
+
+        if request.is_final or attempt > 1 or stage.retry.is_conversation:
+            return not request.is_final
+        return pays_to_write(*self.exchanges.judged(stage.family, transcripts))
+
+    def _inner(self, call: CallContext, stage: Stage, mode: RecordingMode, fallbacks: "Sequence[LLMStep]") -> Provider:
         """Return the provider for requests that are not recorded."""
         if mode == "replay" and self.holds:
             from orch23.providers.middleware import HoldingProvider  # noqa: PLC0415 - only for `watch`
@@ -405,12 +420,16 @@ class Conversations(Struct, frozen=True, kw_only=True):
                 might_fit=lambda one: self.meter.might_fit(call.stage, one),
             )
         tried = metered
-        if call.step.cache is not None and call.step.cache.share and adapter_for(call.step).streams:
+        if call.step.cache is not None and adapter_for(call.step).streams:
             from orch23.providers.cache_marks import CachedPrefixes, WarmingProvider  # noqa: PLC0415 - as above
 
             # Outside of the meter, so that a call that waits reserves nothing; inside of the retries, so that another
             # call goes first while a failed one waits.
-            tried = WarmingProvider(inner=metered, prefixes=self.setting.share(CachedPrefixes, CachedPrefixes))
+            tried = WarmingProvider(
+                inner=metered,
+                prefixes=self.setting.share(CachedPrefixes, CachedPrefixes),
+                expects_retry=lambda one: self._expects_retry(stage, one, call.attempt, call.step.transcripts),
+            )
         # Outside of the meter: a request that waits for a rate limit must not hold a reservation (ADR 39).
         transport = retries.RetryingProvider(
             inner=tried,

@@ -1,5 +1,6 @@
 """Estimate calls, tokens, cost and duration of the stages of a plan; what is not known is None."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, TypeAlias, assert_never
@@ -280,34 +281,35 @@ def _sum(costs: Iterable[str | Decimal | None]) -> Decimal | None:
 
 
 def expected_savings(calls: "Mapping[str, tuple[Request, ModelFacts]]", tariff_of: TariffOf) -> dict[str, Decimal]:
-    """Return by stage, in US dollars, how much cheaper its first request should be because items share a prefix.
+    """Return by stage, in US dollars, how much cheaper its first request should be because stages share a prefix.
 
     `calls` has the first request of each stage that no recorded response answers, with the facts of its model.
     The first of them, in the order given, writes the prefix to the cache and costs more than without: its amount is
     negative. Further attempts are not counted, nor batches, whose requests find a cache by chance. A stage is left out
     if nothing is cached, or the price is unknown.
     """
-    from orch23.providers.cache_marks import shared_prefix  # noqa: PLC0415 - only for plans with several calls
+    from orch23.providers.cache_marks import shared_prefixes  # noqa: PLC0415 - only for plans with several calls
 
-    sharing: dict[str, list[str]] = {}
-    for name, (request, facts) in calls.items():
-        prefix = shared_prefix(request, facts) if request.pace != "batch" else None
-        if prefix is not None:
-            sharing.setdefault(f"{request.provider} {prefix}", []).append(name)
+    prefixes = {name: shared_prefixes(*call) for name, call in calls.items() if call[0].pace != "batch"}
+    users = Counter(one for found in prefixes.values() for one in found)
     found: dict[str, Decimal] = {}
-    for names in sharing.values():
-        for number, name in enumerate(names):
-            request, _ = calls[name]
-            tariff = tariff_of(request.provider, request.model, request.pace)
-            if tariff is not None and len(names) > 1:
-                usage = _usage(request, is_first=number == 0)
-                found[name] = tariff.uncached_cost(usage) - tariff.cost(usage)
+    written: set[str] = set()
+    for name, lengths in prefixes.items():
+        shared = {one: length for one, length in lengths.items() if users[one] > 1}
+        request, _ = calls[name]
+        tariff = tariff_of(request.provider, request.model, request.pace) if shared else None
+        if tariff is not None:
+            usage = _usage(
+                request, max(shared.values()), max((shared[one] for one in shared if one in written), default=0)
+            )
+            found[name] = tariff.uncached_cost(usage) - tariff.cost(usage)
+        written.update(shared)
     return found
 
 
-def _usage(request: Request, *, is_first: bool) -> Usage:
-    """Return the tokens of the shared prefix alone, as the first request of a family uses the cache, or a later one."""
-    tokens = -(-(len(request.system) + request.family) // CHARACTERS_PER_TOKEN)
-    if not is_first:
-        return Usage(tokens, cache_read_tokens=tokens)
-    return Usage(tokens, cache_write_tokens=tokens, cache_write_1h_tokens=tokens if request.writes_for_an_hour else 0)
+def _usage(request: Request, cached: int, read: int) -> Usage:
+    """Return the tokens of the prefix alone, of `cached` characters, of which `read` are in the cache."""
+    tokens, reads = (-(-count // CHARACTERS_PER_TOKEN) for count in (cached, read))
+    writes = tokens - reads
+    hourly = writes if request.writes_for_an_hour else 0
+    return Usage(tokens, cache_read_tokens=reads, cache_write_tokens=writes, cache_write_1h_tokens=hourly)

@@ -132,6 +132,7 @@ def _redacted(secrets: Secrets, request: Request) -> Request:
         added=(secrets.redact(request.added[0]), secrets.redact(request.added[1])),
         stable=length_of(request.stable),
         family=length_of(request.family),
+        beginnings=(),
     )
 
 

@@ -30,6 +30,7 @@ from orch23.model.ports import ContentStore
 from orch23.model.step import Grant
 from orch23.providers.prices import unpriced_error
 from orch23.providers.registry import (
+    adapter_for,
     adapter_named,
     adapter_of,
     grant_for,
@@ -50,6 +51,10 @@ _ANOTHER = "call another model with --provider and --model"
 _LOCAL = (
     "call a model on this machine: `orch23 model install smollm2`, then `orch23 build --provider local --model smollm2`"
 )
+
+
+# Prompts that are compared before a build, and items of a foreach among them: what all items share is known.
+_MOST_COMPARED, _MOST_ITEMS = 100, 2
 
 
 class CallPreflight(Struct, frozen=True, kw_only=True):
@@ -83,9 +88,15 @@ class CallPreflight(Struct, frozen=True, kw_only=True):
         # With `--replay` no model is called, so nothing can be missing.
         steps = () if self.conversations.replay else tuple(llm_steps(plan))
         wanted = dict.fromkeys((*self._ungranted(steps), *of_others))
-        if not (wanted or others) and not any(map(self._is_suspect, dict.fromkeys(steps))):
+        sharing = self._sharing(plan)
+        is_suspect = bool(wanted or others) or any(map(self._is_suspect, dict.fromkeys(steps)))
+        if not is_suspect and not sharing:
             return
         seen = look()
+        if sharing:
+            self.conversations.expect(self._first_requests(seen, sharing))
+        if not is_suspect:
+            return
         # Only calls that will certainly be made are checked: a clone with recorded responses needs no key (ADR 11).
         deciding = seen.decided_stages.values() if steps else ()
         calling = [(one.resolved, missing) for one in deciding if (missing := self._missing(one, seen)) is not None]
@@ -99,6 +110,32 @@ class CallPreflight(Struct, frozen=True, kw_only=True):
         fallbacks = [(one.stage, step) for one, _ in calling for step in fallbacks_of(one.stage)]
         self._check_consent(seen, wanted, lacking, may_ask=bool(self._ungranted(step for _, step in fallbacks)))
         self._warn(fallbacks)
+
+    def _sharing(self, plan: Plan) -> frozenset[str]:
+        """Return the declared stages whose model another one calls too, if the vendor caches what prompts share."""
+        families: dict[tuple[str, str, str | None], set[str]] = {}
+        for node in () if self.conversations.replay else plan.nodes.values():
+            step = node.step.of_attempt(node.retry, 1) if isinstance(node, Stage) and is_llm(node.step) else None
+            if step is not None and step.cache is not None and step.cache.share and adapter_for(step).streams:
+                families.setdefault((step.provider, step.model, step.base_url), set()).add(node.family)
+        return frozenset(name for names in families.values() if len(names) > 1 for name in names)
+
+    def _first_requests(self, seen: Preview, families: Collection[str]) -> Iterator[tuple[str, Request]]:
+        """Yield the first requests of these stages that are not recorded; of a foreach those of few items.
+
+        Of inputs that other stages will make, they have what is there today.
+        """
+        left, compared = dict.fromkeys(families, _MOST_ITEMS), 0
+        for decided in seen.decided_stages.values():
+            family = decided.resolved.stage.family
+            if (
+                compared < _MOST_COMPARED
+                and left.get(family, 0)
+                and (request := self._first_missing(decided, seen)) is not None
+            ):
+                left[family] -= 1
+                compared += 1
+                yield family, request
 
     def _warn(self, fallbacks: "Sequence[tuple[Stage, LLMStep]]") -> None:
         """Warn of each fallback that cannot be called. The build can do without, as long as its provider works."""
@@ -186,12 +223,13 @@ class CallPreflight(Struct, frozen=True, kw_only=True):
         return bool(capped or unready or self._no_sandbox(step))
 
     def _missing(self, decided: DecidedStage, seen: Preview) -> Request | None:
-        """Return the first request of a stage that will run and call a model, if it is not recorded."""
+        """Return the first request of a stage that surely runs and calls a model, if it is not recorded."""
         resolved = decided.resolved
-        step = resolved.stage.step
-        if not isinstance(decided.decision, Run) or not is_llm(step):
-            return None
-        if resolved.broken or unmet_conditions(resolved):
+        return None if resolved.broken or unmet_conditions(resolved) else self._first_missing(decided, seen)
+
+    def _first_missing(self, decided: DecidedStage, seen: Preview) -> Request | None:
+        resolved = decided.resolved
+        if not isinstance(decided.decision, Run) or not is_llm(resolved.stage.step):
             return None
         requests = RequestBuilder(self.conversations.secrets, self.sources, self.pipeline)
         try:

@@ -69,7 +69,8 @@ class Request(Struct, frozen=True, kw_only=True, dict=True):
     the interface of the endpoint with its version; `schema` is the reduced schema that is sent, or None, and
     `schema_identity` replaces it in the fingerprint if earlier versions sent another one. `stable` is the number of
     leading characters of the first message that all attempts of the stage share, `family` the number of those that all
-    items of its foreach share. `system_users` are those who send the same system text: no one else, the further
+    items of its foreach share; `beginnings` are such numbers that other stages of the run share. `is_repeated`: another
+    attempt is likely. `system_users` are those who send the same system text: no one else, the further
     attempts of the stage, or other stages too. With these and `cache` an adapter marks text for the prompt cache.
     `pace` is how soon the response is needed, and what it costs. These are not part of the fingerprint. `added` are the
     ends of the last message and of the last identity that orch23 appended to what the template rendered. `is_live`:
@@ -95,6 +96,8 @@ class Request(Struct, frozen=True, kw_only=True, dict=True):
     sample: int = 0
     stable: int = 0
     family: int = 0
+    beginnings: tuple[int, ...] = ()
+    is_repeated: bool = True
     system_users: SystemUsers = ""
     cache: CachePolicy | None = None
     pace: Pace = "standard"

@@ -366,7 +366,8 @@ class Estimate(Struct, frozen=True, kw_only=True):
     `duration_s` as their median. `least_cost` is the cost of a run with one attempt, 0 if there may be no call at all;
     `most_cost` is an upper bound. `saved_calls` are requests with a recorded response, `saved_cost` is what these cost.
     `cache_saving` is what the prompt cache should save of the first request, which `likely_cost` and `least_cost` take
-    into account; it is negative for a stage that writes to the cache for others. `stored_at` is the server that stores
+    into account; it is negative for a stage that writes to the cache for others. `shared_lines` are the first lines of
+    its prompt that other stages send too, and `shared_end` is the last of them. `stored_at` is the server that stores
     the response of a call, empty if none does. `explores` says what the model may look at before it responds.
     `verifies_base`: before it is called, the verification runs on what the stage starts from.
     """
@@ -382,6 +383,8 @@ class Estimate(Struct, frozen=True, kw_only=True):
     saved_calls: int = 0
     saved_cost: Decimal | None = Decimal(0)
     cache_saving: Decimal = Decimal(0)
+    shared_lines: int = 0
+    shared_end: str = ""
     duration_s: float | None = None
     runs: int = 0
     stored_at: str = ""

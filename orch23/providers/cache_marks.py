@@ -6,22 +6,25 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from orch23.model.digest import Json, digest_json
 from orch23.model.llm import CachePolicy, Message, Provider, Request, Response
 from orch23.model.media import split_text
 from orch23.providers.faults import build_ended_error
 from orch23.providers.model_facts import ModelFacts, facts_of
+from orch23.providers.shared_beginnings import NOTHING_SHARED, SharedBeginnings
 
 if TYPE_CHECKING:
     from orch23.model.media import Media
 
 # The vendors take at most 64 characters.
 _KEY_LENGTH = 40
+_MOST_MARKS = 4
 
 
 class CacheMarks(Struct, frozen=True):
-    """The ends of cached prefixes: of the system text, in the first message, of a later message. At most four.
+    """The ends of cached prefixes: of the system text, in the first message, of a later message. At most four in all.
 
     `turn` is the position of that message; 0 for none.
     """
@@ -65,12 +68,16 @@ def cache_marks(request: Request, facts: ModelFacts) -> CacheMarks:
     before = len(request.system)
     is_shared = request.system_users == "attempts" or (request.system_users == "stages" and cache.share)
     text = request.messages[0].content
-    shared = (request.family if cache.share else 0, request.stable)
-    return CacheMarks(
-        system=is_shared and bool(request.system.strip()) and facts.caches(before),
-        ends=_block_ends(text, [end for end in sorted(set(shared)) if end and facts.caches(before + end)]),
-        turn=_marked_turn(request, facts),
-    )
+    wanted = {*(_shared_ends(request) if cache.share else ()), request.stable if request.is_repeated else 0}
+    ends = _block_ends(text, [end for end in sorted(wanted) if end and facts.caches(before + end)])
+    system = is_shared and bool(request.system.strip()) and facts.caches(before)
+    turn = _marked_turn(request, facts)
+    return CacheMarks(system=system, ends=ends[system + bool(turn) - _MOST_MARKS :], turn=turn)
+
+
+def _shared_ends(request: Request) -> list[int]:
+    """Return the ends, ascending, of the beginnings of the first message that other stages of the run send too."""
+    return sorted({*request.beginnings, request.family} - {0})
 
 
 def _marked_turn(request: Request, facts: ModelFacts) -> int:
@@ -99,25 +106,30 @@ def _block_ends(text: str, wanted: list[int]) -> tuple[int, ...]:
     return tuple(ends)
 
 
-def shared_prefix(request: Request, facts: ModelFacts) -> str | None:
-    """Return the identity of the prefix that all items of the request's foreach share; None if it is not cached."""
+def shared_prefixes(request: Request, facts: ModelFacts) -> dict[str, int]:
+    """Return the cached prefixes that other stages of the run send too, ascending: identity, and length in characters.
+
+    The length is of the system text and of the beginning of the first message.
+    """
     cache = request.cache
-    if cache is None or not cache.share or not request.family or not request.messages:
-        return None
-    if not facts.caches(len(request.system) + request.family):
-        return None
-    return _identity(request, request.messages[0].content[: request.family], cache)
+    if cache is None or not cache.share or not request.messages:
+        return {}
+    text, before = request.messages[0].content, len(request.system)
+    ends = [*([0] if request.system_users == "stages" else []), *_shared_ends(request)]
+    return {_identity(request, text[:end], cache): before + end for end in ends if facts.caches(before + end)}
 
 
 def cache_key(request: Request) -> str | None:
     """Return the key by which the vendor sends requests with the same beginning to the same cache; None for none.
 
-    It is the same for all items of a foreach and all attempts of a stage. Without `share` it is of the stage alone.
+    It is the same for all stages that share a beginning, and all attempts of a stage. Without `share` it is of the
+    stage alone.
     """
     cache = request.cache
-    if cache is None or not request.messages or not (request.family or request.stable or request.system_users):
+    ends = _shared_ends(request)
+    if cache is None or not request.messages or not (ends or request.stable or request.system_users):
         return None
-    length = request.family if cache.share else request.stable
+    length = next(iter(ends), 0) if cache.share else request.stable
     return _identity(request, request.messages[0].content[:length], cache)[:_KEY_LENGTH]
 
 
@@ -143,46 +155,66 @@ def _identity(request: Request, head: str, cache: CachePolicy) -> str:
 
 
 _LIFETIMES_S = {"5m": 300.0, "1h": 3600.0}
+# The share of failing attempts above which a write for the next attempt pays: it costs 0.25 of the price of input more,
+# and a read 0.9 less.
+_WORTH_A_WRITE = 0.25 / 0.9
+
+
+def pays_to_write(judged: int, failed: int) -> bool:
+    """Return whether a first attempt should write for the next one, after so many attempts, of which some failed.
+
+    Without any it does, as if one of three had failed: a needless write costs at most a quarter of the prompt.
+    """
+    return (failed + 1) / (judged + 3) > _WORTH_A_WRITE
 
 
 class CachedPrefixes(Struct):
-    """The prefixes of a run that the vendor caches: those that a call is writing, and when each was last used."""
+    """The prefixes of a run that the vendor caches: those that a call is writing, and when each was last used.
+
+    `shared` are the beginnings that several stages of the run will send.
+    """
 
     clock: Callable[[], float] = time.monotonic
+    shared: SharedBeginnings = NOTHING_SHARED
     _writing: set[str] = field(default_factory=set)
     _used: dict[str, float] = field(default_factory=dict)
     _closed: bool = False
     _changed: threading.Condition = field(default_factory=threading.Condition)
 
-    def begin(self, prefix: str, lifetime_s: float, most_s: float) -> bool:
-        """Wait while another call writes a prefix, for at most `most_s` seconds; return whether this call writes it.
+    def begin(self, prefixes: Sequence[str], lifetime_s: float, most_s: float) -> tuple[str, ...]:
+        """Wait at most `most_s` seconds while another call writes one of these; return those that this call writes.
 
         Raises:
             ProviderError: the build has ended.
         """
         until = self.clock() + most_s
         with self._changed:
-            while prefix in self._writing and not self._closed and (left := until - self.clock()) > 0:
+            while not self._writing.isdisjoint(prefixes) and not self._closed and (left := until - self.clock()) > 0:
                 self._changed.wait(left)
             if self._closed:
                 raise build_ended_error()
-            used = self._used.get(prefix)
-            if prefix in self._writing or (used is not None and self.clock() - used < lifetime_s):
-                return False
-            self._writing.add(prefix)
-            return True
+            if not self._writing.isdisjoint(prefixes):
+                return ()
+            written = tuple(one for one in prefixes if not self.is_written(one, lifetime_s))
+            self._writing.update(written)
+            return written
 
-    def use(self, prefix: str) -> None:
-        """Note that a response has begun: from now on its prefix is in the cache."""
+    def is_written(self, prefix: str, lifetime_s: float) -> bool:
+        """Return whether a call of this run has written or read a prefix, so lately that it is in the cache."""
+        used = self._used.get(prefix)
+        return used is not None and self.clock() - used < lifetime_s
+
+    def use(self, prefixes: Sequence[str]) -> None:
+        """Note that a response has begun: from now on the prefixes of its request are in the cache."""
         with self._changed:
-            self._used[prefix] = self.clock()
-            self._writing.discard(prefix)
+            self._used.update(dict.fromkeys(prefixes, self.clock()))
+            self._writing.difference_update(prefixes)
             self._changed.notify_all()
 
-    def abandon(self, prefix: str) -> None:
-        """Note that the call that was to write a prefix has failed: another may."""
+    def abandon(self, prefixes: Sequence[str]) -> None:
+        """Note that the call that was to write these has failed: another may."""
         with self._changed:
-            self._writing.discard(prefix)
+            self._writing.difference_update(prefixes)
             self._changed.notify_all()
 
     def close(self) -> None:
@@ -197,10 +229,14 @@ class WarmingProvider(Struct, frozen=True, kw_only=True):
 
     What a call writes can be read from its first event on. Calls at the same time would each write the prefix, for
     more than the price of input. The inner provider reports its first event as an empty text.
+
+    `expects_retry` says whether another attempt of the stage is likely enough to write for it what only this stage
+    sends; what an earlier attempt of the run has written is read in any case.
     """
 
     inner: Provider
     prefixes: CachedPrefixes
+    expects_retry: Callable[[Request], bool] = lambda _request: True
 
     def complete(self, request: Request, deadline_s: float, on_text: Callable[[str], None]) -> Response:
         """Return the response. Half of the time is left for the call, however long the wait is.
@@ -208,22 +244,27 @@ class WarmingProvider(Struct, frozen=True, kw_only=True):
         Raises:
             ProviderError: the provider failed, or the build has ended.
         """
-        prefix = shared_prefix(request, facts_of(request.provider, request.model))
-        if prefix is None or request.cache is None:
+        cache = request.cache
+        if cache is None or not request.messages:
             return self.inner.complete(request, deadline_s, on_text)
-        until = self.prefixes.clock() + deadline_s
-        writes = self.prefixes.begin(prefix, _LIFETIMES_S[request.cache.ttl], deadline_s / 2)
+        until, lifetime_s = self.prefixes.clock() + deadline_s, _LIFETIMES_S[cache.ttl]
+        request = self.prefixes.shared.marked(request)
+        own = _identity(request, request.messages[0].content[: request.stable], cache)
+        is_repeated = self.prefixes.is_written(own, lifetime_s) or (request.stable > 0 and self.expects_retry(request))
+        request = replace(request, is_repeated=is_repeated)
+        shared = tuple(shared_prefixes(request, facts_of(request.provider, request.model)))
+        writes = self.prefixes.begin(shared, lifetime_s, deadline_s / 2)
         has_begun = False
 
         def hear(text: str) -> None:
             nonlocal has_begun
             if not has_begun:
                 has_begun = True
-                self.prefixes.use(prefix)
+                self.prefixes.use((*shared, own) if is_repeated else shared)
             on_text(text)
 
         try:
             return self.inner.complete(request, until - self.prefixes.clock(), hear)
         finally:
             if writes:
-                self.prefixes.abandon(prefix)
+                self.prefixes.abandon(writes)

@@ -81,6 +81,7 @@ def _estimate_document(estimate: Estimate) -> dict[str, Json]:
         },
         "saved": {"calls": estimate.saved_calls, "cost_usd": _amount(estimate.saved_cost)},
         "cache_saving_usd": _amount(estimate.cache_saving),
+        "shared_lines": estimate.shared_lines,
         "stored_at": estimate.stored_at or None,
         "explores": estimate.explores or None,
         "verifies_base": estimate.verifies_base,

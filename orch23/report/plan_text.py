@@ -1,11 +1,12 @@
 """Write a plan as text: actions, reasons, estimates of calls, tokens, cost and time."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import Decimal
 
 from orch23.model.event import waiting_text
 from orch23.model.plan import CallRange, Decision, Edited, Estimate, Expand, Maybe, Restore, Run, Skipped, VerifyOnly
-from orch23.model.text import format_duration, format_money, one_line, visible
+from orch23.model.text import format_duration, format_money, one_line, visible, visible_line
 from orch23.report.plan_view import (
     PlanLine,
     PlanView,
@@ -19,6 +20,7 @@ from orch23.report.plan_view import (
 from orch23.report.values import MAX_IDLE_LINES, Marks, Style, Tone, format_counts, pluralize
 
 _CENT = Decimal("0.01")
+_MAX_END = 60
 _MIN_ACTION_WIDTH = 8
 # The field of Marks and the tone of each label of a decision.
 _SIGNS: Mapping[str, tuple[str, Tone]] = {
@@ -60,6 +62,10 @@ def _estimate_lines(view: PlanView) -> list[str]:
     facts += [time or "no estimate of time"]
     saving = sum((one.cache_saving for one in estimates), Decimal(0))
     cached = [f" the prompt cache should save ~{format_money(saving)} of first attempts"] if saving >= _CENT else []
+    shared = Counter((one.shared_lines, one.shared_end) for one in estimates if one.cache_saving) if cached else {}
+    for (lines, end), users in shared.items():
+        part = f"first {pluralize(lines, 'line')}, to `{visible_line(end[:_MAX_END])}`" if lines else "system text"
+        cached.append(f" {pluralize(users, 'prompt')} share their {part}")
     return [f" {' · '.join(filter(None, facts))}", *_saved(view, recorded), *cached]
 
 

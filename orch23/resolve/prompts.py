@@ -23,6 +23,7 @@ from orch23.model.media import accepting, peeked
 from orch23.model.pipeline import Stage
 from orch23.resolve.prompt_files import prompt_names, render_file, render_sent, schema_text
 from orch23.resolve.prompt_inputs import MAX_PREVIOUS_LENGTH, AttemptContext, AuthorTexts, PromptInput, PromptInputs
+from orch23.text.beginnings import shared_lines
 
 if TYPE_CHECKING:
     from orch23.resolve.templates import RenderedPrompt
@@ -167,30 +168,7 @@ def shared_by_attempts(
     template = stage.retry.prompt or step.prompt
     texts += [render_sent(template, {**later, "inputs": one}, sources)[0] for one in choices]
     rendered = [one.text for one in texts if one is not None]
-    return _shared_lines(*rendered) if len(rendered) == len(texts) else 0
-
-
-def _shared_lines(*texts: str) -> int:
-    """Count the leading characters, by lines, that texts share, if more than blanks follows in each that goes on."""
-    low, high = min(texts), max(texts)  # in sorted order, the first and the last share the least
-    differs = _shared_length(low, high)
-    # A prompt that ends with its inputs has no line end after them, and the next attempt adds lines.
-    is_whole = {text[differs : differs + 1] for text in texts} == {"", "\n"}
-    end = differs if is_whole else low.rfind("\n", 0, differs) + 1
-    # Vendors cache a prompt by blocks, and refuse a block of blanks.
-    bare = [(len(text.rstrip()), len(text)) for text in texts]
-    while end and any(solid <= end < size for solid, size in bare):
-        end = low.rfind("\n", 0, end - 1) + 1
-    return end
-
-
-def _shared_length(one: str, other: str) -> int:
-    # By halves and not by characters, which would take longer than rendering a long prompt.
-    low, high = 0, min(len(one), len(other))
-    while low < high:
-        middle = (low + high + 1) // 2
-        low, high = (middle, high) if one[low:middle] == other[low:middle] else (low, middle - 1)
-    return low
+    return shared_lines(*rendered) if len(rendered) == len(texts) else 0
 
 
 def _other_value(value: Json) -> Json:
@@ -227,5 +205,5 @@ def shared_by_items(
         with accepting():
             before, _ = render_sent(step.system, names, sources)
         if other is not None and before is not None and before.text == system.text:
-            return _shared_lines(other.text, text.text), "stages" if system.text else ""
+            return shared_lines(other.text, text.text), "stages" if system.text else ""
     return 0, "attempts" if system.text and stage.retry.max else ""

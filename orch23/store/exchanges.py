@@ -49,6 +49,8 @@ EXCHANGE_VERSION = 2
 _CONFLICT = lazy_pattern(rb"^(?:<<<<<<<|>>>>>>>)(?: |\r?$)", re.MULTILINE)
 # A foreach may have thousands of items, and the request of each is compared with those of others.
 _MOST_OF_FAMILY = 100
+_PASSED = frozenset({"accepted", "approved"})
+_FAILED = frozenset({"failed", "invalid", "refused", "truncated", "empty", "rejected"})
 _MERGED = "it has the conflict markers of a merge"
 _ONE_SIDE = "take one side of the file: `git checkout --ours {name}` or `--theirs`; two responses cannot be merged"
 _RESTORE = "restore the file from version control, or delete it"
@@ -65,8 +67,9 @@ class ExchangeFile(Struct, frozen=True):
     size_bytes: int
 
 
-class _StageOnly(Struct, frozen=True):
+class _Head(Struct, frozen=True):
     stage: str
+    outcome: str = "pending"
 
 
 class Exchanges:
@@ -86,7 +89,8 @@ class Exchanges:
         self._find: Callable[[str], Exchange | None] = lambda _fingerprint: None
         self._share: Callable[[Exchange], None] = lambda _exchange: None
         self._found: set[str] = set()
-        self._stages: dict[Path, str] = {}
+        self._heads: dict[str, _Head] = {}  # by fingerprint
+        self._has_heads = False
 
     def use_cache(self, find: Callable[[str], Exchange | None], share: Callable[[Exchange], None]) -> None:
         """Use a shared cache, too: `find` gets the fingerprints that are not here, `share` each exchange that is put.
@@ -114,6 +118,7 @@ class Exchanges:
     def put(self, exchange: Exchange, transcripts: str | None) -> None:
         """Write an exchange durably to the local store and to the transcripts, unless they have it already."""
         data = exchange_text(exchange).encode("utf-8")
+        self._heads[exchange.fingerprint] = _Head(exchange.stage, exchange.outcome)
         # Otherwise an earlier change of the same exchange, which is being written, would replace this one.
         with self._writing if exchange.fingerprint in self._later else contextlib.nullcontext():
             self._later.pop(exchange.fingerprint, None)
@@ -129,6 +134,7 @@ class Exchanges:
             self._found.discard(exchange.fingerprint)
             self.put(exchange, transcripts)
             return
+        self._heads[exchange.fingerprint] = _Head(exchange.stage, exchange.outcome)
         self._later[exchange.fingerprint] = exchange, transcripts
         self._share(exchange)
 
@@ -176,13 +182,23 @@ class Exchanges:
         names = (self._stage_of(path, committed) for path, committed in self._paths(transcripts))
         return frozenset(family_of(name) for name in names if name is not None)
 
+    def judged(self, family: str, transcripts: str | None) -> tuple[int, int]:
+        """Return how many attempts of a declared stage are recorded with an outcome, and how many of them failed."""
+        for path, committed in self._paths(transcripts) if not self._has_heads else ():
+            self._stage_of(path, committed)
+        self._has_heads = True
+        outcomes = [one.outcome for one in list(self._heads.values()) if family_of(one.stage) == family]
+        failed = sum(one in _FAILED for one in outcomes)
+        return failed + sum(one in _PASSED for one in outcomes), failed
+
     def _stage_of(self, path: Path, committed: bool) -> str | None:  # noqa: FBT001 - as `_paths` returns it
         """Return the stage of an exchange, which never changes; None if the file cannot be read."""
-        if path not in self._stages:
+        if path.stem not in self._heads:
             with contextlib.suppress(OSError, msgspec.MsgspecError):
                 data = self._bytes(path, committed=committed)
-                self._stages[path] = msgspec.json.decode(data or b"", type=_StageOnly).stage
-        return self._stages.get(path)
+                self._heads[path.stem] = msgspec.json.decode(data or b"", type=_Head)
+        found = self._heads.get(path.stem)
+        return found.stage if found else None
 
     def usages(self, transcripts: str | None) -> dict[str, list[Usage]]:
         """Return the token counts of all recorded responses, by stage.

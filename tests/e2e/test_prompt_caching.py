@@ -121,10 +121,12 @@ class HeldFirst:
         rule.before = self.hold
         begin = CachedPrefixes.begin
 
-        def counted(prefixes: CachedPrefixes, prefix: str, lifetime_s: float, most_s: float) -> bool:
+        def counted(
+            prefixes: CachedPrefixes, names: Sequence[str], lifetime_s: float, most_s: float
+        ) -> tuple[str, ...]:
             if next(self.wanting) == JOBS:
                 self.together.set()
-            return begin(prefixes, prefix, lifetime_s, most_s)
+            return begin(prefixes, names, lifetime_s, most_s)
 
         monkeypatch.setattr(CachedPrefixes, "begin", counted)
 
@@ -209,3 +211,84 @@ def test_an_hour_is_written_read_and_paid_for(tmp_path: Path) -> None:
     paid = sum(float(event["data"]["cost"]) for event in story.events_of("llm_response"))
     # Seven tokens of output each, at five times the price of input.
     assert paid * 1_000_000 == pytest.approx(5 * rule.in_units() + 25 * 7 * 3)
+
+
+# ---- stages of their own ----------------------------------------------------------------------------
+
+STAGES = """\
+version: 1
+name: cached
+defaults:
+  llm: {provider: anthropic, model: claude-opus-5, base_url: "URL", endpoint_alias: claude, returns: text}
+stages:
+"""
+TWELVE = STAGES + "".join(
+    f"  s{number}: {{inputs: [rules.md], outputs: [s{number}.txt], llm: {{prompt: p{number}.md.j2}}}}\n"
+    for number in range(12)
+)
+PROMPT_OF = "Write it.\n{{ inputs | blocks }}\nThis is number NUMBER.\n"
+SYSTEM = TWELVE.replace("inputs: [rules.md], ", "").replace("{prompt:", "{system: rules.md, prompt:")
+PAIR = STAGES + "".join(
+    f"  {name}:\n    foreach: {{in: [a, b, c, d], as: unit}}\n    inputs: [rules.md{more}]\n"
+    f"    outputs: ['{name}/${{{{ unit }}}}.txt']\n    llm: {{prompt: item.md.j2}}\n"
+    for name, more in (("code", ""), ("doc", ", 'code/${{ unit }}.txt'"))
+)
+FILES = {
+    "rules.md": RULES,
+    "item.md.j2": "Write it.\n{{ inputs | blocks }}\nNow {{ item }}.\n",
+    **{f"p{number}.md.j2": PROMPT_OF.replace("NUMBER", str(number)) for number in range(12)},
+}
+ALONE = {f"p{number}.md.j2": f"Write number {number}.\n" for number in range(12)}
+
+
+@pytest.mark.parametrize("jobs", [1, JOBS])
+@pytest.mark.parametrize(
+    ("pipeline", "files"), [(TWELVE, {}), (SYSTEM, ALONE), (PAIR, {})], ids=["prompts", "system text", "two foreach"]
+)
+def test_stages_whose_requests_begin_alike_write_the_beginning_once(
+    tmp_path: Path, pipeline: str, files: dict[str, str], jobs: int
+) -> None:
+    rule = CachedServer(lambda _text: "good", lambda: 0.0)
+    with loopback(rule=rule) as server:
+        story = Project(tmp_path / "p").write({"pipeline.yaml": pipeline.replace("URL", server.url), **FILES, **files})
+        built = story.build("--jobs", str(jobs), env=KEY)
+        assert built.code == 0, built.err
+    texts = [f"{call.body.get('system') or ''}{text_of(call.body)}" for call in rule.calls]
+    assert rule.in_units() <= 1.1 * least_of_items([[text] for text in texts])
+    assert len([call for call in rule.calls if call.counted.written_5m]) == 1
+
+
+def test_a_first_attempt_writes_for_the_next_one_only_if_that_is_likely(tmp_path: Path) -> None:
+    """Of this stage twenty attempts passed: a mark costs a quarter of the prompt for nothing. Later many failed."""
+    answers = {"good"}
+    rule = CachedServer(lambda text: third_time(text) if "bad" in answers else "good", lambda: 0.0)
+    with loopback(rule=rule) as server:
+        story = project(tmp_path / "p", RETRIED, server.url)
+
+        def written() -> list[int]:
+            """Build after an edit of the input, and return the tokens that each attempt has written."""
+            before = len(rule.calls)
+            story.edit("rules.md", f"{story.read('rules.md')}Rule {before}.\n")
+            assert story.build(env=KEY).code == 0
+            return [call.counted.written_5m for call in rule.calls[before:]]
+
+        assert written()[0] > 0, "nothing is known of this stage"
+        for _ in range(3):
+            last = written()
+        assert last == [0], "all of its attempts have passed"
+        answers.add("bad")
+        after = [written() for _ in range(3)]
+    assert after[0][0] == 0
+    assert after[0][1] > 0, "an attempt that is not the last one writes for the next"
+    assert after[-1][0] > 0, "two of three attempts failed"
+
+
+def test_a_last_attempt_writes_nothing(tmp_path: Path) -> None:
+    rule = CachedServer(lambda text: "good" if "bad" in text else "bad 1", lambda: 0.0)
+    with loopback(rule=rule) as server:
+        story = project(tmp_path / "p", RETRIED.replace("max: 2", "max: 1"), server.url)
+        for name in ("first", "second", "third"):
+            story.edit("rules.md", f"{story.read('rules.md')}Rule {name}.\n")
+            assert story.build(env=KEY).code == 0
+    assert [call.counted.written_5m > 0 for call in rule.calls[1::2]] == [False] * 3
+    assert all(call.counted.read for call in rule.calls[1::2]), "each reads what the first attempt wrote"

@@ -36,7 +36,7 @@ from orch23.model.diagnostic import Diagnostic, Location, Severity
 from orch23.model.errors import ExitCode, InvalidInputError, MissingBytesError, Orch23Error
 from orch23.model.event import BatchWaiting
 from orch23.model.llm import Request
-from orch23.model.pipeline import NO_CACHE, Stage
+from orch23.model.pipeline import NO_CACHE, Stage, family_of
 from orch23.model.plan import Estimate, Expand, Fresh, Maybe, Run, VerifyOnly
 from orch23.plan.diagnostics import check_items
 from orch23.plan.planner import Selection, closure
@@ -121,8 +121,15 @@ def estimates_of(project: Project, seen: Preview, failing: Collection[str]) -> d
             found[name] = replace(found[name], calls=replace(found[name].calls, minimum=0), least_cost=Decimal(0))
     calls = {name: call for name, basis in bases.items() if (call := _planned_call(basis)) is not None}
     if len(calls) > 1:
+        from orch23.providers.shared_beginnings import shared_beginnings  # noqa: PLC0415 - only for several calls
+
+        shared = shared_beginnings((family_of(name), request) for name, (request, _) in calls.items())
+        calls = {name: (shared.marked(request), facts) for name, (request, facts) in calls.items()}
         for name, saving in expected_savings(calls, tariff_of).items():
-            found[name] = found[name].with_cache(saving)
+            request, _ = calls[name]
+            lines = request.messages[0].content[: max(request.family, *request.beginnings, 0)].splitlines()
+            end = next((line for line in reversed(lines) if line.strip()), "")
+            found[name] = replace(found[name].with_cache(saving), shared_lines=len(lines), shared_end=end)
     return found
 
 
@@ -130,7 +137,7 @@ def _planned_call(basis: EstimateBasis) -> "tuple[Request, ModelFacts] | None":
     """Return the call that a stage is expected to make first; None if there is none, or no cache is known."""
     node, request = basis.node, basis.request
     is_certain = isinstance(basis.decision, Run) and not basis.recorded
-    if request is None or not is_certain or not request.family or not isinstance(node, Stage) or not is_llm(node.step):
+    if request is None or not is_certain or not isinstance(node, Stage) or not is_llm(node.step):
         return None
     step = node.step.of_attempt(node.retry, 1)
     facts = adapter_for(step).facts

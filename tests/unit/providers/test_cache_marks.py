@@ -172,10 +172,10 @@ def test_a_prefix_that_the_vendor_no_longer_has_is_written_again(ttl, later_s: f
     now = 0.0
     prefixes = CachedPrefixes(clock=lambda: now)
     lifetime_s = {"5m": 300.0, "1h": 3600.0}[ttl]
-    assert prefixes.begin("p", lifetime_s, LONG)
-    prefixes.use("p")
+    assert prefixes.begin(("p",), lifetime_s, LONG) == ("p",)
+    prefixes.use(("p",))
     now += later_s
-    assert prefixes.begin("p", lifetime_s, LONG) == writes
+    assert prefixes.begin(("p", "q"), lifetime_s, LONG) == (("p", "q") if writes else ("q",))
 
 
 @pytest.mark.parametrize(
