@@ -64,6 +64,7 @@ LLM: dict[str, Any] = {
     "network": True,
     "answers": "a.yaml",
     "seed": -3,
+    "extra": {"top_p": 0.5},
     "temperature": 0.5,
 }
 PYTEST: dict[str, Any] = {

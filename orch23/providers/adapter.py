@@ -178,11 +178,13 @@ class Adapter:
     """A provider for one step. All but `make`, `batches`, `prepare` and `look_up` work without a call.
 
     They import no client library, either. A provider has at least `make`, `endpoint` and `api`. `takes` are the fields
-    of `llm` that only some providers have; those of `sends` are parameters of a request. `media` are the provider's
-    limits for pictures and PDFs. `usual_max_tokens` is the default of `max_tokens`; None for the usual one.
+    of `llm` that only some providers have; those of `sends` are parameters of a request. `sets` are the fields of the
+    body of a request, with dots, that `llm.extra` cannot have. `media` are the provider's limits for pictures and PDFs.
+    `usual_max_tokens` is the default of `max_tokens`; None for the usual one.
     """
 
     takes: ClassVar[frozenset[str]] = frozenset()
+    sets: ClassVar[frozenset[str]] = frozenset()
     sends: ClassVar[tuple[str, ...]] = ("max_tokens",)
     pricing: ClassVar[Pricing] = "unknown"
     # Vendors count input from the prompt cache differently against the limit of tokens.

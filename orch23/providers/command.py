@@ -238,7 +238,7 @@ def _last_lines(err: bytes) -> str:
 class CommandAdapter(Adapter):
     """The provider `command`."""
 
-    takes = frozenset({"command", "read", "pass_env", "network", "endpoint_alias"})
+    takes = frozenset({"command", "read", "pass_env", "network", "endpoint_alias", "extra"})
     pricing = "unbounded"
     api = "orch23 1"
 

@@ -1,6 +1,6 @@
 """Registry of providers by name: parameters, schema, readiness and consent of a step."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -12,6 +12,7 @@ from orch23.model.diagnostic import Diagnostic, fix_of_hint, question
 from orch23.model.digest import Json
 from orch23.model.errors import ConfigurationError, ConsentError, InvalidInputError
 from orch23.model.llm import OnTruncated
+from orch23.model.parsing import parse_json
 from orch23.model.plugins import LazyMapping, Registry, load_object
 from orch23.model.step import Grant
 from orch23.providers.adapter import REQUIRED, Adapter, CallContext, ProviderContext, nearest_hint, unsupported_error
@@ -127,6 +128,7 @@ def step_errors(step: "LLMStep", root: Path | None = None) -> tuple[Diagnostic, 
         *unsupported,
         *_limit_errors(step),
         *_parameter_errors(step),
+        *_extra_errors(step, adapter),
         *adapter_for(with_token_limit(step)).check(root),
     )
 
@@ -156,6 +158,8 @@ def unsupported_fields(provider: str, plugins: Callable[[], tuple[str, ...]]) ->
 def parameters_of(step: "LLMStep") -> Mapping[str, Json]:
     """Return the parameters for the stage key and the fingerprint, with explicit defaults."""
     found = adapter_for(with_token_limit(step)).parameters
+    if step.extra is not None:
+        found = {**found, "extra": _extra_of(step)}
     # A parameter of the request, so that both ways have their own recordings (ADR 10).
     return found if step.structured_output else {**found, "structured_output": False}
 
@@ -222,6 +226,18 @@ def _parameter_errors(step: "LLMStep") -> tuple[Diagnostic, ...]:
         for name in lacking
         if getattr(step, name) is not None
     )
+
+
+def _extra_errors(step: "LLMStep", adapter: type[Adapter]) -> Iterator[Diagnostic]:
+    if step.extra is not None and "extra" in adapter.takes:
+        from orch23.providers.extra_fields import extra_errors  # noqa: PLC0415 - few steps have it
+
+        yield from extra_errors(_extra_of(step), adapter_for(step))
+
+
+def _extra_of(step: "LLMStep") -> dict[str, Json]:
+    fields = parse_json(step.extra or "{}")
+    return dict(fields) if isinstance(fields, Mapping) else {}
 
 
 def endpoint_of(step: "LLMStep") -> str:

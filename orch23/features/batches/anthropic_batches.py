@@ -14,6 +14,7 @@ from orch23.model.diagnostic import Diagnostic
 from orch23.model.llm import Request
 from orch23.model.server_url import url_origin
 from orch23.providers.connections import CONNECT_S
+from orch23.providers.extra_fields import extra_fields
 from orch23.providers.faults import (
     UNEXPECTED_ERRORS,
     TransportError,
@@ -41,7 +42,10 @@ class AnthropicBatches(Struct, frozen=True, kw_only=True):
     def submit(self, label: str, requests: Mapping[str, Request]) -> str:
         """Submit requests; their fingerprints are the ids that the results have."""
         del label
-        sent: Any = [{"custom_id": name, "params": message_arguments(one)} for name, one in requests.items()]
+        bodies = {name: (one, message_arguments(one)) for name, one in requests.items()}
+        sent: Any = [
+            {"custom_id": name, "params": {**body, **extra_fields(one, body)}} for name, (one, body) in bodies.items()
+        ]
         with self._open() as (client, timeout):
             return str(client.messages.batches.create(requests=sent, timeout=timeout).id)
 

@@ -27,6 +27,7 @@ from orch23.model.llm import Provider, Request, Response, Usage, token_count
 from orch23.model.parsing import json_at, parse_json
 from orch23.providers.adapter import Adapter, CallContext, ProviderContext, nearest_hint, seed_of
 from orch23.providers.connections import CallSockets, OpenCalls
+from orch23.providers.extra_fields import extra_fields
 from orch23.providers.faults import printable_line
 
 DEFAULT_SEED = 1
@@ -132,7 +133,7 @@ def local_request_body(request: Request) -> dict[str, Json]:
     body |= seed_of(request)
     if request.schema is not None:
         body["response_format"] = {"type": "json_schema", "json_schema": {"schema": request.schema}}
-    return body
+    return body | extra_fields(request, body)
 
 
 def _start(argv: Sequence[str], environ: Mapping[str, str]) -> _Running:
@@ -273,7 +274,10 @@ def _missing(model: str, environ: Mapping[str, str]) -> tuple[Diagnostic, ...]:
 class LocalAdapter(Adapter):
     """The provider `local`."""
 
-    takes = frozenset({"seed", "temperature"})
+    takes = frozenset({"seed", "temperature", "extra"})
+    sets = frozenset(
+        {"model", "messages", "stream", "cache_prompt", "max_tokens", "temperature", "seed", "response_format"}
+    )
     sends = ("max_tokens", "seed", "temperature")
     pricing = "free"
     usual_max_tokens = DEFAULT_MAX_TOKENS

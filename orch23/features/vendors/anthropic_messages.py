@@ -33,6 +33,7 @@ from orch23.providers.connections import (
     RunConnections,
     shared_connections,
 )
+from orch23.providers.extra_fields import extra_fields
 from orch23.providers.faults import (
     UNEXPECTED_ERRORS,
     TransportError,
@@ -149,6 +150,7 @@ class AnthropicMessages(RunConnections, frozen=True, kw_only=True):
         try:
             with self.clients.client_for(self.identity(), sockets, self.client) as client:
                 arguments = message_arguments(request, self.name_of(request.model))
+                arguments["extra_body"] = extra_fields(request, arguments)
                 arguments["timeout"] = self._timeouts(until)
                 if not request.is_streamed:
                     reply = client.messages.with_raw_response.create(**arguments).http_response
@@ -328,7 +330,9 @@ class ClaudeAdapter(VendorAdapter):
     """A provider of Claude, with Anthropic's interface."""
 
     vendor = "anthropic"
-    takes = frozenset({"effort", "thinking", "base_url", "endpoint_alias"})
+    takes = frozenset({"effort", "thinking", "base_url", "endpoint_alias", "extra"})
+    sets = frozenset({"model", "messages", "system", "max_tokens", "stream", "thinking"})
+    sets |= {"output_config.effort", "output_config.format"}
     sends = ("max_tokens", "effort")
     api = f"messages {API_VERSION}"
     limits_cached_input = False

@@ -37,7 +37,11 @@ class GptAdapter(VendorAdapter):
     """A provider with OpenAI's interfaces."""
 
     vendor = "openai"
-    takes = frozenset({"effort", "base_url", "endpoint_alias", "seed", "temperature", "api", "background"})
+    takes = frozenset({"effort", "base_url", "endpoint_alias", "seed", "temperature", "api", "background", "extra"})
+    sets = frozenset({"model", "messages", "input", "instructions", "stream", "stream_options", "background", "store"})
+    sets |= {"max_tokens", "max_completion_tokens", "max_output_tokens", "response_format", "text.format"}
+    sets |= {"reasoning.effort", "reasoning_effort", "temperature", "seed"}
+    sets |= {"prompt_cache_key", "prompt_cache_retention", "prompt_cache_options"}
     sends = ("max_tokens", "effort", "seed", "temperature")
     pricing = "openai"
     on_truncated = OnTruncated(1, 2)

@@ -28,6 +28,7 @@ from orch23.model.parsing import json_at
 from orch23.model.server_url import recordable_model
 from orch23.providers.adapter import seed_of
 from orch23.providers.cache_marks import cache_fields
+from orch23.providers.extra_fields import extra_fields
 from orch23.providers.faults import TransportError, incomplete_error, timeout_error, too_long_error, unknown_stop_error
 from orch23.providers.media import data_url
 
@@ -174,4 +175,4 @@ def chat_request_body(request: Request, limit_field: str, *, is_vendor: bool = F
     body |= {**seed_of(request), **(cache_fields(request) if is_vendor else {}), **pace_fields(request)}
     if request.schema is not None:
         body["response_format"] = {"type": "json_schema", "json_schema": response_format(request.schema)}
-    return body
+    return body | extra_fields(request, body)

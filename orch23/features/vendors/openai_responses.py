@@ -38,6 +38,7 @@ from orch23.model.parsing import json_at
 from orch23.model.server_url import recordable_model
 from orch23.providers.cache_marks import cache_fields
 from orch23.providers.connections import OpenCalls
+from orch23.providers.extra_fields import extra_fields
 from orch23.providers.faults import (
     NotCollectedError,
     TransportError,
@@ -145,7 +146,9 @@ class ResponsesApi(ResponsesProvider, frozen=True, kw_only=True):
         if reply is None:
             with self.connection.open(until) as client:
                 create: Any = client.responses.with_raw_response.create
-                answer = create(**responses_request_body(request, is_vendor=self.is_vendor))
+                body = responses_request_body(request, is_vendor=self.is_vendor)
+                more = {name: body.pop(name) for name in extra_fields(request, {})}
+                answer = create(**body, extra_body=more)
             reply = parse_reply(answer.content, self.connection.server.url)
         if text_at(reply, "status") in _WAITING:
             reply = self._await(reply, request, until)
@@ -312,7 +315,7 @@ def responses_request_body(request: Request, *, background: bool = True, is_vend
         body["temperature"] = params["temperature"]
     if request.schema is not None:
         body["text"] = {"format": {"type": "json_schema", **response_format(request.schema)}}
-    return body
+    return body | extra_fields(request, body)
 
 
 def _texts(reply: Json) -> tuple[str, str]:

@@ -2,11 +2,12 @@
 
 import re
 from collections.abc import Sequence
-from typing import Annotated, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 from msgspec import UNSET, Meta, UnsetType
 from msgspec.structs import replace
 
+from orch23.model.digest import canonical_json
 from orch23.model.fields import Problems
 from orch23.model.language import (
     Address,
@@ -204,6 +205,11 @@ class LLMDocument(Document):
     answers: File | UnsetType = Key("pipelines/app.answers.yaml").doc("""
         A YAML file of responses, for `provider: scripted`.""")
     seed: int | UnsetType = Key("7").doc("The seed of sampling, if the provider has one.")
+    extra: dict[str, Any] | UnsetType = Key(
+        "{top_p: 0.9}", read=lambda _at, _key, value: canonical_json(value).decode() if value else None
+    ).doc("""
+        Parameters of the provider that have no key here, as they are in its request. Those that orch23 sets itself,
+        that change the price, or that ask for something else than one text are refused (E409).""")
     # No default: thinking models refuse a temperature (docs/seeds.md, S4-30).
     temperature: Annotated[int, Meta(ge=0)] | Annotated[float, Meta(ge=0)] | UnsetType = Key(
         "0.2", read=lambda _at, _key, value: float(value)

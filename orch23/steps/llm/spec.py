@@ -30,7 +30,8 @@ class LLMStep(Step, Struct, frozen=True, omit_defaults=True, tag="llm", kw_only=
     `read` are files and folders that the program `command` may read: relative to the root, or absolute. `pass_env` are
     names of environment variables that it gets. `from_plugins` are the plugins of the pipeline, which can bring the
     provider. Without `states_max_tokens`, `max_tokens` is the default, which a model may lower. Without `cache`, the
-    prompt cache of the vendor is not used. `fallback` are called in this order if the provider is down.
+    prompt cache of the vendor is not used. `extra` is canonical JSON. `fallback` are called in this order if the
+    provider is down.
     """
 
     kind: ClassVar[str] = "llm"
@@ -43,7 +44,7 @@ class LLMStep(Step, Struct, frozen=True, omit_defaults=True, tag="llm", kw_only=
     # Fields that only some providers have, or that mean something else at another provider.
     provider_fields: ClassVar[tuple[str, ...]] = (
         *("effort", "thinking", "base_url", "endpoint_alias", "command", "read", "pass_env", "network", "answers"),
-        *("seed", "temperature", "api", "background", "pace"),
+        *("seed", "temperature", "api", "background", "pace", "extra"),
     )
 
     provider: str
@@ -73,6 +74,7 @@ class LLMStep(Step, Struct, frozen=True, omit_defaults=True, tag="llm", kw_only=
     answers: str | None = None
     seed: int | None = None
     temperature: float | None = None
+    extra: str | None = None
     api: Literal["responses", "chat"] | None = None
     background: bool | None = None
     # The same request for another price: part of no key and no fingerprint (ADR 44).

@@ -277,6 +277,7 @@ def test_the_json_has_every_number_of_an_estimate_and_null_for_what_is_unknown()
         "cost_usd": {"min": "0.0123", "likely": "0.0123", "max": None},
         "saved": {"calls": 0, "cost_usd": "0"},
         "cache_saving_usd": "0",
+        "shared_lines": 0,
         "stored_at": None,
         "explores": None,
         "verifies_base": False,

@@ -78,7 +78,7 @@ def test_feedback_at_the_end_leaves_all_lines_before_it() -> None:
 
 @pytest.mark.parametrize("files", [(), (given("a.py", "x = 2", base=True),)])
 def test_blanks_where_the_feedback_will_be_end_no_attempts_part(files: tuple[PromptInput, ...]) -> None:
-    """The end of a first prompt is blank, and another attempt has more there: feedback, with files of its own or not."""
+    """The end of a first prompt is blank. Another attempt has feedback there, with files of its own or not."""
     prompt = "Do it.\n{{ inputs | blocks }}\n{% if brief %}{{ brief.excerpt }}{% endif %}\n"
     start, after = ask(first(), prompt), ask(later(given=(SPEC, *files)), prompt)
     assert shared(start) == shared(after)
