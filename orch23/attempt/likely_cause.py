@@ -27,8 +27,8 @@ from orch23.model.file_policy import sealed_reason, secret_file_reason
 from orch23.model.paths import IGNORED_NAMES, is_own_file
 from orch23.model.patterns import lazy_pattern
 from orch23.model.pipeline import Stage
-from orch23.model.step import ProcessStep, Tool
-from orch23.model.tool import FoundTool
+from orch23.model.step import ProcessStep
+from orch23.model.tool import installed_tool
 from orch23.resolve.commands import typed_command
 from orch23.text.secrets import is_secret_name
 
@@ -243,16 +243,6 @@ def _is_shown(interpreter: str, target: Path) -> bool:
     return any(target.is_relative_to(one) for one in (*SYSTEM_FOLDERS, Path(interpreter).parent.parent))
 
 
-def _tool(project: ProjectFacts, name: str) -> FoundTool | None:
-    """Return a program that a step would see if its stage named it in `tools`."""
-    from orch23.model.features import TOOLCHAINS, is_installed, load_feature  # noqa: PLC0415 - only for failures
-
-    if not is_installed(TOOLCHAINS):
-        return None
-    found: FoundTool = load_feature(TOOLCHAINS)(Tool(name), project.root, project.environ)
-    return None if found.error else found
-
-
 def unseen_program(project: ProjectFacts, interpreter: str, key: str, name: str) -> LikelyCause | None:
     """Return why a step does not find a program that the user can start, if that is so; `key` is that of its inputs."""
     if "/" in name or not _PATH.fullmatch(name):
@@ -268,7 +258,7 @@ def unseen_program(project: ProjectFacts, interpreter: str, key: str, name: str)
     if is_shown:
         text = f"`{name}` is {place} on your PATH; that of a step is fixed, and does not have this directory"
         return LikelyCause(kind="program", text=text, hint=f"write `{place}` in place of `{name}` in the command")
-    if found is None and (tool := _tool(project, name)) is not None:
+    if found is None and (tool := installed_tool(name, project.root, project.environ)) is not None:
         text = f"`{name}` is {tool.origin}, which a step sees only if its stage names the tool"
         return LikelyCause(kind="program", text=text, key="tools", value=name, appends=True)
     where = f"{place}, a link to {target}," if found else f"{place} on your PATH"

@@ -296,6 +296,7 @@ class ProcessRunner(Struct, frozen=True, kw_only=True):
             reads=launch.reads,
             writable=writable,
             programs=self.facts.tools,
+            declared=tuple(tool.digest for tool in self.stage.tools),
             **self._tool_caches(step, verifies=verifies),
         )
 

@@ -196,11 +196,8 @@ class BuildParts(Struct, frozen=True, kw_only=True):
     def _models(self, ledger: Ledger) -> Models | None:
         """Return how stages call models; None if none may, none needs consent, and no request is left in a batch."""
         nodes = self.opened.state.plan.nodes.values()
-        may_call = (
-            calls_model(node) or bool(node.tool_grants) or (isinstance(node, Stage) and bool(node.step.grants))
-            for node in nodes
-        )
-        if not any(may_call) and not any(self.project.store.batches.glob("*.json")):
+        may_call = any(calls_model(node) or node.grants for node in nodes)
+        if not may_call and not any(self.project.store.batches.glob("*.json")):
             return None
         from orch23.attempt.conversation import Conversations, RequestBuilder, shared_systems  # noqa: PLC0415 - few edits call a model
         from orch23.cli.author_data import validate_by_schema  # noqa: PLC0415 - as above

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from orch23 import __version__
 from orch23.attempt.ledger import run_limits
 from orch23.cli.build_parts import BuildParts, BuildRequest
-from orch23.cli.consent import Consent, trust_command_line
+from orch23.cli.consent import Consent
 from orch23.cli.opening import used_cache
 from orch23.cli.partial_build import lock_file_of
 from orch23.cli.project_loading import Project, hidden_paths, open_for_build, open_for_reading, usual_executor
@@ -254,9 +254,7 @@ def prepared_build(project: Project, request: BuildRequest, screen: Observer) ->
             contents=store.contents,
             workers=workers,
             interpreters=project.facts.path_of,
-            tools=lambda programs: consent.check_tools(
-                project.facts.tools_of(programs), partial(trust_command_line, settings)
-            ),
+            tools=partial(consent.tools_of, project),
             redact=secrets.redact,
             launcher=sandbox,
             unconfined=PlainLauncher(None if request.allow_unsandboxed else not_allowed_error()),

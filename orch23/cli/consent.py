@@ -2,7 +2,7 @@
 
 import os
 import shlex
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,13 +15,14 @@ from orch23.cli.discovery import find_project
 from orch23.cli.project_loading import Project, ProjectSettings, open_for_reading
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ConfigurationError, ConsentError, ProviderError
-from orch23.model.pipeline import CACHE_VARIABLE, DeclaredCache, Stage
+from orch23.model.pipeline import CACHE_VARIABLE, DeclaredCache
 from orch23.model.step import Grant
 from orch23.model.text import visible
 from orch23.snapshot.store_registry import TRUST_VARIABLE
 from orch23.store.workspace import Workspace
 
 if TYPE_CHECKING:
+    from orch23.model.action import Action
     from orch23.model.shared_cache import CacheOptions, CacheSettings
     from orch23.model.tool import FoundTool
     from orch23.steps.llm.spec import LLMStep
@@ -86,17 +87,18 @@ class Consent(Struct, dict=True):
             return None
         return None if grant is None or self.is_granted(grant) else grant
 
-    def check_tools(self, found: "Sequence[FoundTool]", command: Callable[[], str]) -> "Sequence[FoundTool]":
-        """Return some tools that a step is about to see; `command` returns the command that allows it.
+    def tools_of(self, project: Project, action: "Action", interpreter: Path) -> "Sequence[FoundTool]":
+        """Return the tools that an action is about to see, outside of the system directories.
 
         Raises:
             ConsentError: the user has not allowed one of them.
         """
-        lacking = [one.grant for one in found if one.grant is not None and not self.is_granted(one.grant)]
+        found = project.facts.tools_of(action.declared, interpreter, action.working_directory)
+        lacking = [one.tool.grant for one in found if one.tool.grant and not self.is_granted(one.tool.grant)]
         if lacking:
             from orch23.providers.registry import not_granted_error  # noqa: PLC0415 - few builds lack consent
 
-            raise ConsentError(*(not_granted_error(grant, command()) for grant in lacking))
+            raise ConsentError(*(not_granted_error(grant, trust_command_line(project.settings)) for grant in lacking))
         return found
 
     def store_grants(self, grants: Iterable[Grant]) -> bool:
@@ -156,10 +158,8 @@ def needed_grants(project: Project) -> tuple[Grant, ...]:
     nothing_yet = Consent(settings.root, {}, Workspace(settings.root, None))
     plan = open_for_reading(project).state.plan
     found = dict.fromkeys(nothing_yet.missing_grant(step, settings.environ) for step in llm_steps(plan))
-    nodes = plan.nodes.values()
     # Other step kinds name their grants themselves, such as a download from a server.
-    of_steps = (grant for node in nodes if isinstance(node, Stage) for grant in node.step.grants)
-    of_others = dict.fromkeys((*of_steps, *(grant for node in nodes for grant in node.tool_grants)))
+    of_others = dict.fromkeys(grant for node in plan.nodes.values() for grant in node.grants)
     return (*(grant for grant in found if grant is not None), *of_others, *_grants_of_cache(project))
 
 

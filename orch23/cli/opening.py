@@ -108,6 +108,7 @@ def settings_of(console: Console, args: PipelineArguments) -> ProjectSettings:
         model=args.model,
         options=tuple((flag, value) for flag, value in options if console.redact(value) == value),
         meter=console.progress,
+        needs_tools=args.needs_tools,
     )
 
 
@@ -212,6 +213,7 @@ def of_stage(
     Raises:
         UsageError: no stage is named, or several.
     """
+    args = replace(args, needs_tools=False)
     names = found_project(console, args.arguments).stages
     snapshot = None if whole or len(names) != 1 else last_build_of(console, args, names)
     shown = of_part(console, args, snapshot, names, lambda project: show(project, names[0]))
@@ -227,7 +229,8 @@ def last_build_of(console: Console, args: PipelineArguments, stages: Sequence[st
     `args` may have these stages and no other.
     """
     names = found_project(console, args.arguments).stages
-    has_more = replace(args, arguments=()) != PipelineArguments() or console.here != working_directory()
+    others = replace(args, arguments=(), needs_tools=True)
+    has_more = others != PipelineArguments() or console.here != working_directory()
     if has_more or names != stages or any(name.startswith("ORCH23_BUILD_") for name in console.environ):
         return None
     found = last_snapshot(["build", *(one for one in args.arguments if one not in names)])

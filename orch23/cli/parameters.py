@@ -24,7 +24,8 @@ class PipelineArguments(Struct, frozen=True, kw_only=True):
     """The pipeline and stages on a command line, how they select, and what overrides the pipeline's own values.
 
     The fields are the names of the parameters of commands. `cache` is the shared cache as the user names it. `executor`
-    replaces the one in the pipeline; `scheduler` is the address that executors use.
+    replaces the one in the pipeline; `scheduler` is the address that executors use. A command that only looks sets
+    `needs_tools` to False: a missing tool is a fact, then, and not an error.
     """
 
     arguments: tuple[str, ...] = ()
@@ -40,6 +41,7 @@ class PipelineArguments(Struct, frozen=True, kw_only=True):
     executor: str | None = None
     scheduler: str = ""
     offline: bool = False
+    needs_tools: bool = True
 
 
 class GivenOptions(Struct, frozen=True):

@@ -88,6 +88,7 @@ class ProjectSettings(Struct, frozen=True, kw_only=True):
     options: tuple[tuple[str, str], ...] = ()
     clock: Callable[[], datetime] = lambda: datetime.now(UTC)
     meter: FileProgress = no_progress
+    needs_tools: bool = True
 
 
 class Project(Struct, frozen=True, kw_only=True):
@@ -292,7 +293,7 @@ def _load(settings: ProjectSettings, text: str | None = None, compiled: CompileC
 
 
 def _machinery(settings: ProjectSettings, store: ProjectStore) -> tuple[PlanningTools, FactFinder]:
-    facts = FactFinder(settings.root, settings.environ)
+    facts = FactFinder(settings.root, settings.environ, needs_tools=settings.needs_tools)
     files = AuthorFiles(store.workspace.read, lambda path: path in store.workspace.written_paths)
 
     def check_provider(step: "LLMStep") -> tuple[Diagnostic, ...]:

@@ -1,7 +1,10 @@
 """Find the facts of this machine that stage keys contain: interpreters, tools, checks, plugins; and executors."""
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from functools import cache
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -43,18 +46,16 @@ MISSING = "missing"
 class FactFinder(Struct):
     """Finds the facts of stages without starting a process. The caller provides the environment.
 
-    `looked_at` are the paths, existing or not, that the facts so far depend on, with their earlier `signature`. `tools`
-    are those that are outside of the system directories, or that have a version or a path. `plugins` are those of the
-    pipeline, once it is read; `executor_of` returns the executor of a stage. Without `needs_tools`, for commands that
-    only look, a missing tool is a fact, too.
+    `looked_at` are the paths, existing or not, that the facts so far depend on, with their earlier `signature`.
+    `plugins` are those of the pipeline, once it is read; `executor_of` returns the executor of a stage. Without
+    `needs_tools`, for commands that only look, a missing tool is a fact, too.
     """
 
     root: Path
     environ: Mapping[str, str]
-    _interpreters: dict[str | None, tuple[str, str, str]] = field(default_factory=dict)
-    _tools: "dict[tuple[Tool, str, str], str]" = field(default_factory=dict)
+    _interpreters: dict[str | None, tuple[Path, InterpreterFacts]] = field(default_factory=dict)
+    _tools: "dict[tuple[Tool, str, str], FoundTool]" = field(default_factory=dict)
     looked_at: dict[Path, str] = field(default_factory=dict)
-    tools: "dict[tuple[Tool, str, str], FoundTool]" = field(default_factory=dict)
     plugins: tuple[str, ...] = ()
     executor_of: Callable[[Stage], str] = lambda _: LOCAL_EXECUTOR
     needs_tools: bool = True
@@ -66,10 +67,11 @@ class FactFinder(Struct):
             ConfigurationError: an interpreter or a declared tool is missing.
         """
         step = stage.step.of_attempt(stage.retry, 1) if is_llm(stage.step) else stage.step
-        path, python, pytest = self._interpreter(stage.python) if has_process(stage) else ("", "", "")
+        place, found = self._interpreter(stage.python) if has_process(stage) else ("", InterpreterFacts("", None))
+        path = str(place)
         facts = Facts(
-            python=python,
-            pytest=pytest,
+            python=found.version,
+            pytest=found.pytest_major or "",
             interpreter=path,
             tools={tool.name: self._tool(tool, path, stage.cwd) for tool in stage.tools},
             plugins=self._plugins_of(stage, step),
@@ -86,20 +88,18 @@ class FactFinder(Struct):
             ConfigurationError: it is missing, or of another version.
         """
         known = (one for one in self._interpreters if Interpreter.of(one).declared == wanted.declared)
-        place, version, pytest = self._interpreter(next(known, wanted.declared))
-        path = Path(place)
+        path, facts = self._interpreter(next(known, wanted.declared))
         # The interpreter may have been replaced since the decision: its result would not match its key.
-        check_interpreter(wanted, path, InterpreterFacts(version, pytest or None))
+        check_interpreter(wanted, path, facts)
         return path
 
-    def _interpreter(self, declared: str | None) -> tuple[str, str, str]:
+    def _interpreter(self, declared: str | None) -> tuple[Path, InterpreterFacts]:
         if declared not in self._interpreters:
             # Before the search: if a candidate appears meanwhile, its signature differs in the next build.
             self._look_at(interpreter_candidates(declared, self.root, self.environ))
             path = find_interpreter(declared, self.root, self.environ)
             self._look_at(interpreter_files(path))
-            facts = interpreter_facts(path)
-            self._interpreters[declared] = (str(path), facts.version, facts.pytest_major or "")
+            self._interpreters[declared] = path, interpreter_facts(path)
         return self._interpreters[declared]
 
     def _plugins_of(self, stage: Stage, step: Step) -> tuple[str, ...]:
@@ -140,49 +140,36 @@ class FactFinder(Struct):
     def _tool(self, tool: "Tool", interpreter: str, cwd: str) -> str:
         key = (tool, interpreter, cwd)
         if key not in self._tools:
+            from orch23.model.tool import FoundTool, find_tool  # noqa: PLC0415 - few stages have tools
+
             # The PATH that steps get, not the user's: a key must not depend on the shell.
             beside = (str(Path(interpreter).parent),) if interpreter else ()
             folders = (*beside, *SYSTEM_PATH)
             self._look_at(Path(folder, tool.name) for folder in folders)
-            is_first = not (tool.path or tool.version)
-            own = is_first and tool_digest(tool.name, folders)
-            self._tools[key] = own or self._found(key, folders).identity or MISSING
-        return self._tools[key]
+            own = None if tool.path or tool.version else tool_digest(tool.name, folders)
+            # Else a version manager of the user may have it.
+            found = FoundTool(identity=own) if own else find_tool(tool, self.root, self.environ, folders, cwd)
+            self._look_at(map(Path, found.looked_at))
+            if found.error and self.needs_tools:
+                raise ConfigurationError(Diagnostic("E482", found.error, hint=found.hint))
+            self._tools[key] = found
+        return self._tools[key].identity or MISSING
 
-    def _found(self, key: "tuple[Tool, str, str]", folders: tuple[str, ...]) -> "FoundTool":
-        """Return a tool that a version manager of the user has installed, or that has a version or a path.
-
-        Raises:
-            ConfigurationError: there is none, steps may not see it, or it has another version.
-        """
-        from orch23.model.features import TOOLCHAINS, load_feature  # noqa: PLC0415 - few pipelines name such tools
-
-        tool, _, cwd = key
-        found: FoundTool = load_feature(TOOLCHAINS, f"the tool `{tool.name}` needs")(
-            tool, self.root, self.environ, folders=folders, cwd=cwd
-        )
-        self._look_at(map(Path, found.looked_at))
-        if found.error and self.needs_tools:
-            raise ConfigurationError(Diagnostic("E482", found.error, hint=found.hint))
-        return self.tools.setdefault(key, found)
-
-    def tools_of(self, programs: Mapping[str, str]) -> "tuple[FoundTool, ...]":
-        """Return where the declared tools of an action are that are outside of the system directories."""
-        found = {tool.name: one for (tool, *_), one in self.tools.items() if programs.get(tool.name) == one.identity}
-        return tuple(one for one in found.values() if one.origin)
+    def tools_of(self, declared: Iterable[str], interpreter: Path, cwd: str) -> "tuple[FoundTool, ...]":
+        """Return where the tools of a stage are, outside of the system directories, by the digests of their entries."""
+        places = {tool.digest: one for (tool, *of), one in self._tools.items() if of == [str(interpreter), cwd]}
+        return tuple(one for digest in declared if (one := places.get(digest)) is not None and one.origin)
 
     def tool_origins(self) -> dict[str, str]:
         """Return where each declared tool is that is not the one which a step finds anyway."""
-        found: dict[str, dict[str, None]] = {}
-        for (tool, *_), one in self.tools.items():
-            if one.origin:
-                found.setdefault(tool.name, {})[one.origin] = None
-        return {name: ", ".join(origins) for name, origins in sorted(found.items())}
+        origins = sorted({(tool.name, one.origin) for (tool, *_), one in self._tools.items() if one.origin})
+        return {name: ", ".join(origin for _, origin in of) for name, of in groupby(origins, itemgetter(0))}
 
     def _look_at(self, paths: Iterable[Path]) -> None:
         for path in paths:
             if path not in self.looked_at:
-                self.looked_at[path] = signature(str(path))
+                with suppress(OSError, ValueError):  # below a folder that is closed, or a link to itself
+                    self.looked_at[path] = signature(str(path))
 
 
 def _with_provider(facts: Facts, step: "LLMStep") -> Facts:

@@ -24,6 +24,7 @@ from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ConfigurationError, ConsentError, MissingBytesError, Orch23Error, ProviderError
 from orch23.model.event import Event, Warned
 from orch23.model.llm import Request
+from orch23.model.parsing import json_at
 from orch23.model.pipeline import ForeachStage, Pipeline, Stage
 from orch23.model.plan import Expand, Maybe, Plan, Run
 from orch23.model.ports import ContentStore
@@ -83,8 +84,7 @@ class CallPreflight(Struct, frozen=True, kw_only=True):
             ProviderError: with every stage that would call beyond this machine, offline.
         """
         others = [node for node in plan.nodes.values() if isinstance(node, Stage) and self._may_be_refused(node)]
-        of_tools = (grant for node in plan.nodes.values() for grant in node.tool_grants)
-        of_others = self._not_granted((*(grant for stage in others for grant in stage.step.grants), *of_tools))
+        of_others = self._not_granted(grant for node in plan.nodes.values() for grant in node.grants)
         # With `--replay` no model is called, so nothing can be missing.
         steps = () if self.conversations.replay else tuple(llm_steps(plan))
         wanted = dict.fromkeys((*self._ungranted(steps), *of_others))
@@ -105,8 +105,10 @@ class CallPreflight(Struct, frozen=True, kw_only=True):
         # The user is not asked for consent to a build that cannot run.
         self._refuse_impossible(calling, needs)
         lacking = [(one.stage, grant) for one, _ in calling for grant in self._ungranted(llm_steps_of(one.stage))]
-        needed = [(stage, (*need.grants, *stage.tool_grants)) for stage, need in needs]
-        lacking += [(stage, grant) for stage, grants in needed for grant in self._not_granted(grants)]
+        for stage, need in needs:
+            # What a step would download may be in the store.
+            own = self._not_granted(one for one in stage.grants if one.kind == "tool" or one in need.grants)
+            lacking += [(stage, grant) for grant in own]
         fallbacks = [(one.stage, step) for one, _ in calling for step in fallbacks_of(one.stage)]
         self._check_consent(seen, wanted, lacking, may_ask=bool(self._ungranted(step for _, step in fallbacks)))
         self._warn(fallbacks)
@@ -165,16 +167,14 @@ class CallPreflight(Struct, frozen=True, kw_only=True):
 
     def _by_stage(self, found: Sequence[tuple[Stage, Diagnostic]]) -> Iterator[Diagnostic]:
         keys = {stage.family: "llm/provider" if stage.step.asks_model else stage.kind for stage, _ in found}
-        keys |= {stage.family: "tools" for stage, _ in found if stage.tool_grants}
+        keys |= {stage.family: "tools" for stage, _ in found if any(one.grant for one in stage.tools)}
         places = {name: self.pipeline.locate_written(f"stages/{name}/{key}") for name, key in keys.items()}
         named = [(stage.family, one) for stage, one in found]
         return grouped_errors(self.pipeline, named, lambda name, _: places[name], "`{}` needs it too")
 
     def _may_be_refused(self, stage: Stage) -> bool:
         """Return whether a step without a model could be refused, whatever the store has."""
-        grants = stage.step.grants
-        is_refused = bool(grants) and (self.conversations.offline or bool(self._not_granted(grants)))
-        return is_refused or bool(self._not_granted(stage.tool_grants))
+        return bool((self.conversations.offline and stage.step.grants) or self._not_granted(stage.grants))
 
     def _not_granted(self, grants: Iterable[Grant]) -> list[Grant]:
         return [grant for grant in grants if not self.conversations.setting.is_granted(grant)]
@@ -196,8 +196,7 @@ class CallPreflight(Struct, frozen=True, kw_only=True):
             raise ConsentError(*self._by_stage(found))
 
     def _lacks(self, node: Stage | ForeachStage) -> bool:
-        own = self._not_granted((*(node.step.grants if isinstance(node, Stage) else ()), *node.tool_grants))
-        return bool(own or self._ungranted(llm_steps_of(node)))
+        return bool(self._not_granted(node.grants) or self._ungranted(llm_steps_of(node)))
 
     def _ungranted(self, steps: "Iterable[LLMStep]") -> Collection[Grant]:
         """Return the grants that these steps lack. A program that does not exist needs none."""
@@ -285,13 +284,9 @@ class CallPreflight(Struct, frozen=True, kw_only=True):
 
     def _is_capped(self, stage: Stage | None = None) -> bool:
         """Return whether cost is limited: for a stage, or for the run or any stage."""
-        if self.budget is not None or self.pipeline.stop.max_cost_usd is not None:
-            return True
-        if stage is not None:
-            return stage.stop.max_cost_usd is not None
-        return any(
-            one.stop.max_cost_usd is not None if isinstance(one, Stage) else _caps(one) for one in self.pipeline.stages
-        )
+        nodes = self.pipeline.stages if stage is None else (stage,)
+        limits = (self.budget, self.pipeline.stop.max_cost_usd, *map(_cost_limit, nodes))
+        return any(one is not None for one in limits)
 
 
 def llm_steps(plan: Plan) -> "Iterator[LLMStep]":
@@ -304,6 +299,5 @@ _grant_fields = attrgetter("provider", "base_url", "command", "read", "pass_env"
 """The fields of an llm step that decide which grant it needs."""
 
 
-def _caps(node: ForeachStage) -> bool:
-    stop = node.body.get("stop_conditions")
-    return isinstance(stop, Mapping) and stop.get("max_cost_usd") is not None
+def _cost_limit(node: Stage | ForeachStage) -> "Json | Decimal":
+    return node.stop.max_cost_usd if isinstance(node, Stage) else json_at(node.body, "stop_conditions", "max_cost_usd")

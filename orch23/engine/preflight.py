@@ -17,6 +17,7 @@ from orch23.decide.stage_view import StageTree
 from orch23.model.action import NAMESPACES_TIER
 from orch23.model.diagnostic import Diagnostic, Location, Related
 from orch23.model.errors import ConfigurationError
+from orch23.model.parsing import as_mapping
 from orch23.model.paths import PatternSet, is_glob, normalize_pattern, static_prefix
 from orch23.model.pipeline import ForeachStage, Pipeline, Stage, family_of
 from orch23.model.plan import Expand, Maybe, Plan, Run, VerifyOnly
@@ -101,8 +102,7 @@ def may_call_program(node: Stage | ForeachStage) -> bool:
     """Return whether a stage calls a program as its model, or the items of a foreach may."""
     if isinstance(node, Stage):
         return is_llm(node.step) and bool(node.step.command)
-    llm = node.body.get("llm")
-    return isinstance(llm, Mapping) and "command" in llm
+    return "command" in as_mapping(node.body.get("llm"))
 
 
 def may_use_sandbox(node: Stage | ForeachStage) -> bool:
@@ -136,16 +136,20 @@ def check_tools(pipeline: Pipeline, nodes: Iterable[Stage | ForeachStage], facts
     Raises:
         ConfigurationError: with all that are missing, have another version, or may not be seen by steps.
     """
-    found: list[tuple[str, Diagnostic]] = []
-    for stage in nodes:
-        if isinstance(stage, Stage) and not stage.once and any(tool.path or tool.version for tool in stage.tools):
-            try:
-                facts_of(stage)
-            except ConfigurationError as error:
-                found += ((stage.family, one) for one in error.diagnostics)
+    stages = [one for one in nodes if isinstance(one, Stage) and any(tool.path or tool.version for tool in one.tools)]
+    found = [*tool_errors((one for one in stages if not one.once), facts_of)]
     if found:
         places = {name: pipeline.locate_written(f"stages/{name}/tools") for name, _ in found}
         raise ConfigurationError(*grouped_errors(pipeline, found, lambda name, _: places[name], "`{}` needs it too"))
+
+
+def tool_errors(stages: Iterable[Stage], facts_of: Callable[[Stage], Facts]) -> Iterator[tuple[str, Diagnostic]]:
+    """Yield what is wrong with the tools of stages, with the name that the pipeline has of each."""
+    for stage in stages:
+        try:
+            facts_of(stage)
+        except ConfigurationError as error:
+            yield from ((stage.family, one) for one in error.diagnostics)
 
 
 def foreseen_failures(seen: Preview) -> Mapping[str, tuple[Diagnostic, ...]]:

@@ -7,7 +7,7 @@ import os
 import shlex
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -108,7 +108,7 @@ class LocalExecutor(Struct, kw_only=True, eq=False):
     contents: "FileContentStore"
     workers: int
     interpreters: Callable[[Interpreter], Path] = lambda _wanted: Path(sys.executable)
-    tools: "Callable[[Mapping[str, str]], Sequence[FoundTool]]" = lambda _programs: ()
+    tools: "Callable[[Action, Path], Sequence[FoundTool]]" = lambda _action, _interpreter: ()
     launcher: Launcher = NO_SANDBOX
     unconfined: Launcher = NO_SANDBOX
     output_limits: OutputLimits = DEFAULT_OUTPUT
@@ -289,7 +289,7 @@ class LocalExecutor(Struct, kw_only=True, eq=False):
         launcher = self._launcher_of(action)
         seen = sandbox_dir.seen_from_inside(launcher.tier)
         env = process_environment(seen, interpreter, {**cache_variables(seen, action), **action.env})
-        found = self.tools(action.programs) if action.programs else ()
+        found = self.tools(action, interpreter) if action.programs else ()
         for tool in found:
             given = {**tool.variables, **({} if action.network else tool.offline)}
             env = {**given, **env, "PATH": _path(env["PATH"], tool)}
@@ -458,8 +458,9 @@ def _is_of_sandbox(refused: EngineUnavailable) -> bool:
 def _path(path: str, tool: "FoundTool") -> str:
     """Return a search path with the folder of a tool: at the end, or in front of the system directories."""
     folders = path.split(":")
-    at = next((n for n, one in enumerate(folders) if tool.is_chosen and one in SYSTEM_PATH), len(folders))
-    return ":".join(dict.fromkeys((*folders[:at], tool.folder, *folders[at:])))
+    is_chosen = tool.tool.path or tool.tool.version
+    at = next((n for n, one in enumerate(folders) if is_chosen and one in SYSTEM_PATH), len(folders))
+    return ":".join(dict.fromkeys((*folders[:at], os.path.dirname(tool.program), *folders[at:])))
 
 
 def _no_sandbox_dir(problem: OSError) -> EngineUnavailable:

@@ -10,6 +10,7 @@ from msgspec import UNSET, UnsetType
 
 from orch23.model.action import TMPDIR_PLACE
 from orch23.model.diagnostic import Severity
+from orch23.model.features import DEPFILES, EXPLORE, SHARED_CACHE, is_installed, missing_feature
 from orch23.model.fields import Problems
 from orch23.model.language import Document, read_fields
 from orch23.model.pipeline import LEAST_EXPLORE_TOKENS, MAX_RETRIES, DeclaredCache, Price, RateLimits
@@ -48,13 +49,9 @@ def read_files(at: Problems, key: str, texts: Sequence[str]) -> tuple[str, ...]:
 
 def read_explore(at: Problems, key: str, value: Sequence[str] | Document | UnsetType) -> dict[str, Any]:
     """Return the fields of a stage for the files that its model may look at, and the limits of that."""
-    from orch23.model.features import EXPLORE, is_installed, missing_feature  # noqa: PLC0415 - few stages explore
-
     if value is UNSET:
         return {}
-    if not is_installed(EXPLORE["begin"]):
-        missing = missing_feature(EXPLORE["begin"])
-        at.add(key, missing.code, missing.message, missing.hint)
+    _check_feature(at, key, EXPLORE["begin"])
     if not isinstance(value, Document):
         return {"explore": at.paths(key, value)}
     found = read_fields(value, at.below(key))
@@ -66,13 +63,9 @@ def read_explore(at: Problems, key: str, value: Sequence[str] | Document | Unset
 
 def read_depfile(at: Problems, key: str, value: str | Document | UnsetType) -> dict[str, Any]:
     """Return the field of a stage for its depfile: the syntax and the path."""
-    from orch23.model.features import DEPFILES, is_installed, missing_feature  # noqa: PLC0415 - few stages have one
-
     if value is UNSET:
         return {}
-    if not is_installed(DEPFILES["read"]):
-        missing = missing_feature(DEPFILES["read"])
-        at.add(key, missing.code, missing.message, missing.hint)
+    _check_feature(at, key, DEPFILES["read"])
     found = read_fields(value, at.below(key)) if isinstance(value, Document) else {"path": value, "syntax": "make"}
     bare = found["path"].removeprefix(TMPDIR_PLACE)
     path = at.path_at(f"{key}/path" if isinstance(value, Document) else key, bare)
@@ -128,11 +121,7 @@ def _fault_of_tool(tool: Tool, first: Tool) -> tuple[str, str] | None:
         hint = "list a program of the project in `inputs`; a path in `tools` begins with `/` or `~/`"
         return f"`{tool.path}` is not the path of a program outside of the project", hint
     if tool.path and (normal := posixpath.normpath(tool.path)) != tool.path:
-        hint = (
-            f"write `{normal}`"
-            if normal.startswith(("/", "~/"))
-            else "write the path without `.`, `..` and empty parts"
-        )
+        hint = f"write `{normal}`" if normal.startswith(("/", "~/")) else "write it without `.`, `..` and empty parts"
         return f"the path `{tool.path}` has `.`, `..` or an empty part", hint
     if tool != first:
         return f"another tool of this list is named `{tool.name}`", "remove one of the two"
@@ -167,13 +156,18 @@ def read_rates(at: Problems, key: str, rates: Mapping[str, Document]) -> Mapping
 
 def read_cache(at: Problems, key: str, cache: Document) -> DeclaredCache:
     """Return the keys of `cache` that the file states."""
-    from orch23.model.features import SHARED_CACHE, is_installed, missing_feature  # noqa: PLC0415 - few name a cache
-    from orch23.model.shared_cache import ADDRESS_FORMS, cache_url_fault  # noqa: PLC0415 - likewise
+    from orch23.model.shared_cache import ADDRESS_FORMS, cache_url_fault  # noqa: PLC0415 - few name a cache
 
     stated = read_fields(cache, at)
     if "url" in stated and (fault := cache_url_fault(stated["url"])) is not None:
         at.add(f"{key}/url", "E812", f"`url` {fault}", ADDRESS_FORMS)
-    elif "url" in stated and stated.get("mode") != "off" and not is_installed(SHARED_CACHE["build"]):
-        missing = missing_feature(SHARED_CACHE["build"])
-        at.add(f"{key}/url", missing.code, missing.message, missing.hint)
+    elif "url" in stated and stated.get("mode") != "off":
+        _check_feature(at, f"{key}/url", SHARED_CACHE["build"])
     return stated
+
+
+def _check_feature(at: Problems, key: str, place: str) -> None:
+    """Report a key whose feature is not a part of this installation."""
+    if not is_installed(place):
+        missing = missing_feature(place)
+        at.add(key, missing.code, missing.message, missing.hint)

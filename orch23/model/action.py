@@ -109,7 +109,7 @@ class Action(Struct, frozen=True, kw_only=True):
     plugin in it reports to the executor on a channel that the code under test cannot forge.
 
     `programs` are the declared tools of the stage with their sha256, as in its key. A worker with others does not run
-    the action.
+    the action. `declared` are the digests of their entries, by which the machine of the project finds their places.
 
     `results` are patterns of files with results of tests, or of a depfile, in the tree or after `$TMPDIR/`. The
     executor stores those that the process created, also scratch files. With `reads`, it reports which inputs were read.
@@ -141,6 +141,7 @@ class Action(Struct, frozen=True, kw_only=True):
     limits: StepLimits = DEFAULT_LIMITS
     writable: tuple[str, ...] | None = None
     programs: Mapping[str, str] = field(default_factory=dict)
+    declared: tuple[str, ...] = ()
     results: tuple[str, ...] = ()
     reads: bool = False
     tool_caches: tuple[str, ...] = ()

@@ -359,9 +359,9 @@ class Stage(Struct, frozen=True, omit_defaults=True, tag=True, kw_only=True):
         return any(isinstance(one, ProcessStep) and one.kind == "pytest" for one in steps)
 
     @property
-    def tool_grants(self) -> tuple[Grant, ...]:
-        """Return what the user has to consent to for the tools of the stage."""
-        return tuple(grant for tool in self.tools if (grant := tool.grant) is not None)
+    def grants(self) -> tuple[Grant, ...]:
+        """Return what the user has to consent to for the step and the tools of the stage, apart from models."""
+        return (*self.step.grants, *(grant for tool in self.tools if (grant := tool.grant) is not None))
 
     @property
     def kind(self) -> str:
@@ -457,7 +457,7 @@ class ForeachStage(Struct, frozen=True, omit_defaults=True, tag=True, kw_only=Tr
     moved: Mapping[str, str] = field(default_factory=dict)
 
     @property
-    def tool_grants(self) -> tuple[Grant, ...]:
+    def grants(self) -> tuple[Grant, ...]:
         """Return what the user has to consent to for the tools of all items; an item may have more."""
         named = self.body.get("tools")
         texts = (one["name"] if isinstance(one, Mapping) else one for one in (named if isinstance(named, list) else ()))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from msgspec import Struct
 
-from orch23.model.digest import Json
+from orch23.model.digest import Json, digest_json
 from orch23.model.plugins import load_object
 from orch23.model.record import Facts
 
@@ -74,6 +74,11 @@ class Tool(Struct, frozen=True, omit_defaults=True):
     name: str
     path: str = ""
     version: str = ""
+
+    @property
+    def digest(self) -> str:
+        """Return the sha256 of the entry, in hex: an action has no path of this machine."""
+        return digest_json([self.name, self.path, self.version])
 
     @property
     def grant(self) -> Grant | None:

@@ -18,10 +18,9 @@ from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry, digest_json
 from orch23.model.errors import ConsentError, ProviderError, SafetyError
 from orch23.model.event import Event
-from orch23.model.features import TOOLCHAINS, is_installed, load_feature
 from orch23.model.llm import Provider, Request, Response
-from orch23.model.step import Grant, Tool
-from orch23.model.tool import FoundTool
+from orch23.model.step import Grant
+from orch23.model.tool import installed_tool
 from orch23.providers.adapter import Adapter, CallContext, ProgramCall, ProgramResult, ProjectFiles, ProviderContext
 from orch23.providers.faults import redacted
 from orch23.providers.registry import not_granted_error
@@ -192,11 +191,9 @@ def _on_path(name: str, environ: Mapping[str, str], root: Path) -> tuple[Path, t
     if found is None:
         raise FileNotFoundError(2, os.strerror(2), name)
     path = Path(found).absolute()
-    if path.parent.name == _SHIMS and is_installed(TOOLCHAINS):
-        # A script that looks for its version manager, which is not in the sandbox.
-        tool: FoundTool = load_feature(TOOLCHAINS)(Tool(name), root, environ)
-        if not tool.error:
-            return Path(tool.program), tuple(map(Path, tool.shown))
+    # A shim is a script that looks for its version manager, which is not in the sandbox.
+    if path.parent.name == _SHIMS and (tool := installed_tool(name, root, environ)) is not None:
+        return Path(tool.program), tuple(map(Path, tool.shown))
     return path, ()
 
 

@@ -208,9 +208,6 @@ def plan_view(
     *,
     keys: Mapping[str, str] | None = None,
     estimates: Mapping[str, Estimate] | None = None,
-    dead: tuple[str, ...] = (),
-    uncertain: tuple[str, ...] = (),
-    released: Mapping[str, str] | None = None,
     skipped: tuple[str, ...] = (),
 ) -> PlanView:
     """Return the view of a plan. `estimates` has the stages that run or may run; `skipped` those switched off."""
@@ -251,9 +248,6 @@ def plan_view(
         models=models_of(pipeline.stages),
         max_llm_calls=pipeline.stop.max_llm_calls,
         max_cost=pipeline.stop.max_cost_usd,
-        dead=dead,
-        uncertain=uncertain,
-        released=released or {},
         groups=_named_groups(plan, decisions),
     )
 

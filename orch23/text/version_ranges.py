@@ -9,6 +9,7 @@ if TYPE_CHECKING:
 
 FORMS = "write a range such as `>=22`, `>=20,<23`, `~=1.2`, `^22.1`, `~1.2.3` or `22`"
 _PART = lazy_pattern(r"(\^|~=|~|>=|<=|==|=|!=|>|<|)\s*v?(\d{1,9}(?:\.\d{1,9}){0,5})(\.[x*])?(?![^\s,])[\s,]*")
+_WHOLE = ("", "=", "==", "!=")
 _LEADING = lazy_pattern(r"\d+(?:\.\d+)*")
 
 
@@ -20,14 +21,11 @@ def parse_range(text: str) -> "SpecifierSet":
     """
     from packaging.specifiers import SpecifierSet  # noqa: PLC0415 - few tools have a version
 
-    found, rest = list[str](), text.strip()
-    while rest or not found:
-        if (part := _PART.match(rest)) is None or (part[3] and part[1] not in {"", "=", "==", "!="}):
-            message = f"`{text}` is not a range of versions"
-            raise ValueError(message)
-        found.append(_specifier(part[1], part[2]))
-        rest = rest[part.end() :]
-    return SpecifierSet(",".join(found))
+    found = _PART.findall(text)
+    if not found or _PART.sub("", text).strip() or any(rest and sign not in _WHOLE for sign, _, rest in found):
+        message = f"`{text}` is not a range of versions"
+        raise ValueError(message)
+    return SpecifierSet(",".join(_specifier(sign, version) for sign, version, _ in found))
 
 
 def is_in_range(version: str, text: str) -> bool | None:
@@ -42,12 +40,10 @@ def is_in_range(version: str, text: str) -> bool | None:
 
 
 def _specifier(sign: str, version: str) -> str:
-    numbers = [int(one) for one in version.split(".")]
+    parts = version.split(".")
     if sign in {"^", "~"}:
-        first = next((place for place, one in enumerate(numbers) if one), len(numbers) - 1)
-        place = first if sign == "^" else min(1, len(numbers) - 1)
-        upper = [*numbers[:place], numbers[place] + 1]
-        return f">={version},<{'.'.join(map(str, upper))}"
-    if sign == "~=" and len(numbers) == 1:
-        return f">={version}"
-    return f"{sign if sign == '!=' else '=='}{version}.*" if sign in {"", "=", "==", "!="} else f"{sign}{version}"
+        first = next((place for place, one in enumerate(parts, 1) if int(one)), len(parts))
+        return f">={version},=={'.'.join(parts[: first if sign == '^' else 2])}.*"
+    if sign in _WHOLE:
+        return f"{'!=' if sign == '!=' else '=='}{version}.*"
+    return f">={version}" if sign == "~=" and len(parts) == 1 else f"{sign}{version}"

@@ -386,7 +386,7 @@ def executor(
         contents=memory.kept,
         workers=2,
         interpreters=lambda _: python or Path(sys.executable),
-        tools=lambda _: tools,
+        tools=lambda *_: tools,
         launcher=launcher(tier, closed),
     )
     try:

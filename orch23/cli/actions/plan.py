@@ -72,16 +72,8 @@ def plan_view_of(seen: Preview, estimates: Mapping[str, Estimate] | None = None)
     # Stages that wait for others have no key yet. A fresh stage has the key of its result.
     keys = {name: decision.record.key for name, decision in seen.decisions.items() if isinstance(decision, Fresh)}
     keys |= {name: decided.resolved.key for name, decided in seen.decided_stages.items()}
-    view = plan_view(
-        seen.plan,
-        seen.decisions,
-        keys=keys,
-        estimates=estimates,
-        dead=seen.obsolete,
-        uncertain=seen.uncertain,
-        released=seen.released,
-        skipped=seen.skipped,
-    )
+    view = plan_view(seen.plan, seen.decisions, keys=keys, estimates=estimates, skipped=seen.skipped)
+    view = replace(view, dead=seen.obsolete, uncertain=seen.uncertain, released=seen.released)
     if not seen.plan.gated:
         return view
     from orch23.model.features import APPROVAL, load_feature  # noqa: PLC0415 - few pipelines need approvals
@@ -259,28 +251,20 @@ def show_plan(
     return ExitCode.FAILED if exit_code and not view.is_up_to_date else ExitCode.OK
 
 
-def _whole_view(
-    console: Console, args: PipelineArguments, given: GivenOptions, *, estimated: bool, needs_tools: bool = True
-) -> PlanView:
+def _whole_view(console: Console, args: PipelineArguments, given: GivenOptions, *, estimated: bool) -> PlanView:
     """Return the plan of all selected stages. `estimated` reads the price table, journals and transcripts.
 
     Stages that nothing has affected since the last build are not decided.
     """
     of = replace(args, cache=None) if args.cache == NO_CACHE else args
     last = console.stale_snapshot or last_build_of(console, of)
-    return _view_of(*_whole_preview(console, args, given, last, needs_tools=needs_tools), estimated=estimated)
+    return _view_of(*_whole_preview(console, args, given, last), estimated=estimated)
 
 
 def _whole_preview(
-    console: Console,
-    args: PipelineArguments,
-    given: GivenOptions,
-    stale_snapshot: StaleSnapshot | None = None,
-    *,
-    needs_tools: bool = True,
+    console: Console, args: PipelineArguments, given: GivenOptions, stale_snapshot: StaleSnapshot | None = None
 ) -> tuple[Project, Preview]:
     project, stages = open_for_command(console, args, stale_snapshot=stale_snapshot)
-    project.facts.needs_tools = needs_tools
     usual_executor(project.pipeline, args.executor)
     shared = shared_results(console, project, args)
     options = OpeningOptions(
@@ -295,12 +279,11 @@ def _whole_preview(
         Selection(targets=named).nodes(opened.state.plan)
     check_input_schemas(project.pipeline, project.store.workspace, project.tools.sources)
     selection = selection_of(args, stages)
+    selected = [opened.state.plan.nodes[name] for name in selection.nodes(opened.state.plan)]
     if args.scheduler:
         from orch23.cli.placement import check_scheduler_of  # noqa: PLC0415 - few plans name a scheduler
 
-        nodes = map(opened.state.plan.nodes.__getitem__, selection.nodes(opened.state.plan))
-        check_scheduler_of(project.pipeline, nodes, args.executor, args.scheduler)
-    selected = (opened.state.plan.nodes[name] for name in selection.nodes(opened.state.plan))
+        check_scheduler_of(project.pipeline, selected, args.executor, args.scheduler)
     check_tools(project.pipeline, selected, project.facts.facts_of)
     seen = preview(opened, selection)
     try:
@@ -426,13 +409,10 @@ def _waiting(project: Project) -> tuple[BatchWaiting, ...]:
     return found
 
 
-def _partial_view(
-    console: Console, args: PipelineArguments, *, estimated: bool, needs_tools: bool = True
-) -> PlanView | None:
+def _partial_view(console: Console, args: PipelineArguments, *, estimated: bool) -> PlanView | None:
     """Return the plan of the stages that an edit reaches; None if the whole pipeline has to be decided."""
 
     def show(project: Project) -> PlanView:
-        project.facts.needs_tools = needs_tools
         opened = open_for_reading(project, OpeningOptions(shared=shared_results(console, project, args)))
         check_input_schemas(project.pipeline, project.store.workspace, project.tools.sources)
         view = _view_of(project, preview(opened, project.selection), estimated=estimated)
@@ -453,10 +433,10 @@ def _partial_view(
 
 def show_status(console: Console, *, args: PipelineArguments, as_json: bool, exit_code: bool, list_all: bool) -> int:
     """List stale stages; with `list_all` every stage, with its description."""
-    args = replace(args, cache=NO_CACHE)  # it shows what this machine has
+    args = replace(args, cache=NO_CACHE, needs_tools=False)  # it shows what this machine has
     # The skipped stages are listed, and a part of the plan has only their number.
-    view = None if list_all else _partial_view(console, args, estimated=as_json, needs_tools=False)
+    view = None if list_all else _partial_view(console, args, estimated=as_json)
     if view is None or view.skipped_besides:
-        view = _whole_view(console, args, GivenOptions(), estimated=as_json, needs_tools=False)
+        view = _whole_view(console, args, GivenOptions(), estimated=as_json)
     console.write_out(plan_json(view) if as_json else status_text(view, console.out_style, verbose=list_all))
     return ExitCode.FAILED if exit_code and not view.is_up_to_date else ExitCode.OK

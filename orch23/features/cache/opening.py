@@ -227,10 +227,12 @@ def _identities(platform: str | None, project: Project, named: str | None) -> Id
     environments = Environments(platform=platform, checks=checks, executor_of=of_stage, closed=hidden_paths(project))
 
     def identity(resolved: ResolvedStage) -> EnvironmentIdentity:
+        stage, interpreter = resolved.stage, Path(resolved.facts.interpreter)
+        far = project.facts.tools_of((tool.digest for tool in stage.tools), interpreter, stage.cwd)
         # The key has the digest of the program, and not of the libraries that it loads.
-        if platform is None and (far := project.facts.tools_of(resolved.facts.tools)):
+        if platform is None and far:
             return EnvironmentIdentity(faults=(f"its tool {far[0].program} is not in a system directory",))
-        return environments.of(resolved.stage, Path(resolved.facts.interpreter))
+        return environments.of(stage, interpreter)
 
     return identity
 

@@ -17,6 +17,7 @@ from orch23.cli.doctor_finding import VENDOR_KEYS, DoctorFinding, SharedSetup, v
 from orch23.cli.opening import found_project, open_for_command, project_root
 from orch23.cli.parameters import PipelineArguments
 from orch23.cli.project_loading import Project
+from orch23.engine.preflight import tool_errors
 from orch23.execute.interpreters import find_interpreter, interpreter_facts
 from orch23.execute.launch import NAMESPACES_HINT, TierChoice
 from orch23.execute.sandbox.bubblewrap import BubblewrapLauncher, NamespacesLauncher
@@ -26,7 +27,7 @@ from orch23.language.llm_steps import fallbacks_of, llm_steps_of
 from orch23.language.stages import render_foreach
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
-from orch23.model.errors import ConfigurationError, InvalidInputError, NotFoundError, Orch23Error, ProviderError
+from orch23.model.errors import InvalidInputError, NotFoundError, Orch23Error, ProviderError
 from orch23.model.features import CHECKS, SHARING, is_installed, load_feature
 from orch23.model.paths import LOGS_FOLDER
 from orch23.model.pipeline import ForeachStage, Pipeline, Stage
@@ -99,21 +100,20 @@ def _failed_by(name: str, error: Diagnostic) -> DoctorFinding:
 
 
 def _sandbox(choice: TierChoice) -> DoctorFinding:
+    hint = f"{choice.why}; {NAMESPACES_HINT}"
     match choice.launcher:
         case NamespacesLauncher():
             return DoctorFinding("sandbox", f"namespaces: {_ISOLATED}")
         case BubblewrapLauncher(program=program):
             return DoctorFinding("sandbox", f"bubblewrap ({program}): {_ISOLATED}")
         case LandlockLauncher():
-            hint = f"{choice.why}; {NAMESPACES_HINT}"
             value = (
                 "Landlock and seccomp: a step writes only in its own directory; it can read /proc and change modes and "
                 "times of this user's files; /dev/shm is closed to it"
             )
             return _failed("sandbox", value, hint)
         case None:
-            hint = f"{choice.why}; {NAMESPACES_HINT}; `--allow-unsandboxed` builds without one"
-            return _failed("sandbox", "none: steps do not run", hint)
+            return _failed("sandbox", "none: steps do not run", f"{hint}; `--allow-unsandboxed` builds without one")
         case _ as never:
             assert_never(never)
 
@@ -156,15 +156,12 @@ def _tool_findings(project: Project, trust_command: str) -> Iterator[DoctorFindi
     """Give a finding for each tool that is missing, is outside of the system directories, or needs consent."""
     environ, root = project.settings.environ, project.settings.root
     stages = [node for node in project.pipeline.stages if isinstance(node, Stage) and node.tools]
-    for stage in stages:
-        try:
-            project.facts.facts_of(stage)
-        except ConfigurationError as error:
-            yield from (_failed_by(f"tools of {stage.name}", one) for one in error.diagnostics)
+    for name, error in tool_errors(stages, project.facts.facts_of):
+        yield _failed_by(f"tools of {name}", error)
     for name, origin in project.facts.tool_origins().items():
         yield DoctorFinding(f"tool {name}", origin)
-    for grant in dict.fromkeys(grant for node in project.pipeline.stages for grant in node.tool_grants):
-        if not Consent.of(root, environ).is_granted(grant):
+    for grant in dict.fromkeys(grant for node in project.pipeline.stages for grant in node.grants):
+        if grant.kind == "tool" and not Consent.of(root, environ).is_granted(grant):
             yield _failed_by(f"tool {grant.name}", not_granted_error(grant, trust_command))
 
 
@@ -180,14 +177,12 @@ def _address(step: LLMStep) -> str:
 def _steps(pipeline: Pipeline) -> "Iterator[LLMStep]":
     """Give each llm step that an attempt can have: of stages, of known items, and of templates of unknown items."""
     for node in pipeline.stages:
+        known: list[Stage | ForeachStage] = [node]
         # A foreach with a literal list has known items; their models may differ by expression.
-        stages = [node] if isinstance(node, Stage) else []
-        if isinstance(node, ForeachStage):
+        if isinstance(node, ForeachStage) and node.foreach.values:
             items = [(str(number), value) for number, value in enumerate(node.foreach.values)]
-            stages = [one.stage for one in render_foreach(node, items, pipeline.vars) if one.stage is not None]
-        yield from (step for stage in stages for step in (*llm_steps_of(stage), *fallbacks_of(stage)))
-        if isinstance(node, ForeachStage) and not node.foreach.values:
-            yield from (*llm_steps_of(node), *fallbacks_of(node))
+            known = [one.stage for one in render_foreach(node, items, pipeline.vars) if one.stage is not None]
+        yield from (step for one in known for step in (*llm_steps_of(one), *fallbacks_of(one)))
 
 
 def check_setup(console: Console, *, args: PipelineArguments, online: bool, as_json: bool) -> None:

@@ -243,7 +243,6 @@ def explain_stage(project: Project, opened: OpenPipeline, name: str) -> tuple[Ex
         NotFoundError: the stage does not exist.
     """
     Selection(targets=(name,)).nodes(opened.state.plan)
-    project.facts.needs_tools = False
     seen = preview(opened, project.selection)
     lines = {line.stage: line for line in plan_view_of(seen).lines}
     stages = [one for one in lines if name in (one, one.partition("@")[0])]

@@ -60,7 +60,6 @@ def _find_kept(
 
     `read_cache` lets the store look up responses in the shared cache, too; False if they are not shared.
     """
-    project.facts.needs_tools = False
     opened = open_for_reading(project)
     Selection(targets=(stage,)).nodes(opened.state.plan)
     if view == "cost":

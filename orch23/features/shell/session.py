@@ -13,6 +13,7 @@ import threading
 import tty
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -24,7 +25,7 @@ from orch23.attempt.process_runner import ProcessRunner
 from orch23.attempt.pytest_trust import TestTrust
 from orch23.attempt.run_events import Reporter
 from orch23.cli.build_run import interrupt_on_signal
-from orch23.cli.consent import Consent, trust_command_line
+from orch23.cli.consent import Consent
 from orch23.cli.console import Console
 from orch23.cli.opening import open_stages
 from orch23.cli.parameters import PipelineArguments
@@ -318,15 +319,13 @@ class _Shell(Struct, frozen=True):
 
     def run(self, sandbox_dirs: SandboxDirs) -> int:
         """Run it, and return its exit code, or 128 + the number of the signal that ended it."""
-        settings = self.project.settings
+        consent = Consent.of(self.project.settings.root, self.project.settings.environ)
         executor = LocalExecutor(
             sandbox_dirs=sandbox_dirs,
             contents=self.project.store.contents,
             workers=1,
             interpreters=self.project.facts.path_of,
-            tools=lambda programs: Consent.of(settings.root, settings.environ).check_tools(
-                self.project.facts.tools_of(programs), lambda: trust_command_line(settings)
-            ),
+            tools=partial(consent.tools_of, self.project),
             launcher=self,
             unconfined=self,
         )

@@ -14,7 +14,7 @@ class Manager(Struct, frozen=True):
 
     `variable` is the environment variable that moves `home`. `language` is what toolchain files call what it installs;
     empty if the first part of `installed` names it. Programs in `shims` start those of an installation: by default
-    of the version that the file `default` names.
+    of the version that the file `default` names. Both are below `home`, unless they begin with `~/`.
     """
 
     name: str
@@ -30,9 +30,9 @@ MANAGERS: Final = (
     Manager("rustup", "~/.rustup", "toolchains/*", "rust", "RUSTUP_HOME", "~/.cargo/bin", "settings.toml"),
     Manager("nvm", "~/.nvm", "versions/node/*", "node", "NVM_DIR", default="alias/default"),
     Manager("fnm", "~/.local/share/fnm", "node-versions/*/installation", "node", "FNM_DIR"),
-    Manager("pyenv", "~/.pyenv", "versions/*", "python", "PYENV_ROOT", "~/.pyenv/shims", "version"),
-    Manager("mise", "~/.local/share/mise", "installs/*/*", "", "MISE_DATA_DIR", "~/.local/share/mise/shims"),
-    Manager("asdf", "~/.asdf", "installs/*/*", "", "ASDF_DATA_DIR", "~/.asdf/shims", "~/.tool-versions"),
+    Manager("pyenv", "~/.pyenv", "versions/*", "python", "PYENV_ROOT", "shims", "version"),
+    Manager("mise", "~/.local/share/mise", "installs/*/*", "", "MISE_DATA_DIR", "shims"),
+    Manager("asdf", "~/.asdf", "installs/*/*", "", "ASDF_DATA_DIR", "shims", "~/.tool-versions"),
     Manager("sdkman", "~/.sdkman", "candidates/*/*", "", "SDKMAN_DIR"),
     Manager("Go", "~/sdk", "go*", "go"),
     *(
@@ -44,7 +44,6 @@ MANAGERS: Final = (
     Manager("uv", "~/.local/share/uv/tools", "*", "tool", "UV_TOOL_DIR"),
     Manager("pipx", "~/.local/share/pipx", "venvs/*", "tool", "PIPX_HOME"),
     Manager("Homebrew", "/home/linuxbrew/.linuxbrew", "", "brew", "HOMEBREW_PREFIX"),
-    Manager("Homebrew", "/opt/homebrew", "", "brew"),
     Manager("/opt", "/opt", "*", "opt"),
 )
 """In this order, if several have a program."""
@@ -73,19 +72,14 @@ OFFLINE: Final[Mapping[str, Mapping[str, str]]] = {"rust": {"CARGO_NET_OFFLINE":
 LANGUAGES: Final[Mapping[str, str]] = {"nodejs": "node", "golang": "go"}
 """Other names of languages, in `.tool-versions` and in the directories of mise and asdf."""
 
-VERSION_FILES: Final[Mapping[str, str]] = {
-    "rust-toolchain.toml": "rust",
-    "rust-toolchain": "rust",
-    ".nvmrc": "node",
-    ".node-version": "node",
-    ".python-version": "python",
-    ".go-version": "go",
-    ".sdkmanrc": "java",
-    ".tool-versions": "",
-    "mise.toml": "",
-    ".mise.toml": "",
+VERSION_FILES: Final[Mapping[str, tuple[str, ...]]] = {
+    "rust": ("rust-toolchain.toml", "rust-toolchain"),
+    "node": (".nvmrc", ".node-version"),
+    "python": (".python-version",),
+    "go": (".go-version",),
+    "": (".sdkmanrc", ".tool-versions", "mise.toml", ".mise.toml"),
 }
-"""Toolchain files, in the working directory of a stage or above it in the project.
+"""Toolchain files by language, in the working directory of a stage or above it in the project.
 
-The first one that names a language decides; `""` names several.
+The first one that names a language decides; those of `""` name several.
 """

@@ -16,30 +16,28 @@ _PLACES = (
     ("release", re.compile(r'^JAVA_VERSION="(\d[\d.]*)', re.MULTILINE)),
     ("lib/rustlib/multirust-channel-manifest.toml", re.compile(r'^\[pkg\.rust\]\nversion = "(\d[\d.]*)', re.MULTILINE)),
 )
-_OF_ENTRY = re.compile(r"^Version: (?:\d+:)?(\d[\d.]*)", re.MULTILINE)
 _STATUS, _INFO = Path("/var/lib/dpkg/status"), Path("/var/lib/dpkg/info")
 
 
 def version_of(program: Path, read: ReadText) -> str:
     """Return the version of a program, empty if no file states it. `read` returns the text of a file, or nothing."""
-    real = program.resolve()
-    prefixes = tuple(dict.fromkeys((program.parent.parent, real.parent.parent)))
-    return next(filter(None, _found(program.name, real, prefixes, read)), "")
+    return next(filter(None, _versions(program, read)), "")
 
 
-def _found(name: str, real: Path, prefixes: tuple[Path, ...], read: ReadText) -> Iterator[str]:
+def _versions(program: Path, read: ReadText) -> Iterator[str]:
+    name, real = program.name, program.resolve()
     if "node_modules" in real.parts:
         yield from (_json_version(read(folder / "package.json")) for folder in real.parents if folder.name != "bin")
-    yield _of_debian(real)
-    for prefix in prefixes:
+    yield from _of_debian(real)
+    for prefix in (program.parent.parent, real.parent.parent):
         yield from _of_distribution(name, prefix, read)
         yield from _of_conda(name, prefix, read)
-        yield from (found[1] for place, line in _PLACES if (found := line.search(read(prefix / place))))
+        yield from (version for place, line in _PLACES for version in line.findall(read(prefix / place)))
         if name.startswith("python"):
             yield from re.findall(r"^version(?:_info)?\s*=\s*(\d[\d.]*)", read(prefix / "pyvenv.cfg"), re.MULTILINE)
         folder = prefix.parent if prefix.name == "installation" else prefix
-        yield from (found[1] for found in (_OF_FOLDER.search(folder.name),) if found)
-    yield from (found[1] for found in (_OF_FILE.search(real.name),) if found)
+        yield from _OF_FOLDER.findall(folder.name)
+    yield from _OF_FILE.findall(real.name)
 
 
 def _of_distribution(name: str, prefix: Path, read: ReadText) -> Iterator[str]:
@@ -65,15 +63,14 @@ def _json_version(text: str) -> str:
     return ""
 
 
-def _of_debian(real: Path) -> str:
-    """Return the version of the Debian package of a program, without epoch and revision."""
-    is_packaged = real.is_relative_to("/usr") and not real.is_relative_to("/usr/local")
+def _of_debian(real: Path) -> Iterator[str]:
+    """Yield the version of the Debian package of a program, without epoch and revision."""
+    if not real.is_relative_to("/usr") or real.is_relative_to("/usr/local"):
+        return
+    names = {str(real), str(real).removeprefix("/usr")}
     with suppress(OSError):  # an image may lack the status of its packages
-        for files in sorted(_INFO.glob("*.list")) if is_packaged else ():
-            lines = files.read_text("utf-8", "replace").splitlines()
-            if {str(real), str(real).removeprefix("/usr")}.intersection(lines):
-                head, status = f"Package: {files.stem.partition(':')[0]}\n", _STATUS.read_text("utf-8", "replace")
-                entry = next((one for one in status.split("\n\n") if one.startswith(head)), "")
-                found = _OF_ENTRY.search(entry)
-                return found[1] if found else ""
-    return ""
+        for files in sorted(_INFO.glob("*.list")):
+            if not names.isdisjoint(files.read_text("utf-8", "replace").splitlines()):
+                package = re.escape(files.stem.partition(":")[0])
+                line = rf"^Package: {package}\n(?:.+\n)*?Version: (?:\d+:)?(\d[\d.]*)"
+                yield from re.findall(line, _STATUS.read_text("utf-8", "replace"), re.MULTILINE)

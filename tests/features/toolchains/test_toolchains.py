@@ -168,6 +168,8 @@ def test_a_shim_as_the_program_of_a_model_starts_the_default_version(project: Pr
         (".rustup/toolchains/{}-x86_64", "cargox", "rust-toolchain.toml", '[toolchain]\nchannel = "{}"\n'),
         (".rustup/toolchains/{}-x86_64", "cargox", "rust-toolchain", "{}\n"),
         (".local/share/mise/installs/node/{}", "nodex", "mise.toml", '[tools]\nnode = "{}"\n'),
+        (".sdkman/candidates/java/{}-tem", "javax", ".sdkmanrc", "# Java\njava={}\n"),
+        ("sdk/go{}", "gox", ".go-version", "{}\n"),
     ],
 )
 def test_a_toolchain_file_selects_the_version(project: Project, place: str, name: str, file: str, text: str) -> None:
@@ -476,11 +478,20 @@ def test_a_failed_job_with_a_tool_in_the_home_directory_builds_with_tools(projec
     assert project.read("a.txt") == "one\n"
 
 
+def test_an_environment_on_path_comes_before_its_base(project: Project) -> None:
+    install(project, "miniconda3", "pythonx", "base")
+    program = install(project, "miniconda3/envs/sci", "pythonx", "sci")
+    story(project, "pythonx")
+    green(project.build(env=path_of(program.parent)))
+    assert project.read("out.txt").startswith("pythonx sci\n")
+
+
 def test_the_default_of_a_manager_comes_before_a_newer_version(project: Project) -> None:
     for version in ("20", "22"):
         install(project, f".nvm/versions/node/v{version}.1.0", "nodex", version)
-    (project.home / ".nvm/alias").mkdir()
-    (project.home / ".nvm/alias/default").write_text("20\n")
+    (project.home / ".nvm/alias/lts").mkdir(parents=True)
+    (project.home / ".nvm/alias/default").write_text("lts/old\n")
+    (project.home / ".nvm/alias/lts/old").write_text("v20.1.0\n")
     story(project, "nodex")
     green(project.build(env=path_of()))
     assert project.read("out.txt").startswith("nodex 20\n")
@@ -525,6 +536,27 @@ def test_environments_with_the_same_python_are_different_tools(project: Project)
     project.edit("one/.python-version", "three\n")
     green(project.build(env=path_of()))
     assert "versions/three/" in project.read("one/out.txt")
+
+
+def test_stages_get_the_places_that_they_name_of_programs_with_the_same_bytes(project: Project) -> None:
+    places = {
+        "old": ".nvm/versions/node/v20.1.0",
+        "new": ".nvm/versions/node/v22.1.0",
+        "one": "opt/one",
+        "two": "opt/two",
+    }
+    stages: dict[str, Any] = {}
+    for name, place in places.items():
+        shutil.copy("/bin/true", install(project, place, "nodex"))
+        own: dict[str, Any] = {"tools": [f"~/{place}/bin/nodex"]}
+        if place.startswith(".nvm"):
+            own = {"cwd": name, "tools": [versioned("nodex", ">=20")]}
+        output = f"{own.get('cwd', '.')}/{name}.txt".removeprefix("./")
+        stages[name] = {**own, "outputs": [output], "shell": f"command -v nodex > {name}.txt"}
+    project.write({**scripted(stages, {}), "old/.nvmrc": "20\n", "new/.nvmrc": "22\n"})
+    green(project.build(env={**path_of(), "ORCH23_TRUST": "1"}))
+    for name, stage in stages.items():
+        assert project.read(stage["outputs"][0]) == f"{project.home}/{places[name]}/bin/nodex\n"
 
 
 @pytest.mark.parametrize(

@@ -70,6 +70,7 @@ actions = st.builds(
     limits=st.builds(StepLimits, memory=sizes, address_space=st.none() | sizes),
     writable=st.none() | tuples(paths | paths.map("{}/".format)),
     programs=st.dictionaries(names, texts, max_size=2),
+    declared=tuples(texts),
 )
 outputs = st.builds(Output, texts, sizes, st.none() | digests)
 results = st.builds(

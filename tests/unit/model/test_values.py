@@ -50,6 +50,7 @@ NO_PART_OF_AN_ACTION: dict[str, object] = {
     "tool_caches": ("npm",),
     "cache_mode": "fill",
     "views_of": "a",
+    "declared": ("0" * 64,),
 }
 
 

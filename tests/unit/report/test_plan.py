@@ -138,7 +138,7 @@ def line(stage: str) -> PlanLine:
 
 
 def test_dead_files_are_something_to_do() -> None:
-    some = view({"a": Fresh(RECORD)}, dead=("old.txt",))
+    some = replace(view({"a": Fresh(RECORD)}), dead=("old.txt",))
     assert not some.is_up_to_date
     assert "would remove old.txt: no stage makes it any more" in plan_text(some, PLAIN)
     assert "would remove old.txt" in status_text(some, PLAIN)
