@@ -458,7 +458,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
         ),
         M(
             PROMOTE,
-            "            write_atomic(self._redo, self._store_key.encode(from_struct(redo)), mode=PRIVATE_FILE_MODE)\n",
+            "            write_atomic(self._redo, self._store_key.encode(redo), mode=PRIVATE_FILE_MODE)\n",
             '            write_atomic(self._redo, b"", mode=PRIVATE_FILE_MODE)\n',
         ),
         M(
@@ -896,7 +896,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "S4-46": (
         M(
             PROMOTE,
-            "            write_atomic(self._redo, self._store_key.encode(from_struct(redo)), mode=PRIVATE_FILE_MODE)\n",
+            "            write_atomic(self._redo, self._store_key.encode(redo), mode=PRIVATE_FILE_MODE)\n",
             '            write_atomic(self._redo, b"", mode=PRIVATE_FILE_MODE)\n',
         ),
     ),

@@ -11,13 +11,13 @@ from msgspec import Struct, field, json
 from msgspec.structs import replace
 
 from orch23.attempt.failures import Failure, LeftoverFiles, failure_identity, failure_of, fit_feedback
-from orch23.attempt.process_runner import Files, FinishedProcess, ProcessRunner, run_step, verified_files
+from orch23.attempt.process_runner import Files, FinishedProcess, ProcessHooks, ProcessRunner, StageTrace, run_step
 from orch23.attempt.run_events import StageReporter
 from orch23.attempt.safeguards import Safeguards, guard_manifest, guard_paths
 from orch23.attempt.stage_outcomes import NO_USAGE, StageUsage
 from orch23.attempt.verification import Verifier, first_errors, undeclared_writes
 from orch23.model.diagnostic import Diagnostic
-from orch23.model.digest import Digest, FileEntry, Json
+from orch23.model.digest import FileEntry, Json
 from orch23.model.event import AttemptFinished, AttemptStarted
 from orch23.model.paths import match_any
 from orch23.model.pipeline import Condition, Retry, Stage
@@ -29,7 +29,6 @@ from orch23.resolve.resolution import ResolvedStage, VisibleFiles
 
 if TYPE_CHECKING:
     from orch23.attempt.conversation import Conversations, RequestBuilder
-    from orch23.attempt.first_run import FirstRun
     from orch23.model.ports import ContentStore
     from orch23.resolve.prompt_inputs import Dialogue, Exploration, PromptInput
     from orch23.verdict.verdict import Verdict
@@ -190,9 +189,8 @@ class StageResult(Struct, frozen=True, kw_only=True):
     `partial`: the program failed, so a missing file may only be one that it had not written yet. `claim` is a record of
     the lock file that passed its verification: it is kept as it is. `verified`: a recorded result was verified and
     nothing ran. `explored` are the digests of the parts that its model was shown, by place; None: no model was called.
-    `made`, `tests`, `forgiven` and `proof` are as in `Record`. `note` says why there was no further attempt.
-    `sandboxes` are those that its processes ran in, an empty one if that is not known. `history` are the attempts
-    behind it. `tracked` are the inputs that count by a depfile, None for all.
+    `made` is as in `Record`. `note` says why there was no further attempt. `trace` is what its processes showed.
+    `history` are the attempts behind it. `tracked` are the inputs that count by a depfile, None for all.
     """
 
     outputs: Files
@@ -207,18 +205,15 @@ class StageResult(Struct, frozen=True, kw_only=True):
     partial: bool = False
     claim: Record | None = None
     made: Files = {}
-    tests: Mapping[str, int] = {}
-    forgiven: tuple[str, ...] = ()
-    proof: tuple[str, ...] = ()
     verified: bool = False
-    sandboxes: frozenset[str] = frozenset({""})
+    trace: StageTrace = field(default_factory=lambda: StageTrace(sandboxes={""}))
     history: AttemptHistory = field(default_factory=AttemptHistory)
     explored: Mapping[str, Json] | None = None
     tracked: frozenset[str] | None = None
 
 
 class AttemptLoop(Struct, frozen=True, kw_only=True):
-    """Runs the attempts of one stage. `first` verifies the base before a call; None if that cannot help."""
+    """Runs the attempts of one stage."""
 
     resolved: ResolvedStage
     runner: ProcessRunner
@@ -228,7 +223,6 @@ class AttemptLoop(Struct, frozen=True, kw_only=True):
     report: StageReporter
     shown: Shown = Shown()
     history: AttemptHistory = field(default_factory=AttemptHistory)
-    first: "FirstRun | None" = None
 
     @property
     def contents(self) -> "ContentStore":
@@ -352,7 +346,8 @@ class AttemptLoop(Struct, frozen=True, kw_only=True):
             return {}
         from orch23.attempt.formatting import format_files  # noqa: PLC0415 - few stages have formatters
 
-        changed = [path for path, entry in self._owned(last).items() if self.resolved.base.get(path) != entry]
+        owned, base = self._owned(last, last.tree), self.resolved.base
+        changed = [path for path, entry in owned.items() if base.get(path) != entry]
         return format_files(self.resolved, self.runner, last.tree, changed)
 
     def _verify_files(self, last: AttemptResult, attempt: int) -> Failure | None:
@@ -363,7 +358,7 @@ class AttemptLoop(Struct, frozen=True, kw_only=True):
             owned |= {path: entry for path, entry in tree.items() if match_any(kept, path)}
         return self.verifier.verify(owned, tree, attempt)
 
-    def _owned(self, last: AttemptResult, tree: Files | None = None) -> dict[str, FileEntry]:
+    def _owned(self, last: AttemptResult, tree: Files) -> dict[str, FileEntry]:
         """Return the stage's own files of a tree: those that differ from the base, and those it wrote again unchanged.
 
         Literal outputs always belong to the stage: a program that writes the same bytes again leaves no trace. A file
@@ -371,8 +366,7 @@ class AttemptLoop(Struct, frozen=True, kw_only=True):
         """
         base, stage = self.resolved.base, self.resolved.stage
         certain = stage.literal_outputs | {path for path in last.written if not match_any(stage.edits, path)}
-        whole = last.tree if tree is None else tree
-        return {path: entry for path, entry in sorted(whole.items()) if base.get(path) != entry or path in certain}
+        return {path: entry for path, entry in sorted(tree.items()) if base.get(path) != entry or path in certain}
 
     def _unfixable(self, recorded: Failure | None) -> Failure | None:
         """Return why no response can pass the verification, if that is known before the first call.
@@ -385,12 +379,9 @@ class AttemptLoop(Struct, frozen=True, kw_only=True):
             return recorded
         problems, stage = self.verifier.unfixable(), self.resolved.stage
         if not problems and any(isinstance(one, ProcessStep) for one in (*stage.format, *stage.verify.steps)):
-            from orch23.attempt import missing_programs as missing  # noqa: PLC0415 - only before a model call
+            from orch23.attempt.missing_programs import unfound_errors  # noqa: PLC0415 - only before a model call
 
-            given, runner = (("format", stage.format), ("verify", stage.verify.steps)), self.runner
-            problems = tuple(error for key, steps in given for error in missing.unfound_programs(runner, key, steps))
-            files = verified_files(self.resolved, self.resolved.base)
-            problems += tuple(e for key, steps in given for e in missing.unfound_modules(runner, key, steps, files))
+            problems = unfound_errors(self.runner, self.resolved.verified_files(self.resolved.base))
         return failure_of("preflight", problems, retryable=False) if problems else None
 
     def _done(self, last: AttemptResult, attempts: int, failure: Failure | None, note: str = "") -> StageResult:
@@ -508,21 +499,8 @@ def unmet_error(condition: Condition, tree: VisibleFiles) -> Diagnostic:
     return Diagnostic("E318", f"requires {condition.kind} {condition.path}: {state}", hint=hint)
 
 
-class ProcessStepRunner(StepRunner):
-    """Runs programs. A step kind adds the methods of `attempt.process_runner.ProcessHooks`."""
-
-    def unfixable(self, step: Any, runner: ProcessRunner, files: Files) -> tuple[Diagnostic, ...]:
-        """Return an error for each file that makes the step fail in any case, and that the stage cannot write.
-
-        Called before the first model call, for a step of `verify`; `files` are its inputs.
-        """
-        del step, runner, files
-        return ()
-
-    def running_test(self, step: Any, runner: ProcessRunner, report: Digest | None, output: str) -> str:
-        """Return the test that ran when a program was killed; an empty text if it is not known."""
-        del step, runner, report, output
-        return ""
+class ProcessStepRunner(StepRunner, ProcessHooks):
+    """Runs programs. A step kind adds the other methods of `ProcessHooks`."""
 
     def attempt(self, attempts: AttemptLoop, step: ProcessStep, turn: AttemptInput) -> AttemptResult:
         """Run the program, and take the files that it wrote within the stage's write scope."""

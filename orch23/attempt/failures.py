@@ -257,15 +257,10 @@ def failure_identity(failure: Failure) -> dict[str, Json]:
 
 def _constraints(stage: Stage) -> tuple[str, ...]:
     """Return the write scope with paths as a response has to write them: relative to the stage's `cwd`."""
-    lines = [
-        f"{what}: {', '.join(inside)}"
-        for what, patterns in (("write only", stage.fence.write), ("never write", stage.fence.protect))
-        if (
-            inside := [
-                _below(one, stage.cwd) for one in patterns if not relative_path(one, stage.cwd).startswith("../")
-            ]
-        )
-    ]
+    lines = list[str]()
+    for what, patterns in (("write only", stage.fence.write), ("never write", stage.fence.protect)):
+        inside = [one for one in patterns if not relative_path(one, stage.cwd).startswith("../")]
+        lines += [f"{what}: {', '.join(_below(one, stage.cwd) for one in inside)}"] if inside else []
     return tuple(lines) if stage.cwd in ("", ".") else (*lines, f"paths are relative to: {stage.cwd}")
 
 

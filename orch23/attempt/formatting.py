@@ -9,7 +9,7 @@ from collections.abc import Collection
 from msgspec.structs import replace
 
 from orch23.attempt.failures import Failure, failure_of
-from orch23.attempt.process_runner import Files, FinishedProcess, ProcessRunner, verified_files
+from orch23.attempt.process_runner import Files, FinishedProcess, ProcessRunner
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry
 from orch23.model.event import Warned
@@ -43,7 +43,7 @@ def format_files(
     env = {**stage.env, CHANGED_VARIABLE: posixpath.relpath(_CHANGED, stage.cwd)}
     runner = replace(runner, stage=replace(stage, env=env))
     for step in (one for one in stage.format if isinstance(one, ProcessStep)):
-        ran = runner.run(step, {**verified_files(resolved, found), **listed})
+        ran = runner.run(step, {**resolved.verified_files(found), **listed})
         if not isinstance(ran, FinishedProcess):
             return replace(ran, reason=f"format: {ran.summary}")
         if gone := sorted({*ran.result.removed} & {*changed}):

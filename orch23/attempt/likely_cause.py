@@ -16,20 +16,16 @@ from typing import Final
 
 from msgspec import Struct
 
-from orch23.attempt.failures import Failure
 from orch23.execute.interpreters import SYSTEM_PATH, find_program, has_module
 from orch23.execute.launch import refused_variables
 from orch23.execute.sandbox.visible_paths import SYSTEM_FOLDERS
-from orch23.model.action import Action
 from orch23.model.digest import FileEntry
 from orch23.model.event_data import CauseKind, LikelyCause
 from orch23.model.file_policy import sealed_reason, secret_file_reason
 from orch23.model.paths import IGNORED_NAMES, is_own_file
 from orch23.model.patterns import lazy_pattern
 from orch23.model.pipeline import Stage
-from orch23.model.step import ProcessStep
 from orch23.model.tool import installed_tool
-from orch23.resolve.commands import typed_command
 from orch23.text.secrets import is_secret_name
 
 _MAX_TEXT, _MAX_LINE, _MAX_NAME = 200_000, 1_000, 200
@@ -262,49 +258,13 @@ def unseen_program(project: ProjectFacts, interpreter: str, key: str, name: str)
         text = f"`{name}` is {tool.origin}, which a step sees only if its stage names the tool"
         return LikelyCause(kind="program", text=text, key="tools", value=name, appends=True)
     where = f"{place}, a link to {target}," if found else f"{place} on your PATH"
-    return LikelyCause(
-        kind="program",
-        text=f"`{name}` is {where} and a step does not see that directory; its PATH is fixed",
-        key=key,
-        value=f"tools/{name}",
-        appends=True,
-        hint=f"copy it to `tools/{name}` first, and write that in place of `{name}` in the command; if it has more "
-        f"files, install it in the environment of the project or below /usr. Or name `{place}` in `tools`: a step sees "
-        "it after your consent",
+    text = f"`{name}` is {where} and a step does not see that directory; its PATH is fixed"
+    hint = (
+        f"copy it to `tools/{name}` first, and write that in place of `{name}` in the command; if it has more files, "
+        f"install it in the environment of the project or below /usr. Or name `{place}` in `tools`: a step sees it "
+        "after your consent"
     )
-
-
-def cause_of_failure(
-    project: ProjectFacts | None,
-    stage: Stage,
-    interpreter: str,
-    step: ProcessStep,
-    action: Action,
-    failure: Failure,
-    printed: str,
-    *,
-    verifies: bool,
-) -> LikelyCause | None:
-    """Return why a step probably failed, if the facts confirm it."""
-    if project is None or failure.safety:
-        return None
-    path = tuple(filter(None, stage.env.get("PYTHONPATH", "").split(":")))
-    # `env` of a stage with a pytest step must not set PYTHONPATH.
-    key = "" if stage.runs_pytest else "env/PYTHONPATH"
-    failed = FailedStep(
-        project=project,
-        stage=stage,
-        staged=action.inputs,
-        interpreter=interpreter,
-        output=f"{failure.feedback.excerpt}\n{printed}",
-        command=typed_command(failure.feedback.command or "").replace("$HOME", "~"),
-        exit_code=failure.feedback.exit_code,
-        network=action.network or not (action.sandbox and project.is_isolated()),
-        inputs_key="verify/inputs" if verifies else "inputs",
-        python_path=tuple(map(posixpath.normpath, getattr(step, "pythonpath", path))),
-        python_path_key="pytest/pythonpath" if step.kind == "pytest" and not verifies else key,
-    )
-    return likely_cause(failed)
+    return LikelyCause(kind="program", text=text, key=key, value=f"tools/{name}", appends=True, hint=hint)
 
 
 def likely_cause(failed: FailedStep) -> LikelyCause | None:

@@ -1,14 +1,23 @@
 """Run a process of a stage as an action, with paths that it may write; turn its outcome into a value or a failure."""
 
+import posixpath
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol, assert_never
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, assert_never
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from orch23.attempt.failures import E_SUPPLIED, Failure, LeftoverFiles, command_failed, diagnostic_line, failure_of
+from orch23.attempt.failures import (
+    E_SUPPLIED,
+    FAILED,
+    Failure,
+    LeftoverFiles,
+    command_failed,
+    diagnostic_line,
+    failure_of,
+)
 from orch23.attempt.run_events import StageReporter
 from orch23.model.action import (
     Action,
@@ -23,6 +32,7 @@ from orch23.model.action import (
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Digest, FileEntry
 from orch23.model.errors import ConfigurationError, MissingBytesError
+from orch23.model.event_data import LikelyCause
 from orch23.model.paths import is_glob, normalize_pattern, static_prefix
 from orch23.model.patterns import lazy_pattern
 from orch23.model.pipeline import Stage
@@ -30,8 +40,8 @@ from orch23.model.plugins import load_object
 from orch23.model.record import Facts
 from orch23.model.step import ProcessStep
 from orch23.model.text import shorten_command
-from orch23.resolve.commands import command_ran, display_command
-from orch23.resolve.resolution import ResolvedStage, VisibleFiles
+from orch23.resolve.commands import command_ran, display_command, typed_command
+from orch23.resolve.resolution import VisibleFiles
 
 if TYPE_CHECKING:
     from orch23.attempt.likely_cause import ProjectFacts
@@ -57,26 +67,19 @@ _CODE = (".py", ".pyc", ".so")
 
 def changed_tree_error(path: str) -> Diagnostic:
     """Return the error that a step changed its read-only tree. That is possible only without a sandbox."""
-    return Diagnostic(
-        "E323", "was changed by the step that verifies, for which the tree is read-only", hint=_HINT, subject=path
-    )
+    message = "was changed by the step that verifies, for which the tree is read-only"
+    return Diagnostic("E323", message, hint=_HINT, subject=path)
 
 
 def with_refused_writes(failure: Failure, printed: str) -> Failure:
     """Return a failure with an error for each refused write in its output."""
     from orch23.text.excerpt import normalise  # noqa: PLC0415 - only for failures
 
-    refused = dict.fromkeys(
-        " ".join(line.split()) for line in _REFUSAL.findall(normalise(f"{failure.feedback.excerpt}\n{printed}"))
-    )
-    found = tuple(
-        Diagnostic(
-            "E323",
-            f"the tree of this step is read-only, and it may have tried to write there: {line[:_LONGEST]}",
-            hint=_HINT if number == 0 else None,  # one refusal is printed as several lines, and has one hint
-        )
-        for number, line in enumerate([one for one in refused if _is_of_tree(one)][:_MOST])
-    )
+    output = normalise(f"{failure.feedback.excerpt}\n{printed}")
+    refused = dict.fromkeys(" ".join(line.split()) for line in _REFUSAL.findall(output) if _is_of_tree(line))
+    said = "the tree of this step is read-only, and it may have tried to write there"
+    found = [Diagnostic("E323", f"{said}: {line[:_LONGEST]}", hint=_HINT) for line in [*refused][:_MOST]]
+    found[1:] = [replace(one, hint=None) for one in found[1:]]  # one refusal is printed as several lines
     if not found:
         return failure
     lines = tuple(map(diagnostic_line, found))
@@ -102,6 +105,7 @@ class CancelledBuildError(Exception):
 
 
 Files = Mapping[str, FileEntry]
+_NotCompleted: TypeAlias = TimedOut | Cancelled | InputsChanged | EngineUnavailable
 
 
 class FinishedProcess(Struct, frozen=True):
@@ -131,13 +135,20 @@ class ProcessHooks(Protocol):
         """Return the errors of files that must not decide the result."""
 
     def unfixable(self, step: Any, runner: "ProcessRunner", files: Files) -> tuple[Diagnostic, ...]:
-        """Return the errors of files that the stage cannot write, and with which the step fails in any case."""
+        """Return the errors of files that the stage cannot write, and with which the step fails in any case.
+
+        Called before the first model call, for a step of `verify`; `files` are its inputs.
+        """
+        del step, runner, files
+        return ()
 
     def launch(self, step: Any, runner: "ProcessRunner") -> StepCommand:
         """Return the command."""
 
     def running_test(self, step: Any, runner: "ProcessRunner", report: "Digest | None", output: str) -> str:
         """Return the test that ran when a program was killed, by its report and output; empty if it is not known."""
+        del step, runner, report, output
+        return ""
 
     def judge(
         self, step: Any, runner: "ProcessRunner", files: Files, command: str, result: ActionResult, printed: str
@@ -145,22 +156,45 @@ class ProcessHooks(Protocol):
         """Judge the result of a program that stayed inside its limits; secrets are removed from `printed`."""
 
 
-class CountedTests(Struct, frozen=True):
-    """The numbers of reported tests, as in `Record.tests`: of the last result of a stage, and of this one.
+class StepResult(Struct, frozen=True, kw_only=True):
+    """The result of a step: whether it passed, and the outcomes of its tests by id, if it reported any."""
 
-    `forgiven` are the failed tests and findings that this result may have.
+    passed: bool
+    tests: Mapping[str, str] = {}
+
+    @property
+    def failed(self) -> frozenset[str]:
+        """The ids of the tests and findings that failed, and of files that could not be collected."""
+        return frozenset(name for name, outcome in self.tests.items() if outcome in FAILED)
+
+
+class StepRun(StepResult, frozen=True, kw_only=True):
+    """How a step of `verify` ended. `failure` is None if it passed."""
+
+    step: ProcessStep
+    failure: Failure | None = None
+
+
+class StageTrace(Struct, frozen=True):
+    """What the processes of a stage showed: the sandboxes that they ran in, and the tests of its result.
+
+    A sandbox is an empty text if it is not known. `before` and `now` are the numbers of tests in the last result and in
+    this one, as in `Record.tests`. `passed` are the steps that passed, `forgiven` the failed tests and findings that
+    the result may have, `proof` is as in `Record`.
     """
 
     before: Mapping[str, int] = {}
     now: dict[str, int] = field(default_factory=dict)
+    passed: list[StepRun] = field(default_factory=list)
     forgiven: set[str] = field(default_factory=set)
+    proof: list[str] = field(default_factory=list)
+    sandboxes: set[str] = field(default_factory=set)
 
 
 class ProcessRunner(Struct, frozen=True, kw_only=True):
     """Runs the process steps of one stage. Secrets are removed from output before it is shortened.
 
-    `project` returns the facts that may explain a failure. `sandboxes` gets the tiers that processes ran in.
-    `tests` are the numbers of tests of the last result and of this one, as in `Record.tests`. `begin` raises a
+    `project` returns the facts that may explain a failure. `trace` gets what processes showed. `begin` raises a
     LimitError if the wall time of the stage is over.
     """
 
@@ -172,19 +206,13 @@ class ProcessRunner(Struct, frozen=True, kw_only=True):
     redact: Callable[[str], str]
     trust: "Callable[[], TestTrust]"
     report: StageReporter
-    project: "Callable[[], ProjectFacts] | None" = None
-    sandboxes: set[str] = field(default_factory=set)
-    tests: CountedTests = field(default_factory=CountedTests)
+    project: "Callable[[], ProjectFacts | None]" = lambda: None
+    trace: StageTrace = field(default_factory=StageTrace)
     begin: Callable[[], None] = lambda: None
 
     def _note(self, command: str, exit_code: int | None, took_s: float) -> None:
         ran = command_ran(command, exit_code, took_s)
         self.report.emit(ran, f"$ {ran.command}", "debug")
-
-    def unfixable(self, step: ProcessStep, files: Files) -> tuple[Diagnostic, ...]:
-        """Return the errors of files that the stage cannot write, and with which a step fails in any case."""
-        how: ProcessHooks = load_object(step.run)
-        return how.unfixable(step, self, files)
 
     def run(self, step: ProcessStep, files: Files, *, verifies: bool = False) -> FinishedProcess | Failure:
         """Run a step on these files and judge its result. `verifies`: it is a step of `verify`.
@@ -205,29 +233,44 @@ class ProcessRunner(Struct, frozen=True, kw_only=True):
         if not isinstance(outcome, Completed):
             return replace(self._not_completed(how, step, outcome, command), action=action)
         self._note(command, outcome.result.exit_code, outcome.result.duration_s)
-        self.sandboxes.add(outcome.result.tier)
+        self.trace.sandboxes.add(outcome.result.tier)
         judged = self._judge(how, step, files, command, outcome.result)
         if isinstance(judged, FinishedProcess):
             return judged
         printed = self.redact(outcome.result.output.text)
-        from orch23.attempt.likely_cause import cause_of_failure  # noqa: PLC0415 - only for failures
-
-        facts = None if self.project is None else self.project()
-        cause = cause_of_failure(
-            facts, self.stage, self.facts.interpreter, step, action, judged, printed, verifies=verifies
-        )
+        cause = self._likely_cause(step, action, judged, printed, verifies=verifies)
         # The tree of a verifying step is read-only (ADR 24). A refused write shows only in the output.
         if action.writable is not None and judged.retryable:
             judged = with_refused_writes(judged, printed)
         return replace(judged, printed=printed, took_s=outcome.result.duration_s, cause=cause, action=action)
 
-    def _not_completed(
-        self,
-        how: ProcessHooks,
-        step: ProcessStep,
-        outcome: TimedOut | Cancelled | InputsChanged | EngineUnavailable,
-        command: str,
-    ) -> Failure:
+    def _likely_cause(
+        self, step: ProcessStep, action: Action, failure: Failure, printed: str, *, verifies: bool
+    ) -> LikelyCause | None:
+        """Return why a step probably failed, if the facts confirm it."""
+        if (project := self.project()) is None or failure.safety:
+            return None
+        from orch23.attempt.likely_cause import FailedStep, likely_cause  # noqa: PLC0415 - only for failures
+
+        path = tuple(filter(None, self.stage.env.get("PYTHONPATH", "").split(":")))
+        # `env` of a stage with a pytest step must not set PYTHONPATH.
+        key = "" if self.stage.runs_pytest else "env/PYTHONPATH"
+        failed = FailedStep(
+            project=project,
+            stage=self.stage,
+            staged=action.inputs,
+            interpreter=self.facts.interpreter,
+            output=f"{failure.feedback.excerpt}\n{printed}",
+            command=typed_command(failure.feedback.command).replace("$HOME", "~"),
+            exit_code=failure.feedback.exit_code,
+            network=action.network or not (action.sandbox and project.is_isolated()),
+            inputs_key="verify/inputs" if verifies else "inputs",
+            python_path=tuple(map(posixpath.normpath, getattr(step, "pythonpath", path))),
+            python_path_key="pytest/pythonpath" if step.kind == "pytest" and not verifies else key,
+        )
+        return likely_cause(failed)
+
+    def _not_completed(self, how: ProcessHooks, step: ProcessStep, outcome: _NotCompleted, command: str) -> Failure:
         """Return the failure of a process that did not end by itself, or raise an error that is not the stage's."""
         match outcome:
             case TimedOut(timeout_s=timeout_s, report=report):
@@ -398,8 +441,11 @@ def run_step(
     return again(runner, step, ran, run)
 
 
-def verified_files(resolved: ResolvedStage, tree: Files) -> dict[str, FileEntry]:
-    """Return what verification gets: its inputs, those of the stage, and the files of the stage and its base."""
-    inputs = {**resolved.verify_parts, **resolved.files, **resolved.verify_files}
-    # A file that the stage starts from is taken from its result: the stage may have changed or deleted it.
-    return {path: entry for path, entry in inputs.items() if path not in resolved.base} | dict(tree)
+def step_run(step: ProcessStep, ran: FinishedProcess | Failure) -> StepRun:
+    """Return how a step ended, with the tests that it reported."""
+    failure, verdict, tests = ran if isinstance(ran, Failure) else None, ran.verdict, dict[str, str]()
+    if verdict is not None:
+        # A file that cannot be collected has no test: its error is reported by its path.
+        tests = {**dict.fromkeys(verdict.uncollected, "error"), **verdict.tests}
+        tests |= {name: "failed" for name, one in verdict.subtests.items() if one in FAILED}
+    return StepRun(passed=failure is None, tests=tests, step=step, failure=failure)

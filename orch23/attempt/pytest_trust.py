@@ -1,7 +1,7 @@
 """Decide which files may configure the tests of a pytest step: models must not make their own tests pass."""
 
 import os.path
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -49,6 +49,12 @@ class TestTrust(Struct, frozen=True, dict=True):
     def makers_of(self, pattern: str) -> tuple[str, ...]:
         """Return the stages of the pipeline that may write a path that the pattern matches."""
         return self._writers.writers_of(pattern)
+
+    def may_make_module(self, module: str, folders: Iterable[str]) -> bool:
+        """Return whether a stage may write a module in one of these folders, which are relative to `cwd`."""
+        top, cwd = module.partition(".")[0], self.resolved.stage.cwd
+        places = {os.path.normpath(f"{cwd}/{folder}/{top}") for folder in folders}
+        return any(self.makers_of(f"{place}{end}") for place in places for end in (".py", "/**"))
 
     @cached_property
     def _writers(self) -> WriterIndex:

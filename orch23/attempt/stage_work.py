@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from orch23.attempt.attempt import AttemptHistory, AttemptLoop, Models, Shown, StageResult, step_runner
 from orch23.attempt.failures import Failure, failure_of
-from orch23.attempt.process_runner import CountedTests, Files, ProcessRunner
+from orch23.attempt.process_runner import Files, ProcessRunner, StageTrace, StepRun
 from orch23.attempt.run_events import Reporter
 from orch23.attempt.safeguards import Safeguards, guard_edit
 from orch23.attempt.verification import Verifier
@@ -35,8 +35,6 @@ from orch23.resolve.resolution import ResolvedStage
 from orch23.steps.registry import is_llm
 
 if TYPE_CHECKING:
-    from orch23.attempt.base_run import StepRun
-    from orch23.attempt.first_run import FirstRun
     from orch23.attempt.likely_cause import ProjectFacts
     from orch23.attempt.pytest_trust import TestTrust
     from orch23.model.ports import Executor
@@ -70,12 +68,7 @@ _UNVERIFIED = "the result in the lock file does not pass"
 
 
 class InputsChangedError(Exception):
-    """Inputs changed between the decision and the start of a stage."""
-
-    def __init__(self, paths: tuple[str, ...]) -> None:
-        """Keep the paths."""
-        super().__init__(", ".join(paths))
-        self.paths = paths
+    """Inputs changed between the decision and the start of a stage: `args` are their paths."""
 
 
 class Worker(Struct, frozen=True, kw_only=True):
@@ -96,17 +89,13 @@ class Worker(Struct, frozen=True, kw_only=True):
     # The items of a foreach share most of their inputs: each warning is given once.
     warned: set[Diagnostic] = field(default_factory=set)
     warned_checks: set[tuple[str, str]] = field(default_factory=set)
-    sandboxes: dict[str, set[str]] = field(default_factory=dict)
-    tests: dict[str, CountedTests] = field(default_factory=dict)
-    base_runs: "dict[str, tuple[StepRun, ...]]" = field(default_factory=dict)
-    proofs: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    traces: dict[str, StageTrace] = field(default_factory=dict)
+    base_runs: dict[str, tuple[StepRun, ...]] = field(default_factory=dict)
 
     def work(self, resolved: ResolvedStage, verify: VerifyOnly | StageResult | None) -> StageResult:
-        """Return the result of `_work`, with the sandboxes of its processes, the numbers of tests, and the proof."""
-        done, name = self._work(resolved, verify), resolved.stage.name
-        tests, proof = self.tests.pop(name, CountedTests()), self.proofs.pop(name, ())
-        ran_in, forgiven = frozenset(self.sandboxes.pop(name, ())), tuple(sorted(tests.forgiven))
-        return replace(done, sandboxes=ran_in, tests=tests.now, forgiven=forgiven, proof=proof)
+        """Return the result of `_work`, with what its processes showed."""
+        done = self._work(resolved, verify)
+        return replace(done, trace=self.traces.pop(resolved.stage.name, StageTrace()))
 
     def _work(self, resolved: ResolvedStage, verify: VerifyOnly | StageResult | None) -> StageResult:
         """Run a stage, or verify its recorded result first; a failure is then feedback for the first attempt.
@@ -126,8 +115,7 @@ class Worker(Struct, frozen=True, kw_only=True):
         resolved = self._checked_patterns(resolved) if resolved.unmatched else resolved
         if isinstance(verify, VerifyOnly) and verify.claim and resolved.stage.edits:
             # In a clone, the bytes that a program started from may be lost: its result proves itself.
-            newest, has_bytes = self._newest(resolved.base).items(), self.opened.state.has_bytes
-            resolved = replace(resolved, base={path: entry for path, entry in newest if has_bytes(path, entry)})
+            resolved = replace(resolved, base=self._readable(self._newest(resolved.base)))
         attempts = self._attempts(resolved, verify.history if isinstance(verify, StageResult) else None)
         if (forbidden := attempts.forbidden()) is not None:
             return forbidden
@@ -196,7 +184,7 @@ class Worker(Struct, frozen=True, kw_only=True):
         failure = failure or attempts.verify_recorded(recorded.outputs, recorded.deleted)
         if failure is None:
             if resolved.stage.step.starts_processes:
-                attempts.runner.sandboxes.add("")  # where a recorded process ran is not known
+                attempts.runner.trace.sandboxes.add("")  # where a recorded process ran is not known
             return _verified(recorded)
         if verify.shared:
             # Another machine wrote these files: no model may see them, nor what their tests printed.
@@ -284,32 +272,24 @@ class Worker(Struct, frozen=True, kw_only=True):
         self._store_outputs({path: claim.outputs[path] for path in changed})
         return replace(_holds(claim), usage=ran.usage, took_s=ran.took_s)
 
-    def _counted(self, name: str) -> CountedTests:
-        former = self.opened.state.former.get(name)
-        return CountedTests({} if former is None else former.tests)
-
     def _newest(self, files: Files) -> Files:
         # If an earlier version of a chain is lost, the newest one is verified instead (ADR 21).
-        state = self.opened.state
-        lost = [path for path, entry in files.items() if not state.has_bytes(path, entry)]
-        newest = {path: entry for path in lost if (entry := state.store.workspace.entry(path)) is not None}
-        return {**files, **newest}
+        state, on_disk = self.opened.state, self.opened.state.store.workspace.entry
+        return {path: one if state.has_bytes(path, one) else on_disk(path) or one for path, one in files.items()}
 
     def _with_base(self, resolved: ResolvedStage) -> ResolvedStage:
         """Return a stage with a recorded result, compared with its newest files if the bytes of its base are lost.
 
         Then nothing must fail there. Only ids that the pipeline names may fail: what failed before is not known.
         """
-        stage, verify, has_bytes = resolved.stage, resolved.stage.verify, self.opened.state.has_bytes
-        if not (verify.fails_on_base or verify.may_fail):
-            return resolved
-        lost = [path for path, entry in resolved.base.items() if not has_bytes(path, entry)]
-        if not lost:
+        stage, base, verify = resolved.stage, resolved.base, resolved.stage.verify
+        is_compared = verify.fails_on_base or verify.may_fail
+        if not is_compared or not (lost := sorted(base.keys() - self._readable(base).keys())):
             return resolved
         text = f"the former bytes of {join_first(lost, _MOST_LOST)} are lost: the result is not compared with its base"
         self.reporter.of_stage(stage.name).emit(Warned(), text, "warning")
         verify = replace(verify, fails_on_base=(), may_fail=verify.named_failures)
-        return replace(resolved, base=self._newest(resolved.base), stage=replace(stage, verify=verify))
+        return replace(resolved, base=self._newest(base), stage=replace(stage, verify=verify))
 
     def _store_inputs(self, resolved: ResolvedStage, unneeded: Collection[str] = ()) -> None:
         """Copy every input into the store and hash it on the way, so that the stage gets exactly the bytes of its key.
@@ -327,7 +307,7 @@ class Worker(Struct, frozen=True, kw_only=True):
         new = [(path, entry) for path, entry in inputs.items() if entry.digest in absent]
         changed = tuple(path for path, entry in new if not self._store_input(view, path, entry))
         if changed:
-            raise InputsChangedError(changed)
+            raise InputsChangedError(*changed)
 
     def _store_input(self, view: StageTree, path: str, entry: FileEntry) -> bool:
         """Copy an input into the store; return False if it changed since the stage was resolved."""
@@ -366,7 +346,7 @@ class Worker(Struct, frozen=True, kw_only=True):
     def _attempts(self, resolved: ResolvedStage, history: AttemptHistory | None = None) -> AttemptLoop:
         stage, opened = resolved.stage, self.opened
         tree = StageTree(opened.state, stage.name)
-        report = self.reporter.of_stage(stage.name)
+        report, former = self.reporter.of_stage(stage.name), opened.state.former.get(stage.name)
         runner = ProcessRunner(
             stage=stage,
             facts=resolved.facts,
@@ -377,24 +357,20 @@ class Worker(Struct, frozen=True, kw_only=True):
             trust=partial(_trust, opened.state, resolved, opened.state.plan),
             report=report,
             project=partial(self._project_facts, stage),
-            sandboxes=self.sandboxes.setdefault(stage.name, set()),
-            tests=self.tests.setdefault(stage.name, self._counted(stage.name)),
+            trace=self.traces.setdefault(stage.name, StageTrace(former.tests if former else {})),
             begin=partial(self.safeguards.begin_attempt, stage.name),
         )
         # A check may compare a result with the last accepted one, as `architecture_stability` does.
-        previous, first = opened.lock.records.get(stage.name), self._first_run(resolved, runner)
+        previous = opened.lock.records.get(stage.name)
         verifier = Verifier(
             resolved=resolved,
             runner=runner,
             trial=lambda files: self._trial(stage, files),
             unnamed=partial(self._unnamed, stage.name),
-            report=report,
             previous=self._readable(previous.outputs) if previous else {},
             plugins=opened.pipeline.plugins,
             warned=self.warned_checks,
-            first=first,
             base_runs=self.base_runs,
-            proofs=self.proofs,
         )
         return AttemptLoop(
             resolved=resolved,
@@ -405,16 +381,7 @@ class Worker(Struct, frozen=True, kw_only=True):
             report=report,
             history=history or AttemptHistory(),
             shown=self._shown(resolved, tree) if is_llm(stage.step) else Shown(),
-            first=first,
         )
-
-    def _first_run(self, resolved: ResolvedStage, runner: ProcessRunner) -> "FirstRun | None":
-        """Return what verifies the base of a stage; None if that cannot help."""
-        if not (resolved.stage.verify.may_fail or resolved.stage.verifies_first):
-            return None
-        from orch23.attempt.first_run import FirstRun  # noqa: PLC0415 - only for such stages
-
-        return FirstRun(resolved=resolved, runner=runner, state=self.opened.state)
 
     def _unnamed(self, name: str) -> Iterator[Diagnostic]:
         """Yield an error for each module that tests of a stage, or of one that reads its files, import in vain.

@@ -1,7 +1,7 @@
 """Verify a result: declared outputs, write scope, checks, processes, conditions."""
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -14,54 +14,43 @@ from orch23.attempt.failures import (
     failure_of,
     joined_failure,
 )
-from orch23.attempt.process_runner import Files, FinishedProcess, ProcessRunner, run_step, verified_files
-from orch23.attempt.run_events import StageReporter
+from orch23.attempt.process_runner import Files, FinishedProcess, ProcessRunner, StepRun, run_step, step_run
 from orch23.model.diagnostic import Diagnostic, Severity, errors
 from orch23.model.digest import FileEntry
-from orch23.model.event import CheckResult, FailedOnBase, Warned
+from orch23.model.event import CheckResult, Warned
 from orch23.model.file_policy import DeclaredPatterns, sealed_reason
 from orch23.model.paths import escape_pattern, is_glob, match_any, with_above
 from orch23.model.pipeline import CheckStep, CommandsStep, Condition, EnsuresStep, Stage
+from orch23.model.plugins import load_object
 from orch23.model.step import ProcessStep, VerifyStep, describe_step
-from orch23.model.text import join_first, shorten_command
+from orch23.model.text import shorten_command
 from orch23.plan.diagnostics import missing_outputs
 from orch23.resolve.commands import command_steps
 from orch23.resolve.resolution import ResolvedStage
 
-if TYPE_CHECKING:
-    from orch23.attempt.base_run import StepRun
-    from orch23.attempt.first_run import FirstRun
-
 TrialExpansion: TypeAlias = Callable[[Files], tuple[Diagnostic, ...]]
 """Expand every foreach over one of these files, without changing the plan; return the errors."""
 
-_PassedSteps: TypeAlias = list[tuple[ProcessStep, FinishedProcess | Failure]]
-
 _MAX_EXCERPT = 2000
 _MOST_PATHS = 20
-_MOST_FORGIVEN = 5
 
 
 class Verifier(Struct, frozen=True, kw_only=True):
     """Verifies results of one stage. Each step gets its own copy of the files: what it writes is discarded.
 
     `unnamed` yields an error for each module that tests import in vain, whatever the stage writes. `plugins` may have
-    further checks. `warned` has the warnings of checks that this run has reported, with their stages. `first` verifies
-    the base, None if that cannot help. `base_runs` has the runs on bases with tests of results, by their key, `proofs`
-    what they showed, by stage.
+    further checks. `warned` has the warnings of checks that this run has reported, with their stages. `base_runs` has
+    the runs on bases with tests of results, by their key.
     """
 
     resolved: ResolvedStage
     runner: ProcessRunner
     trial: TrialExpansion
     unnamed: Callable[[], Iterator[Diagnostic]] = lambda: iter(())
-    report: StageReporter
     previous: Files = field(default_factory=dict)
     plugins: tuple[str, ...] = ()
     warned: set[tuple[str, str]] = field(default_factory=set)
-    first: "FirstRun | None" = None
-    base_runs: "dict[str, tuple[StepRun, ...]]" = field(default_factory=dict)
-    proofs: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    base_runs: dict[str, tuple[StepRun, ...]] = field(default_factory=dict)
 
     def verify(self, result: Files, tree: Files, attempt: int = 0) -> Failure | None:
         """Return the first failure (or all, with `all: true`, as one), or None.
@@ -70,15 +59,21 @@ class Verifier(Struct, frozen=True, kw_only=True):
         the verification of a recorded result.
         """
         stage = self.resolved.stage
-        self.runner.tests.forgiven.clear()
+        self.runner.trace.forgiven.clear()
+        self.runner.trace.passed.clear()
         # A program that writes the bytes of its base leaves no trace, so there what it started from counts as written.
         if missing := tuple(missing_outputs(stage, result if stage.step.asks_model else tree)):
             return failure_of("verify_failed", missing)
-        passed: _PassedSteps = []
-        if failures := self._failures(result, tree, attempt, passed):
+        if failures := self._failures(result, tree, attempt):
             return _joined(failures)
-        if stage.verify.fails_on_base and (unproved := self._prove(tree, attempt, passed)) is not None:
-            return unproved
+        if stage.verify.fails_on_base:
+            from orch23.attempt.base_verification import prove_on_base  # noqa: PLC0415 - few stages need it
+
+            unproved = prove_on_base(self.resolved, self.runner, tree, attempt, self.base_runs)
+            printed = unproved.printed if unproved else None
+            self._report("fails_on_base", unproved, attempt, "verify-base.txt", printed)
+            if unproved is not None:
+                return unproved
         # A list that passes can still make items with errors: the stage that made the list gets them as feedback.
         problems = self.trial(result)
         return failure_of("verify_failed", problems) if problems else None
@@ -88,73 +83,36 @@ class Verifier(Struct, frozen=True, kw_only=True):
         given = {**self.resolved.files, **self.resolved.verify_files}
         # A file that a stage of the pipeline writes may be another one in the next build.
         files = {path: entry for path, entry in given.items() if not self.runner.trust().makers_of(path)}
-        steps = (step for step in self.resolved.stage.verify.steps if isinstance(step, ProcessStep))
-        found = tuple(error for step in steps for error in self.runner.unfixable(step, files))
-        return (*found, *self.unnamed())
+        hooks = [(step, load_object(step.run)) for step in self.resolved.stage.verify.programs]
+        return (*(error for step, how in hooks for error in how.unfixable(step, self.runner, files)), *self.unnamed())
 
-    def _prove(self, tree: Files, attempt: int, passed: _PassedSteps) -> Failure | None:
-        """Return the failure if no test that passes in the result fails on the base."""
-        from orch23.attempt.base_proof import MOST_NAMED, proof_text, prove_on_base  # noqa: PLC0415 - few stages need it
-        from orch23.attempt.base_run import step_run  # noqa: PLC0415 - as above
-
-        runs = [step_run(step, ran) for step, ran in passed]
-        found = prove_on_base(self.resolved, self.runner, tree, runs, self.base_runs)
-        if not isinstance(found, Failure):
-            self.proofs[self.resolved.stage.name] = found[:MOST_NAMED]
-            self.report.emit(FailedOnBase(tests=found, attempt=attempt), proof_text(found))
-            self._report("fails_on_base", None, attempt, "", {})
-            return None
-        name = "verify-base.txt" if found.printed else ""
-        if found.printed:
-            self.report.keep(attempt, name, found.printed)
-        self._report("fails_on_base", found, attempt, name, {})
-        return found
-
-    def _failures(self, result: Files, tree: Files, attempt: int, passed: _PassedSteps) -> list[Failure]:
-        """Run the steps of `verify` and return their failures: the first one, or all with `all: true`.
-
-        The programs that passed are added to `passed`.
-        """
-        stage, files = self.resolved.stage, verified_files(self.resolved, tree)
+    def _failures(self, result: Files, tree: Files, attempt: int) -> list[Failure]:
+        """Run the steps of `verify` and return their failures: the first one, or all with `all: true`."""
+        stage, files = self.resolved.stage, self.resolved.verified_files(tree)
+        is_compared = stage.verifies_first or stage.verify.may_fail
         # Checks start no process, so a result that fails one costs less time when they run first.
         steps: list[VerifyStep] = sorted(stage.verify.steps, key=lambda step: not isinstance(step, CheckStep))
         steps += [EnsuresStep(stage.ensures)] if stage.ensures else []
         failures: list[Failure] = []
-        tests_passed = False
         for number, step in enumerate(steps, 1):
-            failed, printed = self._step(step, result, files, passed)
-            failure, apart = self._compared(step, failed)
-            if failed is not None and failure is None and isinstance(step, ProcessStep):
-                passed.append((step, failed))  # a forgiven test proves nothing; another may
-            name = f"verify-{number}.txt" if printed is not None else ""
-            if printed is not None:
-                self.report.keep(attempt, name, printed)
-            self._report(_name(step), failure, attempt, name, apart)
+            failure, printed = self._step(step, result, files)
+            tests: Mapping[str, tuple[str, ...]] = {}
+            if failure is not None and isinstance(step, ProcessStep) and is_compared:
+                from orch23.attempt.base_verification import compare_with_base  # noqa: PLC0415 - only for failures
+
+                failure, tests = compare_with_base(self.resolved, self.runner, step, failure)
+            self._report(_name(step), failure, attempt, f"verify-{number}.txt", printed, **tests)
             if failure is not None:
                 failures.append(replace(failure, reason=f"verify: {failure.summary}"))
                 if not stage.verify.run_all:
                     break
-            elif isinstance(step, ProcessStep) and (step.kind == "pytest" or {*step.judged_by} - {"reruns"}):
-                tests_passed = True
+        passed = [one.step for one in self.runner.trace.passed]
+        if not any(one.kind == "pytest" or {*one.judged_by} - {"reruns"} for one in passed):
+            return failures
         # A later step failed: no test did.
-        return [replace(one, failed_tests=one.failed_tests or 0) for one in failures] if tests_passed else failures
+        return [replace(one, failed_tests=one.failed_tests or 0) for one in failures]
 
-    def _compared(
-        self, step: VerifyStep, failure: Failure | None
-    ) -> "tuple[Failure | None, Mapping[str, tuple[str, ...]]]":
-        """Return a failure as compared with the base; None if it is forgiven; and the fields of its event."""
-        if failure is None or self.first is None or not isinstance(step, ProcessStep):
-            return failure, {}
-        compared, tests = self.first.compare(step, failure)
-        if forgiven := tests.get("forgiven"):
-            self.runner.tests.forgiven.update(forgiven)
-            names = join_first(forgiven, _MOST_FORGIVEN)
-            self.report.emit(Warned(), f"known failures, allowed by `may_fail`: {names}")
-        return compared, tests
-
-    def _step(
-        self, step: VerifyStep, result: Files, files: Files, passed: _PassedSteps
-    ) -> tuple[Failure | None, str | None]:
+    def _step(self, step: VerifyStep, result: Files, files: Files) -> tuple[Failure | None, str | None]:
         """Return the failure, if any, and the output of the step's processes, if it has any."""
         match step:
             case CheckStep():
@@ -166,43 +124,39 @@ class Verifier(Struct, frozen=True, kw_only=True):
                 ran = run_step(self.runner, step, files, verifies=True)
                 if not isinstance(ran, FinishedProcess):
                     return ran, ran.printed
-                passed.append((step, ran))
-                tests = {} if ran.verdict is None else ran.verdict.tests
-                if skipped := [name for name, outcome in tests.items() if outcome == "skipped"]:
-                    found = f"{len(skipped)} of {len(tests)} tests skipped: {', '.join(skipped[:3])}"
-                    self.report.emit(Warned(), found)
+                passed = step_run(step, ran)
+                self.runner.trace.passed.append(passed)
+                if skipped := [name for name, outcome in passed.tests.items() if outcome == "skipped"]:
+                    found = f"{len(skipped)} of {len(passed.tests)} tests skipped: {', '.join(skipped[:3])}"
+                    self.runner.report.emit(Warned(), found)
                 return None, ran.result.output.text
             case CommandsStep():
-                return self._commands(step, files, passed)
+                return self._commands(step, files)
             case _:
                 message = f"BUG: {step} verifies nothing"
                 raise TypeError(message)
 
-    def _commands(self, step: CommandsStep, files: Files, others: _PassedSteps) -> tuple[Failure | None, str]:
+    def _commands(self, step: CommandsStep, files: Files) -> tuple[Failure | None, str]:
         """Run every command of a model, each on its own copy; all failed commands are one failure.
 
-        A timeout or a write outside of the scope is a failure of its own, at once. Passed ones are added to `others`.
+        A timeout or a write outside of the scope is a failure of its own, at once.
         """
-        passed: list[tuple[ProcessStep, FinishedProcess]] = []
+        passed: list[tuple[str, str]] = []
         failed: list[Failure] = []
         printed = ""
         for one in command_steps(step):
             ran = self.runner.run(one, files, verifies=True)
-            command, text = (
-                (ran.command, ran.result.output.text)
-                if isinstance(ran, FinishedProcess)
-                else (ran.feedback.command, ran.printed)
-            )
-            printed += f"$ {shorten_command(command)}\n{text or ''}\n"
             if isinstance(ran, FinishedProcess):
-                passed.append((one, ran))
-            elif ran.kind == "verify_failed":
-                failed.append(ran)
+                command, text = ran.command, ran.result.output.text
+                passed.append((command, text))
+                self.runner.trace.passed.append(step_run(one, ran))
             else:
-                return ran, printed
-        others += passed
-        outputs = [(ran.command, ran.result.output.text) for _, ran in passed]
-        return (acceptance_failed(failed, outputs) if failed else None), printed
+                command, text = ran.feedback.command, ran.printed or ""
+                failed.append(ran)
+            printed += f"$ {shorten_command(command)}\n{text}\n"
+            if failed and failed[-1].kind != "verify_failed":
+                return failed[-1], printed
+        return (acceptance_failed(failed, passed) if failed else None), printed
 
     def _check(self, step: CheckStep, result: Files) -> Failure | None:
         from orch23.checks.check import CheckInput  # noqa: PLC0415 - few stages have checks
@@ -227,7 +181,7 @@ class Verifier(Struct, frozen=True, kw_only=True):
             said = self.resolved.stage.name, diagnostic_line(one)
             if one.severity is Severity.WARNING and said not in self.warned:
                 self.warned.add(said)
-                self.report.emit(Warned(code=one.code), said[1], "warning")
+                self.runner.report.emit(Warned(code=one.code), said[1], "warning")
         found = errors(diagnostics)
         if not found:
             return None
@@ -237,7 +191,12 @@ class Verifier(Struct, frozen=True, kw_only=True):
     def _bytes(self, files: Files) -> dict[str, bytes]:
         return {path: self.runner.tree.read(path, entry) for path, entry in files.items()}
 
-    def _report(self, step: str, failure: Failure | None, attempt: int, printed: str, apart: Mapping[str, Any]) -> None:
+    def _report(
+        self, step: str, failure: Failure | None, attempt: int, file: str, printed: str | None, **tests: tuple[str, ...]
+    ) -> None:
+        """Report how a step ended, and keep its output, if it has any, in a file of the attempt."""
+        if printed is not None:
+            self.runner.report.keep(attempt, file, printed)
         excerpt = failure.feedback.excerpt if failure else ""
         # The redactor needs the dots to know that the text was cut.
         cut = f"{excerpt[:_MAX_EXCERPT]}..." if len(excerpt) > _MAX_EXCERPT else excerpt
@@ -247,11 +206,11 @@ class Verifier(Struct, frozen=True, kw_only=True):
             exit_code=failure.feedback.exit_code if failure else 0,
             excerpt=cut,
             attempt=attempt,
-            printed=printed,
-            **apart,
+            printed=file if printed is not None else "",
+            **tests,
         )
         text = f"{data.step} {'failed' if failure else 'passed'}"
-        self.report.emit(data, text, "warning" if failure else "info")
+        self.runner.report.emit(data, text, "warning" if failure else "info")
 
 
 def undeclared_writes(

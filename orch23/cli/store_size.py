@@ -6,7 +6,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from orch23.engine.build import Build
-from orch23.model.parsing import NaturalNumber, from_struct, to_struct
+from orch23.model.parsing import NaturalNumber
 from orch23.store.json_text import TRUSTED
 from orch23.store.project_store import DEFAULT_CAP_BYTES, KEEP_VARIABLE, ProjectStore
 from orch23.store.safe_files import PRIVATE_FILE_MODE, read_regular, walk_tree, write_atomic
@@ -58,7 +58,7 @@ def current_size(store: ProjectStore, limit: int, now_s: int) -> int:
     """Return the last measured size plus what was added since. Measure again once a day: it lists all files."""
     folder, added = store.folder, store.local.contents.added_bytes
     try:
-        measured = to_struct(TRUSTED.decode(read_regular(folder / _FILE) or b""), _Measured)
+        measured = TRUSTED.decode(read_regular(folder / _FILE) or b"", _Measured)
     except (OSError, ValueError):
         return record_size(folder, now_s)
     known, measured_s = measured.size_bytes + added, measured.measured_s
@@ -71,5 +71,5 @@ def current_size(store: ProjectStore, limit: int, now_s: int) -> int:
 
 
 def _write(folder: Path, size_bytes: int, measured_s: int) -> None:
-    data = TRUSTED.encode(from_struct(_Measured(size_bytes, measured_s)))
+    data = TRUSTED.encode(_Measured(size_bytes, measured_s))
     write_atomic(folder / _FILE, data, mode=PRIVATE_FILE_MODE)

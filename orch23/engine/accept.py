@@ -6,7 +6,7 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from orch23.attempt.attempt import StageResult
-from orch23.attempt.process_runner import CountedTests, Files
+from orch23.attempt.process_runner import Files, StageTrace
 from orch23.attempt.safeguards import guard_edit
 from orch23.attempt.stage_outcomes import metrics_of, missing_bytes_error
 from orch23.attempt.stage_work import InputsChangedError, record_edit
@@ -115,7 +115,7 @@ def _accept_one(build: Build, name: str, paths: tuple[str, ...], recorded: Recor
         if isinstance(error, MissingBytesError):
             problem = missing_bytes_error(name, error)
         else:
-            message = f"{', '.join(error.paths)} changed meanwhile"
+            message = f"{', '.join(error.args)} changed meanwhile"
             problem = Diagnostic("E711", message, hint="accept again", subject=name)
         return _failed(build, resolved, paths, f"{edit} could not be verified", (str(problem), (problem,)))
     if failure is not None:
@@ -126,7 +126,6 @@ def _accept_one(build: Build, name: str, paths: tuple[str, ...], recorded: Recor
     fingerprint = record_edit(opened, resolved, outputs)
     # Earlier accepted outputs of the stage stay accepted: their bytes are still the user's.
     accepted = tuple(p for p, entry in outputs.items() if p in paths or state.ownership.is_accepted(p, entry))
-    counted = build.worker.tests.pop(name, CountedTests())
     done = StageResult(
         outputs=outputs,
         deleted=made.deleted,
@@ -134,9 +133,7 @@ def _accept_one(build: Build, name: str, paths: tuple[str, ...], recorded: Recor
         attempts=0,
         accepted=accepted,
         made=made.made,
-        tests=counted.now,
-        forgiven=tuple(sorted(counted.forgiven)),
-        proof=build.worker.proofs.get(name, ()),
+        trace=build.worker.traces.pop(name, StageTrace()),
     )
     records = {name: build.writer.keep(resolved, done)}
     change = build.writer.change(records)

@@ -521,4 +521,4 @@ class Promotions(Struct, kw_only=True, dict=True):
             tokens=usage.input_tokens + usage.output_tokens,
             cost="" if usage.unpriced else format(usage.cost + usage.saved, "f"),
         )
-        shared.share(resolved, record, about, done.sandboxes, is_verified=done.verified)
+        shared.share(resolved, record, about, done.trace.sandboxes, is_verified=done.verified)

@@ -191,7 +191,7 @@ class Settling(Struct, kw_only=True, dict=True):
                 self.results.end(name, replace(edited_outcome(Edited(copied), resolved.key), text=text))
             case StageResult():
                 (self.checks or self.results).finish(resolved, outcome)
-            case InputsChangedError(paths=paths):
+            case InputsChangedError(args=paths):
                 self._decide_again(name, resolved, paths)
             case MissingBytesError():
                 self.results.end(name, missing_bytes_outcome(name, resolved.key, outcome))

@@ -345,13 +345,13 @@ JsonObject: TypeAlias = dict[str, Any]
 NaturalNumber: TypeAlias = Annotated[int, Meta(ge=0)]
 """An integer, 0 or more."""
 
-_Value = TypeVar("_Value")
+Value = TypeVar("Value")
 
 # Types that msgspec would write as text. They are left as they are, and then the writer of JSON refuses them.
 _NOT_JSON: Final = (bytes, bytearray, memoryview, datetime, date, time, timedelta, Decimal, UUID)
 
 
-def to_struct(value: Json, form: type[_Value]) -> _Value:
+def to_struct(value: Json, form: type[Value]) -> Value:
     """Return a parsed value as a Struct, or as another type that msgspec knows.
 
     Raises:

@@ -192,6 +192,11 @@ class Verify(Struct, frozen=True, omit_defaults=True):
     fails_on_base: tuple[str, ...] = ()
 
     @property
+    def programs(self) -> tuple[ProcessStep, ...]:
+        """The steps that are programs."""
+        return tuple(one for one in self.steps if isinstance(one, ProcessStep))
+
+    @property
     def named_failures(self) -> tuple[str, ...]:
         """The entries of `may_fail` that are not patterns."""
         return tuple(one for one in self.may_fail if not {*one} & {*"*?"})
@@ -349,8 +354,7 @@ class Stage(Struct, frozen=True, omit_defaults=True, tag=True, kw_only=True):
     @property
     def verifies_first(self) -> bool:
         """Whether the programs of `verify` run before the first call of a model, on the files that it changes."""
-        is_wanted = self.step.asks_model and self.verify.first == "auto"
-        return is_wanted and any(isinstance(one, ProcessStep) for one in self.verify.steps)
+        return self.step.asks_model and self.verify.first == "auto" and bool(self.verify.programs)
 
     @property
     def runs_pytest(self) -> bool:

@@ -115,6 +115,12 @@ class ResolvedStage(Struct, frozen=True, kw_only=True):
         """Return the base without the files that a result deleted."""
         return {path: entry for path, entry in self.base.items() if path not in deleted}
 
+    def verified_files(self, tree: Mapping[str, FileEntry]) -> dict[str, FileEntry]:
+        """Return what verification gets: its inputs, those of the stage, and the files of the stage and its base."""
+        inputs = {**self.verify_parts, **self.files, **self.verify_files}
+        # A file that the stage starts from is taken from its result: the stage may have changed or deleted it.
+        return {path: entry for path, entry in inputs.items() if path not in self.base} | dict(tree)
+
 
 def resolve_stage(
     stage: Stage, tree: VisibleFiles, facts: Facts, sources: "AuthorTexts", *, pipeline: Pipeline, read_yaml: YamlReader

@@ -210,9 +210,11 @@ def _call(
     # A recorded response of an earlier version is still used.
     if hopeless and not conversation.is_recorded(request):
         return AttemptResult(start, exchanges, failure_of("preflight", hopeless, retryable=False))
-    first = attempts.first
-    if first is not None and not conversation.is_recorded(request) and (broken := first.errors()):
-        return AttemptResult(start, exchanges, failure_of("preflight", broken, retryable=False))
+    if attempts.resolved.stage.verifies_first and not conversation.is_recorded(request):
+        from orch23.attempt.base_verification import base_errors  # noqa: PLC0415 - only before such a call
+
+        if broken := base_errors(attempts.resolved, attempts.runner):
+            return AttemptResult(start, exchanges, failure_of("preflight", broken, retryable=False))
     try:
         return conversation, _complete(attempts, step, conversation, request, context)
     except ProviderError as error:

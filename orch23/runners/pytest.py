@@ -105,7 +105,7 @@ class _PytestRunner(ProcessStepRunner):
                 report,
                 expected,
                 printed,
-                lambda module: _may_be_made(step, runner, module),
+                lambda module: runner.trust().may_make_module(module, (".", *step.pythonpath)),
                 lambda path: bool(runner.trust().makers_of(os.path.normpath(f"{runner.stage.cwd}/{path}"))),
             )
         if verdict.passed:
@@ -152,26 +152,21 @@ def _unfixable(
     stage = runner.stage
     asks_model = stage.step.asks_model
     # A check of a promotion group refuses what the models of the group wrote.
-    if not (asks_model or stage.promote) or "not collected" not in verdict.headline:
+    if not (asks_model or stage.promote) or not verdict.uncollected:
         return None
     from orch23.verdict import unfixable_tests as tests  # noqa: PLC0415 - only for failures
     from orch23.verdict.pytest_report import read_report  # noqa: PLC0415 - only for failures
 
-    scope = (*stage.fence.write, *stage.outputs)
+    scope, folders = (*stage.fence.write, *stage.outputs), (".", *step.pythonpath)
     return tests.collection_error(
         read_report(report).failures,
         _fixed_files(runner, files),
         stage.cwd,
-        lambda module: tests.may_be_module(module, scope) or (not asks_model and _may_be_made(step, runner, module)),
+        lambda module: (
+            tests.may_be_module(module, scope) or (not asks_model and runner.trust().may_make_module(module, folders))
+        ),
         lambda module: tests.unfound_file(module, scope, files.keys()),
     )
-
-
-def _may_be_made(step: PytestStep, runner: ProcessRunner, module: str) -> bool:
-    """Return whether a stage may write a module, in a folder from which the step imports modules."""
-    top = module.partition(".")[0]
-    names = {os.path.normpath(f"{runner.stage.cwd}/{one}/{top}") for one in (".", *step.pythonpath)}
-    return any(map(runner.trust().makers_of, (f"{name}{suffix}" for name in names for suffix in (".py", "/**"))))
 
 
 def _without_secrets(report: Digest | None, runner: ProcessRunner) -> bytes | None:

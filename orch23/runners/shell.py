@@ -88,10 +88,10 @@ def _verdict(
     results = reported.read_reports(place.form, reports, cwd, place.place, place.line)
     if len(digests) > MAX_RESULTS_FILES or any(one.size_bytes > MAX_RESULTS_BYTES for one in digests.values()):
         results.broken = f"it has more than {MAX_RESULTS_FILES} files, or one of over {MAX_RESULTS_BYTES} bytes"
-    staged, least = (relative_path(one, cwd) for one in files), runner.tests.before.get(tests, 0)
+    staged, least = (relative_path(one, cwd) for one in files), runner.trace.before.get(tests, 0)
     verdict = reported.judge_results(result.exit_code, results, printed, staged, least)
     if verdict.passed and not results.are_findings:
-        runner.tests.now[tests] = len(results.ids)
+        runner.trace.now[tests] = len(results.ids)
     return verdict
 
 

@@ -12,7 +12,7 @@ from msgspec.json import decode as decode_json
 from msgspec.json import format as format_json
 
 from orch23.model.digest import Json, canonical_json, digest_json, json_builtin
-from orch23.model.parsing import JsonObject, parse_stored, to_struct
+from orch23.model.parsing import JsonObject, Value, from_struct, parse_stored, to_struct
 from orch23.snapshot.signatures import sha256_hex
 
 
@@ -143,9 +143,9 @@ class StoreKey:
             raise LookupError
         return self._keys.sealing
 
-    def encode(self, value: Json) -> bytes:
+    def encode(self, value: Json | Struct) -> bytes:
         """Return one line of JSON with a value, the SHA-256 of its text, and its MAC."""
-        return self.line(canonical_json(value))
+        return self.line(canonical_json(from_struct(value) if isinstance(value, Struct) else value))
 
     def line(self, inner: bytes, *, sign: bool = True) -> bytes:
         """Return the line of a value that is canonical JSON, with its checksum and its MAC."""
@@ -155,17 +155,17 @@ class StoreKey:
         """Return whether a build of this user wrote a line."""
         return self._keys.trusts_all or (mac != b"" and mac == mac_of(inner, self._keys.lines))
 
-    def decode(self, data: bytes) -> Json:
-        """Return the value of a line.
+    def decode(self, data: bytes, form: type[Value]) -> Value:
+        """Return the value of a line as a Struct, or as another type that msgspec knows.
 
         Raises:
-            ValueError: a byte of it has changed, or no build of this user wrote it.
+            ValueError: a byte of it has changed, no build of this user wrote it, or it has another form.
         """
         inner, mac = checked_line(data)
         if not self.proves(inner, mac):
             message = "was not written by a build of yours"
             raise ValueError(message)
-        return parse_stored(inner)
+        return to_struct(parse_stored(inner), form)
 
 
 TRUSTED = StoreKey()

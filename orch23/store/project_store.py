@@ -15,7 +15,6 @@ from msgspec.structs import replace
 from orch23.model.diagnostic import Diagnostic, Location
 from orch23.model.digest import Digest
 from orch23.model.errors import CorruptStateError, SafetyError
-from orch23.model.parsing import to_struct
 from orch23.model.paths import LOGS_FOLDER
 from orch23.model.patterns import lazy_pattern
 from orch23.store.access import (
@@ -193,7 +192,7 @@ class ProjectStore(Struct, frozen=True, kw_only=True):
 
     def _sweep_project(self) -> None:
         with contextlib.suppress(ValueError):
-            for folder in to_struct(TRUSTED.decode(read_regular(self.folder / _WRITING_INTO) or b""), list[str]):
+            for folder in TRUSTED.decode(read_regular(self.folder / _WRITING_INTO) or b"", list[str]):
                 with contextlib.suppress(OSError, SafetyError):
                     sweep_temps_below(self.root, split_path(f"{folder}/any" if folder else "any")[0])
         try_unlink(self.folder / _WRITING_INTO)

@@ -14,7 +14,6 @@ from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Digest, FileEntry
 from orch23.model.errors import MissingBytesError, SafetyError
 from orch23.model.file_policy import NO_DECLARED_PATTERNS, sealed_reason
-from orch23.model.parsing import from_struct, to_struct
 from orch23.store.json_text import TRUSTED, StoreKey
 from orch23.store.lock_file import is_lock_of_pipeline
 from orch23.store.record_format import EntryText, entries_from_json, entries_to_json
@@ -119,7 +118,7 @@ class Promoter:
         with self._lock:
             # Durable before the first change: after a kill, the next start finishes the promotion (ADR 13).
             redo = _Redo(entries_to_json(wanted), entries_to_json(expected))
-            write_atomic(self._redo, self._store_key.encode(from_struct(redo)), mode=PRIVATE_FILE_MODE)
+            write_atomic(self._redo, self._store_key.encode(redo), mode=PRIVATE_FILE_MODE)
             return self._apply(wanted, expected)
 
     def pending(self) -> FileEntries:
@@ -163,7 +162,7 @@ class Promoter:
             return self._apply({path: entry for path, entry in new.items() if path not in lost}, old)
 
     def _read_redo(self, data: bytes) -> tuple[FileEntries, FileEntries]:
-        found = to_struct(self._store_key.decode(data), _Redo)
+        found = self._store_key.decode(data, _Redo)
         return entries_from_json(found.new), entries_from_json(found.old)
 
     def _readable(self, digest: Digest) -> bool:

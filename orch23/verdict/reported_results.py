@@ -11,14 +11,13 @@ from orch23.model.diagnostic import Diagnostic
 from orch23.model.patterns import lazy_pattern
 from orch23.text.excerpt import normalise
 from orch23.verdict.readers import go, junit, regex, sarif, tap
-from orch23.verdict.run_results import RunResults
+from orch23.verdict.run_results import PASSED, RunResults
 from orch23.verdict.verdict import Verdict, verdict_of
 
 _READERS: Final = {"junit": junit.read, "tap": tap.read, "go": go.read, "sarif": sarif.read}
 # bats writes `t.bats, line 3`.
 _PLACE = lazy_pattern(r"([\w./@+-]{1,300}\.\w{1,10})(?::|, line )(\d{1,7})\b")
 _LOOKED_AT, _SHOWN = 4_000, 5
-_PASSED = frozenset({"passed", "xpassed", "flaky"})
 _READ_OUTPUT = "read the end of its output"
 _HINT = "let the program run to its end, and write its report below `$TMPDIR/` or in a folder of `scratch`"
 
@@ -80,7 +79,7 @@ def _errors(exit_code: int, results: RunResults, least: int) -> Iterator[Diagnos
         nothing = "it reported no error" if results.are_findings else "no test failed"
         message = f"exited with {exit_code}, and {nothing}{named}"
         yield Diagnostic("E320", message, hint=_READ_OUTPUT)
-    elif not results.are_findings and not _PASSED.intersection(results.outcomes.values()):
+    elif not results.are_findings and not PASSED.intersection(results.outcomes.values()):
         number = len(results.outcomes)
         message = f"no test passed: {number} were skipped or failed as expected" if number else "no test was run"
         yield Diagnostic("E305", message, hint="let at least one run")

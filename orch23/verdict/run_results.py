@@ -13,6 +13,9 @@ from orch23.text.excerpt import cut_line, named_difference, normalise, shorten, 
 from orch23.verdict.pytest_discovery import id_without_parameters, is_test_file
 
 NOT_RUN = "not run"
+PASSED = frozenset({"passed", "xpassed", "flaky"})
+"""The outcomes of tests that passed."""
+
 _MAX_ID, _MAX_LINE, _LONG = 500, 300, 2_000
 _TEXT_LIMITS = BriefLimits(20_000, 10_000, 10_000)
 
@@ -80,6 +83,12 @@ class RunResults(Struct):
             text = others.strip("\n") if first == message or not message else text
             message = message or first
             self.failures.append(ReportedFailure(name, error or outcome, place, text, "", message=message))
+
+    @property
+    def uncollected(self) -> dict[str, str]:
+        """The files whose tests could not be collected, each with its error in one line."""
+        failed = [one for one in self.failures if one.when == "collect"]
+        return {one.test: shorten_tree_paths(error_text(one.error, one.text), "") for one in failed}
 
     def _shown(self, text: str) -> str:
         return shorten_tree_paths(normalise(text), self.cwd)

@@ -14,9 +14,6 @@ from orch23.verdict.pytest_discovery import id_without_parameters, is_of_tests
 from orch23.verdict.pytest_report import PytestReport, read_report
 from orch23.verdict.run_results import NOT_RUN, ReportedFailure, ReportedSkip, RunResults, group_failures
 
-NOT_COLLECTED = "could not be collected"
-"""The beginning of the message about a file whose tests cannot be collected."""
-
 _FAILED = "E301"
 _SHOWN = 10
 _TESTS_FAILED, _NO_TESTS_COLLECTED = 1, 5
@@ -38,7 +35,7 @@ class Verdict(Struct, frozen=True, kw_only=True):
 
     `failing` are sorted texts `id ErrorName`: two failures with the same text count as the same failure. `headline` has
     the counts as a text, `parts` what you or a model should read: each cause once, the most frequent first. `error` is
-    the most frequent one, in one line.
+    the most frequent one, in one line. `uncollected` are the files whose tests could not be collected, with the error.
     """
 
     passed: bool
@@ -50,6 +47,7 @@ class Verdict(Struct, frozen=True, kw_only=True):
     tests: Mapping[str, str] = field(default_factory=dict)
     subtests: Mapping[str, str] = field(default_factory=dict)
     error: str = ""
+    uncollected: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def summary(self) -> str:
@@ -150,11 +148,10 @@ def judge_failing(exit_code: int, report: bytes | None, expected: Collection[str
 
 
 def _headline(report: RunResults, counts: Mapping[str, int]) -> str:
-    broken = len({failure.test for failure in report.failures if failure.when == "collect"})
     numbers = [
         (counts.get("failed", 0), "failed"),
         (counts.get("error", 0), "failed in setup or teardown"),
-        (broken, "not collected"),
+        (len(report.uncollected), "not collected"),
         *((counts.get(outcome, 0), outcome) for outcome in _OTHERS),
     ]
     return ", ".join(f"{number} {what}{'s' * (number > 1 and what in _NOUNS)}" for number, what in numbers if number)
@@ -169,6 +166,7 @@ def _verdict(report: RunResults, found: tuple[Diagnostic, ...], failing: list[st
         parts=_parts(report, found, output) if found else (),
         tests=dict(sorted(report.outcomes.items())),
         subtests=dict(sorted(report.subtests.items())),
+        uncollected=report.uncollected,
     )
 
 
@@ -243,7 +241,7 @@ def _how(failure: ReportedFailure) -> str:
     if not failure.when:
         kind = "failed" if failure.error != "finding" else ""
         return ": ".join(filter(None, (kind, failure.message))) or "was reported"
-    named = {"collect": NOT_COLLECTED, "call": "failed"}
+    named = {"collect": "could not be collected", "call": "failed"}
     return f"{named.get(failure.when, f'failed in {failure.when}')} with {failure.error}"
 
 
@@ -274,7 +272,7 @@ def _missing_tests(report: PytestReport, expected: Iterable[str]) -> Iterator[Di
 def _lost(report: PytestReport, expected: Iterable[str]) -> list[str]:
     """Return the expected tests that were not collected, sorted, without those of files that failed to be collected."""
     have = {id_without_parameters(name) for name in report.collected}
-    broken_files = {failure.test.partition("::")[0] for failure in report.failures if failure.when == "collect"}
+    broken_files = {name.partition("::")[0] for name in report.uncollected}
     return sorted(
         name
         for name in set(expected)

@@ -19,7 +19,6 @@ from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
 from orch23.model.errors import InvalidInputError, NotFoundError, UsageError
 from orch23.model.llm import Exchange
-from orch23.model.parsing import from_struct
 from orch23.model.text import visible
 from orch23.plan.planner import Selection
 from orch23.report.values import pluralize
@@ -81,7 +80,7 @@ def _keep(console: Console, state: ProjectState, change: Change, name: str, by: 
             try_unlink(place)
         store.exchanges.put(decision, change.members[name])
         if not text:
-            write_atomic(place, store.key.encode(from_struct(decision)), mode=PRIVATE_FILE_MODE)
+            write_atomic(place, store.key.encode(decision), mode=PRIVATE_FILE_MODE)
         remove_snapshots(str(store.root), change.pipeline)
 
 

@@ -7,7 +7,6 @@ from msgspec import Struct
 from orch23.decide.project_state import ProjectState
 from orch23.model.digest import FileEntry
 from orch23.model.llm import Exchange
-from orch23.model.parsing import to_struct
 from orch23.store.exchanges import user_fingerprint
 from orch23.store.project_store import ProjectStore
 from orch23.store.safe_files import list_folder, read_regular
@@ -31,7 +30,7 @@ class Change(Struct, frozen=True, kw_only=True):
 def approval_of(store: ProjectStore, digest: str) -> Exchange | None:
     """Return the approval of a change, by its digest. Only what a command of this user wrote counts."""
     try:
-        found = to_struct(store.key.decode(read_regular(store.approvals / f"{digest}.json") or b""), Exchange)
+        found = store.key.decode(read_regular(store.approvals / f"{digest}.json") or b"", Exchange)
     except ValueError:
         return None
     return found if found.fingerprint == user_fingerprint("approval", found.stage, digest) else None
@@ -60,7 +59,7 @@ def waiting_changes(state: ProjectState) -> list[Change]:
     found, store = list[Change](), state.store
     for path in list_folder(store.approvals / "waiting"):
         with contextlib.suppress(ValueError):
-            found.append(to_struct(store.key.decode(read_regular(path) or b""), Change))
+            found.append(store.key.decode(read_regular(path) or b"", Change))
     own = (one for one in found if one.pipeline == state.plan.pipeline.file)
     left = (one for one in own if any(store.workspace.entry(path) != entry for path, entry in one.new.items()))
     return sorted((one for one in left if approval_of(store, one.digest) is None), key=lambda one: one.stage)

@@ -16,7 +16,6 @@ from orch23.model.errors import ExitCode
 from orch23.model.event import Event, Warned
 from orch23.model.event_data import StageStatus
 from orch23.model.llm import Exchange, RetryFeedback
-from orch23.model.parsing import from_struct
 from orch23.model.record import same_result
 from orch23.report.plan_view import first_names
 from orch23.snapshot.signatures import sha256_hex
@@ -60,7 +59,7 @@ def check_approval(
     of = {name: step.transcripts if is_llm(step) else None for name, step in steps.items()}
     old, new = dict(change.old), dict(change.new)
     waiting = Change(pipeline=file, stage=named, digest=digest, members=of, old=old, new=new)
-    write_atomic(place, store.key.encode(from_struct(waiting)), mode=PRIVATE_FILE_MODE)
+    write_atomic(place, store.key.encode(waiting), mode=PRIVATE_FILE_MODE)
     found = {name: rejection_of(store, waiting, name) for name in members}
     models = [name for name, step in steps.items() if step.asks_model]
     if rejections := {name: _failure(line, name, models, one) for name, one in found.items() if one is not None}:

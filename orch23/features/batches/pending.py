@@ -12,7 +12,6 @@ from msgspec.structs import asdict
 from orch23.model.digest import Json
 from orch23.model.event import BatchWaiting
 from orch23.model.llm import CachePolicy, Message, Request
-from orch23.model.parsing import from_struct, to_struct
 from orch23.store.json_text import TRUSTED, StoreKey
 from orch23.store.project_store import ProjectStore
 from orch23.store.safe_files import PRIVATE_FILE_MODE, list_folder, read_regular, try_unlink, write_atomic
@@ -128,8 +127,7 @@ class PendingBatches(Struct, frozen=True):
 
     def write(self, batch: PendingBatch) -> None:
         """Write a batch durably."""
-        data = self.store_key.encode(from_struct(batch))
-        write_atomic(self._path(batch), data, mode=PRIVATE_FILE_MODE)
+        write_atomic(self._path(batch), self.store_key.encode(batch), mode=PRIVATE_FILE_MODE)
 
     def remove(self, batch: PendingBatch) -> None:
         """Remove a batch: its results are recorded, or the vendor does not have it."""
@@ -140,7 +138,7 @@ class PendingBatches(Struct, frozen=True):
 
     def _read(self, path: Path) -> PendingBatch | None:
         try:
-            return to_struct(self.store_key.decode(read_regular(path) or b""), PendingBatch)
+            return self.store_key.decode(read_regular(path) or b"", PendingBatch)
         except ValueError:
             with contextlib.suppress(OSError):  # a command that only reads may not rename it
                 path.rename(path.with_name(f"{path.name}.damaged"))

@@ -79,8 +79,7 @@ def _omitted(stage: Stage, named: Collection[str]) -> Iterator[Diagnostic]:
 
     With several sources and one `-o`, gcc and clang write a depfile of the last source alone.
     """
-    command = getattr(stage.step, "command", ())
-    parts = [words for words, _ in simple_commands(command)] if isinstance(command, str) else [[*command]]
+    parts = [words for words, _ in simple_commands(getattr(stage.step, "command", ()))]
     # Neither the program nor the script of an interpreter, which options may precede.
     started = ([*dropwhile(lambda one: not _INTERPRETER.fullmatch(one), words)] for words in parts)
     scripts = {next((one for one in words[1:] if not one.startswith("-")), "") for words in started}

@@ -7,7 +7,7 @@ from typing import Literal, TypeAlias
 import click
 from msgspec import Struct
 
-from orch23.attempt.base_proof import proof_text
+from orch23.attempt.base_verification import proof_text
 from orch23.attempt.first_call import FirstCall
 from orch23.cli.actions.plan import first_call, plan_view_of
 from orch23.cli.console import Console

@@ -9,7 +9,6 @@ from pathlib import Path
 from msgspec import Struct
 
 from orch23.model.digest import Digest, digest_bytes
-from orch23.model.parsing import from_struct, to_struct
 from orch23.model.ports import RunningActions
 from orch23.store.json_text import TRUSTED, StoreKey
 from orch23.store.safe_files import PRIVATE_FILE_MODE, read_regular, try_unlink, write_atomic
@@ -60,7 +59,7 @@ class ActionFiles(RunningActions):
                 self._left = self._read_all()
         entry = _Entry(engine=engine, sha256=action.sha256, place=place, noted_s=self._clock())
         with contextlib.suppress(OSError, ValueError):
-            data = self._store_key.encode(from_struct(entry))
+            data = self._store_key.encode(entry)
             write_atomic(self._path(engine, place), data, mode=PRIVATE_FILE_MODE, durable=False)
 
     def forget(self, engine: str, place: str) -> None:
@@ -81,7 +80,7 @@ class ActionFiles(RunningActions):
     def _read(self, path: Path) -> _Entry | None:
         """Return the entry of a file; remove a file that is damaged, unfinished or old."""
         with contextlib.suppress(OSError, ValueError):
-            entry = to_struct(self._store_key.decode(read_regular(path) or b""), _Entry)
+            entry = self._store_key.decode(read_regular(path) or b"", _Entry)
             if self._clock() < entry.noted_s + _KEPT_S:
                 return entry
         try_unlink(path)

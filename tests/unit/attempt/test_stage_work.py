@@ -47,7 +47,7 @@ def test_an_input_that_was_saved_since_it_was_resolved_stops_the_work_before_it_
     project.disk["src"] = "2"
     with pytest.raises(InputsChangedError) as caught:
         project.worker(opened).work(before, None)
-    assert (caught.value.paths, project.ran()) == (("src",), [])
+    assert (caught.value.args, project.ran()) == (("src",), [])
 
 
 def test_an_input_that_a_stage_made_and_that_is_nowhere_any_more_is_lost() -> None:

@@ -86,7 +86,6 @@ class Bench:
             resolved=self.resolved,
             runner=runner,
             trial=self.trial,
-            report=report,
             previous=self.previous,
         )
         with patch("orch23.checks.registry.available_checks", lambda _plugins: self.checks):

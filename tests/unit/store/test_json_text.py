@@ -61,7 +61,7 @@ def record(text: str) -> Record:
 def test_a_line_has_a_value_and_a_mac() -> None:
     line = add_checksum(b'{"a":1}', MAC)
     assert checked_line(line) == (b'{"a":1}', MAC)
-    assert TRUSTED.decode(line) == {"a": 1}
+    assert TRUSTED.decode(line, dict) == {"a": 1}
     assert checked_line(add_checksum(b'{"a":1}')) == (b'{"a":1}', b"")
 
 
@@ -210,7 +210,7 @@ def test_all_of_an_early_store_is_authenticated(store: Path, change: Callable[[P
         pass
     assert len((registration(str(store)) or (b"",))[0]) == 32
     assert Records(store / "records", None, key_of_store(store)).proven(KEY) == (record("one"),)
-    assert key_of_store(store).decode((store / "batches" / "a.json").read_bytes()) == {"batch_id": "b"}
+    assert key_of_store(store).decode((store / "batches" / "a.json").read_bytes(), dict) == {"batch_id": "b"}
     assert not list(store.rglob("*.tmp"))
     assert all(path.is_symlink() or path.stat().st_size for path in store.rglob("?" * 64)), "no file was replaced"
 
