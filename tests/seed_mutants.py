@@ -74,7 +74,7 @@ NO_WRITE_FENCE = M(
 ASKED_AGAIN = M(
     RECORDED, "        return None if found is None or self._is_excluded(found) else found\n", "        return None\n"
 )
-NO_TIMEOUT = M(PROCESS, '    return "timed_out" if now >= deadline else None', "    return None")
+NO_TIMEOUT = M(PROCESS, "if not has_exited and (now >= until or cancel.is_set()):", "if cancel.is_set():")
 TIMEOUT_UNTOLD = M(
     RUNNING, 'failed = command_failed("timeout", command,', 'failed = command_failed("verify_failed", command,'
 )

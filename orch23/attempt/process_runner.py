@@ -348,7 +348,7 @@ class ProcessRunner(Struct, frozen=True, kw_only=True):
             return {}
         from orch23.model.features import TOOL_CACHES, load_feature  # noqa: PLC0415 - few stages have tool caches
 
-        used: dict[str, Any] = load_feature(TOOL_CACHES["used"])(self.trust().plan, self.stage, step, verifies=verifies)
+        used: dict[str, Any] = load_feature(TOOL_CACHES["used"])(self.trust(), self.stage, step, verifies=verifies)
         return used
 
     def _judge(

@@ -47,7 +47,6 @@ from orch23.model.event import (
     run_started,
 )
 from orch23.model.parsing import json_at
-from orch23.model.paths import TOOL_CACHES_FOLDER
 from orch23.model.pipeline import LOCAL_EXECUTOR, ForeachStage, PathInput, SliceInput, Stage
 from orch23.model.plan import Plan
 from orch23.model.text import decimal_text
@@ -357,7 +356,7 @@ def _recover(project: Project) -> tuple[SandboxDirs, Sequence[str]]:
             return made[0]
 
     sandbox_dirs = SandboxDirs(store.sandbox_dirs, store.sources, meter=project.settings.meter, shared=shared_trees)
-    sandbox_dirs.tool_caches = project.settings.root / TOOL_CACHES_FOLDER
+    sandbox_dirs.tool_caches = store.tool_caches
     store.repaired.extend(sandbox_dirs.sweep())
     # A kill between write and rename leaves temporary files beside the lock file and the transcripts.
     folders = {lock_path(store.root, project.pipeline.file).parent}

@@ -13,16 +13,8 @@ from orch23.model.record import Manifest, Reason, ReasonCode, Record, is_verify_
 # What a record requires of the workspace: path -> entry; None for a path that must not have its old bytes.
 Target = Mapping[str, FileEntry | None]
 
+# All others are about the command: those of every stage, and those that only one step kind has.
 _BY_ASPECT: Mapping[str, ReasonCode] = {
-    "kind": "command_changed",
-    "command": "command_changed",
-    "cwd": "command_changed",
-    "outputs": "command_changed",
-    "edits": "command_changed",
-    "explore": "command_changed",
-    "fence": "command_changed",
-    "scratch": "command_changed",
-    "network": "command_changed",
     "prompt": "prompt_changed",
     "system": "prompt_changed",
     "provider": "model_changed",
@@ -126,12 +118,7 @@ def _unedited(known: DecisionFacts) -> Decision:
     if not known.cacheable:
         return Run((Reason("cache_disabled"),))
     if known.empty_caches:
-        empty = tuple(Reason("tool_cache_empty", name) for name in known.empty_caches)
-        return Run(
-            _why(known)
-            if known.previous is None
-            else (*change_reasons(known.previous.manifest, known.manifest), *empty)
-        )
+        return Run(_why(known))
     if not known.pending_upstream:
         # Never by a flag or a time: only by records of the current key and the bytes on disk (ADR 3).
         return _by_records(known) or Run(_why(known))
@@ -237,14 +224,14 @@ def _reason(aspect: str, old: Json, new: Json) -> Reason:
     if prefix in ("input", "slice", "program", "explored"):
         code: ReasonCode = "input_added" if old is None else "input_removed" if new is None else "input_changed"
         return Reason(code, subject, old, new)
-    by_kind: ReasonCode = "command_changed"  # an aspect that only one step kind has
-    return Reason(_BY_ASPECT.get(prefix, by_kind), subject or prefix, old, new)
+    return Reason(_BY_ASPECT.get(prefix, "command_changed"), subject or prefix, old, new)
 
 
 def _why(known: DecisionFacts) -> tuple[Reason, ...]:
     if known.previous is None:
         return (Reason("previous_failed" if known.failed_before else "first_run"),)
-    reasons = list(change_reasons(known.previous.manifest, known.manifest))
+    reasons = [*change_reasons(known.previous.manifest, known.manifest)]
+    reasons += [Reason("tool_cache_empty", name) for name in known.empty_caches]
     if known.failed_before:
         reasons.append(Reason("previous_failed"))
     return tuple(reasons or _disk_reasons(known.previous.outputs, known)) or (Reason("output_missing"),)

@@ -30,15 +30,9 @@ class KeptStages(Struct):
         if kept is None or kept.facts != facts or kept.base or kept.broken or state.plan.upstream_of_chains.get(name):
             return None
         stage, reads = kept.stage, {*self.reads.get(name, ())}
-        is_plain = all(isinstance(one, PathInput | GlobInput) for one in (*stage.inputs, *stage.verify.inputs))
-        if (
-            not is_plain
-            or stage.chain
-            or stage.requires
-            or stage.depfile
-            or stage.step.asks_model
-            or stage.step.renders
-        ):
+        if stage.chain or stage.requires or stage.depfile or stage.step.asks_model or stage.step.renders:
+            return None
+        if not all(isinstance(one, PathInput | GlobInput) for one in (*stage.inputs, *stage.verify.inputs)):
             return None
         touched = reads.intersection(self.changed) | reads.intersection(state.locked.paths())
         # A stage does not see its own outputs.

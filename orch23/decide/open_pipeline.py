@@ -316,7 +316,7 @@ def check_plan(
         if any(isinstance(node, Stage) and node.tool_caches for node in plan.nodes.values()):
             from orch23.model.features import TOOL_CACHES, load_feature  # noqa: PLC0415 - few stages have tool caches
 
-            problems += load_feature(TOOL_CACHES["errors"], "`tool_caches` needs")(plan, store.folder)
+            problems += load_feature(TOOL_CACHES["errors"], "`tool_caches` needs")(plan, store.tool_caches)
     if problems or plan is None:
         raise InvalidInputError(*dict.fromkeys(problems))  # items may repeat an error of their foreach
     return plan

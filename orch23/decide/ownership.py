@@ -228,6 +228,14 @@ class OtherPipelines(Struct, frozen=True, dict=True, eq=False):
         owners = ((path, self.owner(path)) for path in sorted(set(paths)))
         return tuple(_refusal(stage, path, claim) for path, claim in owners if claim is not None)
 
+    def files_of_models(self) -> set[str]:
+        """Return the files of other pipelines, if any pipeline calls a model: each of them may come from it."""
+        records = [claim.record for claims in self._claims.values() for claim in claims]
+        made = self.records.everything() if self.records is not None else ()
+        records += [one for one in made if lock_path(self.root, one.pipeline) != self.own_lock]
+        has_models = any(one.manifest.get("kind") == "llm" for one in (*records, *made))
+        return {path for one in records for path in one.outputs} if has_models else set()
+
     def _recorded(self, path: str) -> Iterator[PathOwner]:
         """Yield the owner of a path by its newest record, if that is of a pipeline without a lock file."""
         for record in self.records.owners(path)[:1] if self.records is not None else ():

@@ -21,7 +21,6 @@ from orch23.decide.stage_view import StageTree
 from orch23.model.digest import FileEntry, git_blob_id
 from orch23.model.errors import MissingBytesError
 from orch23.model.event import FilesReleased
-from orch23.model.paths import TOOL_CACHES_FOLDER
 from orch23.model.pipeline import CheckStep, EnsuresStep, Stage, family_of
 from orch23.model.record import LockFile, Manifest, Record
 from orch23.plan.nodes import reads_with_exclusions
@@ -162,7 +161,7 @@ class ResultWriter(Struct, dict=True):
         if stages:
             from orch23.model.features import TOOL_CACHES, load_feature  # noqa: PLC0415 - few stages have tool caches
 
-            load_feature(TOOL_CACHES["keep"])(self.opened.store.root / TOOL_CACHES_FOLDER, stages)
+            load_feature(TOOL_CACHES["keep"])(self.opened.store.tool_caches, stages)
         return promoted
 
     def is_in_place(self, name: str, record: Record) -> bool:
@@ -218,20 +217,15 @@ class ResultWriter(Struct, dict=True):
 
     def refused(self, target: _Target) -> dict[str, str]:
         """Return the paths that differ from the target and that no stage may change, each with the reason."""
-        on_disk = self.opened.store.workspace.entry
-        return {
-            path: reason
-            for path, wanted in target.items()
-            if (reason := self._declared.refusal(path)) is not None and on_disk(path) != wanted
-        }
+        on_disk, reasons = self.opened.store.workspace.entry, ((path, self._declared.refusal(path)) for path in target)
+        return {path: reason for path, reason in reasons if reason is not None and on_disk(path) != target[path]}
 
     def _obtain(self, path: str, entry: FileEntry) -> bool:
         """Store the bytes of a file; return whether that was possible."""
-        try:
+        with contextlib.suppress(MissingBytesError):
             self.opened.store.contents.put(self.opened.state.read(path, entry))
-        except MissingBytesError:
-            return False
-        return True
+            return True
+        return False
 
     def write_lock(self, green: set[str], *, complete: bool) -> None:
         """Write the lock file: current records of stages that succeeded, earlier ones of stages that were not reached.
@@ -370,15 +364,8 @@ class ResultWriter(Struct, dict=True):
         refused = self.refused(whole)
         differing = {path: wanted for path, wanted in whole.items() if old[path] != wanted and path not in refused}
         new = {path: wanted for path, wanted in differing.items() if may_replace(path, old[path], targets)}
-        return WorkspaceChange(
-            targets=targets,
-            new=new,
-            old={path: old[path] for path in new},
-            foreign=tuple(
-                path for path, wanted in differing.items() if path not in new and (wanted or path in deleted)
-            ),
-            refused=refused,
-        )
+        foreign = tuple(path for path, wanted in differing.items() if path not in new and (wanted or path in deleted))
+        return WorkspaceChange(targets, new, old={path: old[path] for path in new}, foreign=foreign, refused=refused)
 
     def _apply(self, change: WorkspaceChange) -> PromotionResult:
         """Apply a change to the workspace, and keep the bytes that it replaces."""
@@ -428,11 +415,8 @@ def is_cheap_to_rebuild(stage: Stage, done: StageResult) -> bool:
     """Return whether a crash may lose this result: the next build makes it again in no time, without a call."""
     # A process in `verify` may take long, also if the step itself did not.
     # The next stage needs what it put into the caches of tools: they keep that when it is promoted.
-    if (
-        stage.tool_caches
-        or stage.format
-        or not all(isinstance(step, CheckStep | EnsuresStep) for step in stage.verify.steps)
-    ):
+    is_checked = all(isinstance(step, CheckStep | EnsuresStep) for step in stage.verify.steps)
+    if stage.tool_caches or stage.format or not is_checked:
         return False
     # The responses of a model are durable already, and the result is made from them.
     return stage.step.asks_model or (stage.step.is_cheap and done.attempts == 1 and done.took_s <= _SOON_S)

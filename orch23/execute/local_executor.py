@@ -40,15 +40,15 @@ from orch23.execute.sandbox_tree import (
     REPLACED_TREE,
     MountKind,
     OpenTree,
-    ReadOnlyChanges,
     SandboxDir,
     TreeChanges,
-    compare_read_only,
     make_pytest_cache,
     make_writable_files,
     open_tree,
     read_inputs,
     stamp_tree,
+    touched_paths,
+    unused_files,
 )
 from orch23.model.action import (
     LANDLOCK_TIER,
@@ -84,7 +84,6 @@ if TYPE_CHECKING:
     from orch23.model.tool import FoundTool
 
 _SCRIPT = "command.sh"
-_OF_CACHES = ("E483", "E488")
 # The limits of Linux: MAX_ARG_STRLEN with pages of 4 KiB, and a quarter of a stack of 8 MiB.
 _ARGUMENT_BYTES, _COMMAND_BYTES = 131_072, 2_097_152
 _NOT_STARTED: Final = {
@@ -173,11 +172,12 @@ class LocalExecutor(Struct, kw_only=True, eq=False):
         outcome = self._run_staged(action, interpreter, on_line, kind)
         if outcome == InputsChanged(()):  # the copy of a folder had changed before the step had it
             outcome = self._run_staged(action, interpreter, on_line, None)
-        has_mounts = kind in ("layer", "read-only") or bool(action.tool_caches and self._can_mount)
-        if has_mounts and isinstance(outcome, EngineUnavailable) and _is_of_sandbox(outcome):
-            # Nothing was started. Not all file systems can have a layer, and not all kernels let a user mount one.
-            self._can_mount = False
-            outcome = self._run_staged(action, interpreter, on_line, kind and "moved")
+        has_mounts = kind in ("layer", "read-only") or action.tool_caches
+        match outcome:
+            case EngineUnavailable(diagnostic=Diagnostic(code="E485")) if has_mounts:
+                # Nothing was started. Not all file systems can have a layer, and not all kernels let a user mount one.
+                self._can_mount = False
+                return self._run_staged(action, interpreter, on_line, kind and "moved")
         return outcome
 
     def _mount_kind(self, action: Action) -> MountKind | None:
@@ -242,13 +242,12 @@ class LocalExecutor(Struct, kw_only=True, eq=False):
                 report = channel.finish() if channel is not None else None
         except LaunchRefusedError as refused:
             return EngineUnavailable(refused.diagnostic.message, "sandbox", refused.diagnostic)
-        except InterruptedError:
-            return Cancelled()
         except OSError as problem:
-            return _not_started(action, problem)
+            return Cancelled() if self._stop.is_set() else _not_started(action, problem)
         try:
-            read_only = compare_read_only(sandbox_dir, action.writable or (), created, before)
-            return self._outcome(sandbox_dir, action, end, report, read_only)
+            unused = unused_files(sandbox_dir, created)
+            touched = () if before is None else touched_paths(sandbox_dir, before, action.writable or ())
+            return self._outcome(sandbox_dir, action, end, report, unused, touched)
         except OSError as problem:
             return EngineUnavailable(f"the result could not be stored: {problem}", "room")
 
@@ -327,7 +326,8 @@ class LocalExecutor(Struct, kw_only=True, eq=False):
         action: Action,
         end: ProcessOutcome,
         report: bytes | None,
-        read_only: ReadOnlyChanges,
+        unused: tuple[str, ...],
+        touched: tuple[str, ...],
     ) -> ActionOutcome:
         if end.reason == "cancelled":
             return Cancelled(end.duration_s)
@@ -335,7 +335,7 @@ class LocalExecutor(Struct, kw_only=True, eq=False):
         changes, written = TreeChanges({}, (), ()), dict[str, FileEntry]()
         # A process that is left could change the tree during the scan.
         if not end.survivors and not end.lost:
-            changes, written = self._result(sandbox_dir, action, read_only)
+            changes, written = self._result(sandbox_dir, action, unused)
             if changes.is_older:
                 return InputsChanged(())
         if end.reason == "timed_out":
@@ -351,16 +351,16 @@ class LocalExecutor(Struct, kw_only=True, eq=False):
                 report=None if report is None else self._stored(sandbox_dir, report),
                 violations=(*changes.violations, *_process_violations(end)),
                 duration_s=end.duration_s,
-                touched=read_only.touched,
+                touched=touched,
                 tier=self._launcher_of(action).tier,
-                results=self._reported(sandbox_dir, action, read_only) if action.results else {},
-                read=read_inputs(sandbox_dir.seen, action.inputs) if action.reads else None,
+                results=self._reported(sandbox_dir, action, unused) if action.results else {},
+                read=read_inputs(sandbox_dir, action.inputs) if action.reads else None,
             )
         )
 
-    def _reported(self, sandbox_dir: SandboxDir, action: Action, read_only: ReadOnlyChanges) -> dict[str, Digest]:
+    def _reported(self, sandbox_dir: SandboxDir, action: Action, unused: tuple[str, ...]) -> dict[str, Digest]:
         """Store the files with results that the process created, and return their digests by path."""
-        known, found = {*action.inputs, *read_only.unused}, dict[str, Digest]()
+        known, found = {*action.inputs, *unused}, dict[str, Digest]()
         for pattern in action.results:
             place = TMPDIR_PLACE if pattern.startswith(TMPDIR_PLACE) else ""
             folder = sandbox_dir.tmp if place else sandbox_dir.work
@@ -378,7 +378,7 @@ class LocalExecutor(Struct, kw_only=True, eq=False):
         return self.contents.put(text.encode("utf-8", "surrogateescape"))
 
     def _result(
-        self, sandbox_dir: SandboxDir, action: Action, read_only: ReadOnlyChanges
+        self, sandbox_dir: SandboxDir, action: Action, unused: tuple[str, ...]
     ) -> tuple[TreeChanges, dict[str, FileEntry]]:
         """Return the changes of the tree, and the written files, which are stored; none if it has violations."""
         stored, sandbox_dir = {}, self.sandbox_dirs.move_back(sandbox_dir)
@@ -389,7 +389,7 @@ class LocalExecutor(Struct, kw_only=True, eq=False):
                 return REPLACED_TREE, {}
             changes = self.sandbox_dirs.scan_open(tree, action.inputs, action.scratch)
             for path, executable in () if changes.violations else changes.written.items():
-                if path not in read_only.unused:
+                if path not in unused:
                     with closing(tree.open_file(path)) as descriptor:
                         stored[path] = FileEntry(self.contents.adopt(descriptor, path.rpartition("/")[2]), executable)
         return changes, stored
@@ -448,11 +448,6 @@ def _with_script(sandbox_dir: SandboxDir, seen: SandboxDir, argv: tuple[str, ...
     # Not by `source`: messages of the shell would name the file, which has another path each time.
     path = shlex.quote(str(seen.tools / _SCRIPT))
     return (*SHELL_COMMAND, f'orch23=$(<{path}); eval "unset orch23; $orch23"')
-
-
-def _is_of_sandbox(refused: EngineUnavailable) -> bool:
-    """Return whether a sandbox could not be made: not the refusal of a cache, which is the same without mounts."""
-    return refused.kind == "sandbox" and (refused.diagnostic is None or refused.diagnostic.code not in _OF_CACHES)
 
 
 def _path(path: str, tool: "FoundTool") -> str:

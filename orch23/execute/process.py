@@ -22,7 +22,7 @@ _READ_BYTES = 1 << 16
 _CHECK_EVERY_S = 0.1
 _AFTER_LEADER_S = 2.0
 _SOON_MS = 1
-_STACKS_WITHIN_S, _STACKS_PAUSE_MS = 1.0, 200
+_STACKS_WITHIN_S = 1.0
 
 
 class OutputLimits(Struct, frozen=True):
@@ -149,7 +149,7 @@ def run_process(
             reason, excess = _follow(started, captures, cancel, began + timeout_s, exceeded_limit)
             if reason == "timed_out" and process.shows_stacks:
                 process_tree.send_to_handlers(started.find_members(), signal.SIGQUIT)
-                _read_stacks(captures)
+                _follow(started, captures, cancel, time.monotonic() + _STACKS_WITHIN_S, lambda _: None)
         finally:
             leader_exit = started.end()
         if reason == "exited":
@@ -267,60 +267,29 @@ def _follow(
     with closing(leader):
         for descriptor in watched:
             poll.register(descriptor, select.POLLIN)
-        exited_at: float | None = None
-        checked_at = time.monotonic()
+        has_exited, until, checked_at = False, deadline, time.monotonic()
         while True:
-            until = deadline if exited_at is None else exited_at + _AFTER_LEADER_S
             # At least this often the clock and the stop signal are checked.
             patience_s = max(0.0, min(_CHECK_EVERY_S, until - time.monotonic()))
             # Once its output has ended, a process nearly always ends too.
-            found = [] if watched != {leader} else poll.poll(_SOON_MS)
-            if not found:
-                found = poll.poll(math.ceil(patience_s * 1000))
+            found = (watched == {leader} and poll.poll(_SOON_MS)) or poll.poll(math.ceil(patience_s * 1000))
             ready = {descriptor for descriptor, _ in found}
             now = time.monotonic()
             ended = {reading for reading in ready & captures.keys() if captures[reading].read(reading) == 0}
             if leader in ready:
                 ended.add(leader)
-                exited_at = now
+                # A daemon may keep the streams open: then the output of two more seconds is read.
+                has_exited, until = True, now + _AFTER_LEADER_S
             for descriptor in ended:
                 poll.unregister(descriptor)
             watched -= ended
-            streams_open = not captures.keys().isdisjoint(watched)
-            reason = _stop_reason(captures.values(), cancel, deadline, now, exited_at, streams_open=streams_open)
-            if reason is not None:
-                return reason, ""
+            if any(one.flooded for one in captures.values()):
+                return "flooded", ""
+            if has_exited and (now >= until or captures.keys().isdisjoint(watched)):
+                return "exited", ""
+            if not has_exited and (now >= until or cancel.is_set()):
+                return "cancelled" if cancel.is_set() else "timed_out", ""
             if now >= checked_at + _CHECK_EVERY_S:
                 if (excess := exceeded_limit(started.find_members())) is not None:
                     return "overgrown", excess
                 checked_at = time.monotonic()
-
-
-def _read_stacks(captures: Mapping[int, _Capture]) -> None:
-    """Read what processes print until they print no more, for a second at most."""
-    poll = select.poll()
-    for descriptor in captures:
-        poll.register(descriptor, select.POLLIN)
-    until = time.monotonic() + _STACKS_WITHIN_S
-    while time.monotonic() < until and (ready := poll.poll(_STACKS_PAUSE_MS)):
-        if not all(captures[descriptor].read(descriptor) for descriptor, _ in ready):
-            return
-
-
-def _stop_reason(
-    captures: Iterable[_Capture],
-    cancel: Event,
-    deadline: float,
-    now: float,
-    exited_at: float | None,
-    *,
-    streams_open: bool,
-) -> EndReason | None:
-    if any(one.flooded for one in captures):
-        return "flooded"
-    if exited_at is not None:
-        # A daemon may keep the streams open: then the output of two more seconds is read.
-        return "exited" if not streams_open or now >= exited_at + _AFTER_LEADER_S else None
-    if cancel.is_set():
-        return "cancelled"
-    return "timed_out" if now >= deadline else None

@@ -15,7 +15,7 @@ from fnmatch import translate
 from functools import cached_property, lru_cache
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal, Protocol, TypeAlias
+from typing import Final, Literal, Protocol, TypeAlias
 
 from msgspec import Struct, field
 
@@ -25,11 +25,9 @@ from orch23.model.digest import FileEntry
 from orch23.model.paths import compile_pattern, match, static_prefix
 from orch23.model.patterns import lazy_pattern
 from orch23.store.file_copy import FileProgress, hash_file
+from orch23.store.index import NETWORK_FILE_SYSTEMS, file_system_type
 from orch23.store.safe_files import FileStamp, closing, stamp_of, walk_tree
 from orch23.store.tree_removal import DIRECTORY_FLAGS, make_accessible, open_below, open_subdirectory
-
-if TYPE_CHECKING:
-    from orch23.execute.cache_mount import CacheMount
 
 SANDBOX_EPOCH = 315_619_200
 """The mtime of all files and folders in a tree, and SOURCE_DATE_EPOCH: 1980-01-02 UTC, which zip archives can hold."""
@@ -79,6 +77,18 @@ class FolderMount(Struct, frozen=True):
     moved_ns: int = 0
 
 
+class CacheMount(Struct, frozen=True):
+    """The cache of a tool: the files of a folder, at `path` of the sandbox directory if the step has namespaces.
+
+    With `layers`, the folder for overlayfs, the step writes to `path` itself, above these files.
+    """
+
+    path: str
+    files: Path
+    is_writable: bool
+    layers: Path | None = None
+
+
 class SandboxDir(Struct, frozen=True, dict=True):
     """The directory in which one process runs. `marker` is random and identifies the processes of the step.
 
@@ -89,7 +99,7 @@ class SandboxDir(Struct, frozen=True, dict=True):
     marker: str
     mounts: tuple[FolderMount, ...] = ()
     moved: tuple[FolderMount, ...] = ()
-    caches: "tuple[CacheMount, ...]" = ()
+    caches: tuple[CacheMount, ...] = ()
     variables: Mapping[str, str] = {}
 
     def seen_from_inside(self, tier: str) -> "SandboxDir":
@@ -394,12 +404,15 @@ def _file_violation(status: os.stat_result) -> tuple[str, str, str] | None:
     return None
 
 
-def read_inputs(seen: TreeEntries, inputs: Iterable[str]) -> tuple[str, ...] | None:
+def read_inputs(sandbox_dir: SandboxDir, inputs: Iterable[str]) -> tuple[str, ...] | None:
     """Return the inputs that a process may have read, by the access times that a scan of its tree has seen.
 
-    None if the file system does not note them: then not even one input shows that it was read.
+    None if the file system does not note them: then not even one input shows that it was read. Or it is one of a
+    network, where reads from the memory of this machine may not reach the server, which notes the times.
     """
-    found = {path: seen.get(path) for path in inputs}
+    if file_system_type(sandbox_dir.root) in NETWORK_FILE_SYSTEMS:
+        return None
+    found = {path: sandbox_dir.seen.get(path) for path in inputs}
     was_read = [s for s in found.values() if s and s.st_mtime == SANDBOX_EPOCH and s.st_atime != SANDBOX_EPOCH]
     # A file that was removed, or is not scanned, may have been read.
     return tuple(p for p, s in found.items() if s is None or s.st_atime != SANDBOX_EPOCH) if was_read else None
@@ -490,19 +503,9 @@ def stamp_tree(sandbox_dir: SandboxDir, writable: Iterable[str]) -> TreeStamps:
     return found
 
 
-class ReadOnlyChanges(Struct, frozen=True):
-    """Changes of a read-only tree. `unused` were created for the process, which left them empty."""
-
-    unused: tuple[str, ...]
-    touched: tuple[str, ...]
-
-
-def compare_read_only(
-    sandbox_dir: SandboxDir, writable: Iterable[str], created: Iterable[str], before: TreeStamps | None
-) -> ReadOnlyChanges:
-    """Compare a tree with its earlier stamps; None for `before` means that a sandbox prevented all other writes."""
-    unused = tuple(path for path in created if _is_unused(sandbox_dir.work / path))
-    return ReadOnlyChanges(unused, () if before is None else _touched(sandbox_dir, before, writable))
+def unused_files(sandbox_dir: SandboxDir, created: Iterable[str]) -> tuple[str, ...]:
+    """Return the files that were created for the process, which left them empty."""
+    return tuple(path for path in created if _is_unused(sandbox_dir.work / path))
 
 
 def _is_unused(path: Path) -> bool:
@@ -512,8 +515,8 @@ def _is_unused(path: Path) -> bool:
     return False
 
 
-def _touched(sandbox_dir: SandboxDir, before: TreeStamps, writable: Iterable[str]) -> tuple[str, ...]:
-    """Return the paths that were changed, added or removed, without the folders above them."""
+def touched_paths(sandbox_dir: SandboxDir, before: TreeStamps, writable: Iterable[str]) -> tuple[str, ...]:
+    """Return the paths that were changed, added or removed since `before`, without the folders above them."""
     try:
         after = stamp_tree(sandbox_dir, writable)
     except OSError:  # a tree that cannot be read any more counts as changed as a whole

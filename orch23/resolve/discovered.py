@@ -66,27 +66,12 @@ def with_tracked(resolved: ResolvedStage, tracked: Container[str] | None = None)
     Steps of `verify` may read all of them.
     """
     manifest, verifies = {**resolved.manifest}, bool(resolved.stage.verify.steps)
-    matched = manifest[MATCHED]
-    for path in map(str, matched if isinstance(matched, list) else ()):
-        counts = tracked is None or path in tracked
-        places = {f"input:{path}": counts, f"verify.input:{path}": verifies and not counts}
-        for aspect, is_named in places.items():
-            if is_named:
-                manifest[aspect] = input_value(resolved.files[path])
-            elif aspect.startswith("input:") or path not in resolved.verify_files:
-                manifest.pop(aspect, None)
-    return with_manifest(resolved, dict(sorted(manifest.items())))
-
-
-def _as_of_record(resolved: ResolvedStage, record: Record, part_of: PartOf) -> ResolvedStage:
-    if resolved.stage.depfile is not None:
-        return with_tracked(resolved, _named_inputs(record))
-    return with_manifest(resolved, todays_manifest(resolved, record, part_of))
-
-
-def _named_inputs(record: Record) -> frozenset[str]:
-    prefix = "input:"
-    return frozenset([one.removeprefix(prefix) for one in record.manifest if one.startswith(prefix)])
+    for path in resolved.files.keys() - resolved.stage.literal_inputs:
+        counts, value = tracked is None or path in tracked, input_value(resolved.files[path])
+        manifest[f"input:{path}"] = value if counts else None
+        if path not in resolved.verify_files:
+            manifest[f"verify.input:{path}"] = value if verifies and not counts else None
+    return with_manifest(resolved, {one: manifest[one] for one in sorted(manifest) if manifest[one] is not None})
 
 
 def explored_places(manifest: Manifest) -> tuple[str, ...]:
@@ -110,13 +95,14 @@ def as_of_records(
     found: dict[object, ResolvedStage] = {}  # many records name the same aspects, and a key takes time
     same_core: ResolvedStage | None = None
     for record in records:
-        names: object = frozenset(written_paths(record)), frozenset(explored_places(record.manifest))
-        if resolved.stage.depfile is not None:
-            if MATCHED not in record.manifest:  # of another declaration, or what `reset` has kept
-                continue
-            names = _named_inputs(record)
-        if names not in found:
-            found[names] = _as_of_record(resolved, record, part_of)
+        if resolved.stage.depfile is not None and MATCHED not in record.manifest:
+            continue  # of another declaration, or what `reset` has kept
+        named = frozenset([one for one in record.manifest if one.startswith(("input:", EXPLORED_ASPECT))])
+        names = frozenset(written_paths(record)), named
+        if names not in found and resolved.stage.depfile is None:
+            found[names] = with_manifest(resolved, todays_manifest(resolved, record, part_of))
+        elif names not in found:
+            found[names] = with_tracked(resolved, frozenset([one.removeprefix("input:") for one in named]))
         one = found[names]
         if record.key in (one.key, retained_key(one.key)):
             return one

@@ -177,11 +177,8 @@ def resolve_stage(
     aspects |= _program(stage, tree)
     aspects |= {f"requires:{c.kind}:{c.path}": _holds(c, tree) for c in stage.requires}
     if stage.depfile is not None:
-        literal = stage.literal_inputs
-        aspects |= {
-            "depfile": list(stage.depfile),
-            MATCHED: [one for one in sorted(inputs.files) if one not in literal],
-        }
+        matched = sorted(inputs.files.keys() - stage.literal_inputs)
+        aspects |= {"depfile": list(stage.depfile), MATCHED: matched}
     # An aspect that is None is left out, so a new aspect does not change the key of a stage that does not use it.
     manifest = {aspect: aspects[aspect] for aspect in sorted(aspects) if aspects[aspect] is not None}
     key = key_of(manifest)

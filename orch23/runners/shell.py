@@ -54,9 +54,8 @@ class _ShellRunner(ProcessStepRunner):
     ) -> FinishedProcess | Failure:
         verdict = _verdict(step, runner, files, result, printed)
         if result.exit_code == 0 and (verdict is None or verdict.passed):
-            if (depfile := _depfile(step, runner)) is None:
-                return FinishedProcess(command, result, verdict)
-            return _with_tracked(FinishedProcess(command, result, verdict), runner, files, depfile)
+            ended, depfile = FinishedProcess(command, result, verdict), _depfile(step, runner)
+            return _with_tracked(ended, runner, files, depfile) if depfile else ended
         failed = command_failed("verify_failed", command, exit_code=result.exit_code, output=printed)
         left = LeftoverFiles(result.written, result.removed)
         failed = replace(failed, leftover=left, reason=exit_text(result.exit_code))
@@ -117,7 +116,7 @@ def _with_tracked(
         message = (
             "access times do not show which files the step read, so all inputs count, not only the files in the depfile"
         )
-        hint = "put `.orch23` on a file system that is mounted without `noatime`"
+        hint = "put `.orch23` on a local file system that is mounted without `noatime`"
         runner.report.warn(Diagnostic("W338", message, hint=hint, severity=Severity.WARNING))
     return replace(ended, tracked=tracked)
 

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from orch23.model.diagnostic import Diagnostic, Location
 from orch23.model.digest import Digest
 from orch23.model.errors import CorruptStateError, SafetyError
-from orch23.model.paths import LOGS_FOLDER
+from orch23.model.paths import LOGS_FOLDER, TOOL_CACHES_FOLDER
 from orch23.model.patterns import lazy_pattern
 from orch23.store.access import (
     GROUPED,
@@ -93,6 +93,7 @@ class ProjectStore(Struct, frozen=True, kw_only=True):
     batches: Path
     approvals: Path
     base_runs: Path
+    tool_caches: Path
     contents: "FileContentStore"
     records: "ResultIndex"
     local: LocalParts
@@ -277,6 +278,7 @@ def open_store(root: Path, meter: FileProgress = no_progress) -> ProjectStore:
         batches=place / "batches",
         approvals=place / "approvals",
         base_runs=place / "base-runs",
+        tool_caches=root / TOOL_CACHES_FOLDER,
         contents=disk.contents,
         records=disk.records,
         local=disk,

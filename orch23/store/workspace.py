@@ -1,5 +1,6 @@
 """Show the files of a project by their digests; hash a file only when its stat has changed."""
 
+import contextlib
 import errno
 import os
 import stat
@@ -120,13 +121,8 @@ class Workspace:
 
     def _looking(self, looks: _Looks) -> "Workspace":
         self._last_looks = looks
-        one = self._copy()
-        one._looks = looks  # noqa: SLF001 - of the same class
-        return one
-
-    def _copy(self) -> "Workspace":
         one = object.__new__(type(self))
-        vars(one).update(vars(self))
+        vars(one).update(vars(self), _looks=looks)
         return one
 
     def tracked(self, reads: set[str]) -> "Workspace":
@@ -312,26 +308,21 @@ class Workspace:
         """Return the paths of the files in the directory of a path, at most 1,000, to suggest one of them."""
         above = path.rpartition("/")[0]
         before = f"{above}/" if above else ""
-        try:
-            with os.scandir(self._whole(above)) as found:
-                return [f"{before}{one.name}" for one in islice(found, _MAX_NEIGHBOURS) if one.is_file()]
-        except OSError:
-            return []
+        with contextlib.suppress(OSError), os.scandir(self._whole(above)) as found:
+            return [f"{before}{one.name}" for one in islice(found, _MAX_NEIGHBOURS) if one.is_file()]
+        return []
 
     def subfolders(self, path: str) -> list[str]:
         """Return the names of the directories in a directory, sorted, of at most 1,000 entries."""
-        try:
-            with os.scandir(self._whole(path)) as found:
-                return sorted(one.name for one in islice(found, _MAX_NEIGHBOURS) if one.is_dir(follow_symlinks=False))
-        except OSError:
-            return []
+        with contextlib.suppress(OSError), os.scandir(self._whole(path)) as found:
+            return sorted(one.name for one in islice(found, _MAX_NEIGHBOURS) if one.is_dir(follow_symlinks=False))
+        return []
 
     def is_folder(self, path: str) -> bool:
         """Return whether there is a directory at a path."""
-        try:
+        with contextlib.suppress(OSError):
             return stat.S_ISDIR(os.lstat(self._whole(path)).st_mode)
-        except OSError:
-            return False
+        return False
 
     def invalidate(self, paths: Iterable[str]) -> None:
         """Forget what is known of these paths: they are looked at and hashed again when they are next needed."""

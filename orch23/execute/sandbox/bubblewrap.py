@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from subprocess import DEVNULL
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -22,16 +22,13 @@ from orch23.execute.process import ProcessOutcome
 from orch23.execute.resource_limits import apply_limits
 from orch23.execute.sandbox import seccomp, visible_paths
 from orch23.execute.sandbox.system_calls import machine
-from orch23.execute.sandbox_tree import BUBBLEWRAP_TIER, SandboxDir, writable_parts
+from orch23.execute.sandbox_tree import BUBBLEWRAP_TIER, CacheMount, SandboxDir, writable_parts
 from orch23.execute.supervisor import Confinement
 from orch23.execute.supervisor_child import IsolationError
 from orch23.model.action import NAMESPACES_TIER, StepLimits
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.patterns import lazy_pattern
 from orch23.store.safe_files import closing
-
-if TYPE_CHECKING:
-    from orch23.execute.cache_mount import CacheMount
 
 
 def _check_program(name: str, path: str, cwd: Path, mounted: Sequence[Path] = ()) -> None:
@@ -255,7 +252,7 @@ def _step_mounts(
         yield from ("--remount-ro", path)
 
 
-def _cache_mounts(caches: "Iterable[CacheMount]", root: str, seen: SandboxDir) -> Iterator[str]:
+def _cache_mounts(caches: Iterable[CacheMount], root: str, seen: SandboxDir) -> Iterator[str]:
     for cache in caches:
         files = os.path.realpath(cache.files)
         if cache.layers is None:

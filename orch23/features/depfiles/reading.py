@@ -83,8 +83,7 @@ def _omitted(stage: Stage, named: Collection[str]) -> Iterator[Diagnostic]:
     # Neither the program nor the script of an interpreter, which options may precede.
     started = ([*dropwhile(lambda one: not _INTERPRETER.fullmatch(one), words)] for words in parts)
     scripts = {next((one for one in words[1:] if not one.startswith("-")), "") for words in started}
-    arguments = ([one for one in words[1:] if one not in scripts] for words in parts)
-    given = {_inside(word, stage.cwd) for words in arguments for word in words}
+    given = {_inside(word, stage.cwd) for words in parts for word in {*words[1:]} - scripts}
     for path in sorted((stage.literal_inputs & given).difference(named)):
         message = f"the command has the argument `{relative_path(path, stage.cwd)}`, which its depfile does not name"
         hint = "use a stage for each source (`foreach`), or a depfile for each, and join them: `cat a.d b.d > deps.d`"

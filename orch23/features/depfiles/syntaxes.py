@@ -3,6 +3,7 @@
 The text is from outside: each reader takes linear time, and raises ValueError for what it cannot read.
 """
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final, TypeAlias
 
@@ -14,7 +15,7 @@ Named: TypeAlias = tuple[int, str, tuple[str, ...]]
 
 # A blank with a backslash before it belongs to the name.
 _WORD = lazy_pattern(r"(?:\\.|[^ \t\\])+\\?|\\")
-_ESCAPE = lazy_pattern(r"\\+[ \t#:]?|\$\$")
+_ESCAPE = lazy_pattern(r"(\\+)([ \t#:]|$)?|\$\$")
 # Of `a:b.o: a:b.c`, only the second colon ends the targets; nothing escapes a colon.
 _END_OF_TARGETS = lazy_pattern(r":(?=[ \t]|$)")
 
@@ -40,21 +41,16 @@ def _make(text: str) -> Iterator[Named]:
                 message = f"line {number} has no `TARGET: `: {names[:80]!r}"
                 raise ValueError(message)
             is_rule, names = end is not None, names[end.end() :].lstrip(" \t") if end else ""
-        words = (_plain_name(word) for word in _WORD.findall(names))
+        words = (_ESCAPE.sub(_plain, word) for word in _WORD.findall(names))
         if names:
             yield number, names.rstrip(" \t"), tuple(word for word in words if word != "|")
 
 
-def _plain_name(word: str) -> str:
-    """Return a name without escapes."""
-    return _ESCAPE.sub(lambda one: _plain(one[0], is_last=one.end() == len(word)), word)
-
-
-def _plain(escaped: str, *, is_last: bool) -> str:
+def _plain(escape: "re.Match[str]") -> str:
     """Return the text of backslashes with the character that they escape, or of `$$`."""
-    if (slashes := escaped.rstrip(" \t#:$")) != escaped:
-        return "\\" * (len(slashes) // 2) + escaped[-1]
-    return "\\" * ((len(slashes) + 1) // 2) if is_last else slashes
+    if escape[2] is None:  # `$$`, or backslashes that escape nothing
+        return escape[1] or "$"
+    return "\\" * ((len(escape[1]) + (not escape[2])) // 2) + escape[2]
 
 
 def _ninja(text: str) -> Iterator[Named]:

@@ -46,7 +46,6 @@ from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Digest, FileEntry
 from orch23.model.errors import ConfigurationError, ExitCode, NotFoundError, UsageError
 from orch23.model.event_data import StageStatus
-from orch23.model.paths import TOOL_CACHES_FOLDER
 from orch23.model.pipeline import LOCAL_EXECUTOR, CommandsStep, Stage
 from orch23.model.plan import Fresh, Restore
 from orch23.model.record import Manifest, Record
@@ -297,10 +296,10 @@ def open_shell(
     launcher = sandbox if step.action.sandbox else plain
     shell = _Shell(console, project, step, launcher, words if command is None else ("-c", command))
     # Not where builds have their sandbox directories: each build empties that folder.
-    make_folder(folder := project.store.folder / "shells", PRIVATE_FOLDER_MODE)
+    store, meter = project.store, project.settings.meter
+    make_folder(folder := store.folder / "shells", PRIVATE_FOLDER_MODE)
     with temporary_folder("sandbox", folder) as own:
-        caches = project.store.root / TOOL_CACHES_FOLDER
-        return shell.run(SandboxDirs(own, project.store.sources, meter=project.settings.meter, tool_caches=caches))
+        return shell.run(SandboxDirs(own, store.sources, meter=meter, tool_caches=store.tool_caches))
 
 
 class _Shell(Struct, frozen=True):

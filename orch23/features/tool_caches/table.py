@@ -9,12 +9,11 @@ from msgspec import Struct
 class CachedTool(Struct, frozen=True):
     """The variables of a tool; `{cache}` is the folder of its cache, `{tmp}` the TMPDIR of the step.
 
-    Steps get `variables`, and then those for the network, for no network, or for a cache that they cannot write. Of the
-    view of a stage that may read what a model made, only the entries `kept` are kept; all, if it is empty.
+    Steps get `variables`, above them those for no network (`offline`), and those for a cache that they cannot write. Of
+    the view of a stage that may read what a model made, only the entries `kept` are kept; all, if it is empty.
     """
 
     variables: Mapping[str, str]
-    online: Mapping[str, str] = {}
     offline: Mapping[str, str] = {}
     read_only: Mapping[str, str] = {}
     kept: tuple[str, ...] = ()
@@ -22,8 +21,7 @@ class CachedTool(Struct, frozen=True):
 
 TOOLS: Final[Mapping[str, CachedTool]] = {
     "cargo": CachedTool(
-        {"CARGO_HOME": "{cache}"},
-        {"CARGO_NET_OFFLINE": "false"},
+        {"CARGO_HOME": "{cache}", "CARGO_NET_OFFLINE": "false"},
         {"CARGO_NET_OFFLINE": "true"},
         kept=("registry", "git"),  # neither its configuration nor its programs
     ),

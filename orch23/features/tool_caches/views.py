@@ -11,6 +11,7 @@ import os
 import shutil
 import stat
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from threading import Event
 from typing import Final
@@ -18,9 +19,8 @@ from typing import Final
 from msgspec.structs import replace
 
 from orch23.cli.store_size import count_files
-from orch23.execute.cache_mount import CacheMount
 from orch23.execute.launch import LaunchRefusedError, PlainLauncher
-from orch23.execute.sandbox_tree import SandboxDir
+from orch23.execute.sandbox_tree import CacheMount, SandboxDir
 from orch23.features.tool_caches.table import TOOLS
 from orch23.model.action import LANDLOCK_TIER, NAMESPACES_TIER, Action, CacheMode
 from orch23.model.diagnostic import Diagnostic
@@ -29,7 +29,7 @@ from orch23.model.pipeline import Stage
 from orch23.report.values import format_size
 from orch23.store.file_copy import share_blocks
 from orch23.store.input_files import new_file
-from orch23.store.safe_files import closing, list_folder, make_directories, make_folder, open_own, temp_name
+from orch23.store.safe_files import closing, make_folder, open_own, temp_name
 from orch23.store.tree_removal import make_accessible, open_subdirectory, remove_tree
 
 MOST_COPIED: Final = 2 << 30
@@ -37,7 +37,6 @@ MOST_COPIED: Final = 2 << 30
 
 _WAIT_S = 0.02
 _MAX_DEPTH = 100
-_WITHOUT_MOUNTS = (LANDLOCK_TIER, PlainLauncher.tier)
 
 
 @contextlib.contextmanager
@@ -48,7 +47,7 @@ def open_caches(
 
     Raises:
         LaunchRefusedError: the caches are not on this machine, or too large to be copied.
-        InterruptedError: `stop` was set while another step filled a cache.
+        OSError: a cache cannot be copied, or `stop` was set meanwhile, or while another step filled one.
     """
     if folder is None:
         hint = "set `executor: local` for the file or for the pool of the stage"
@@ -58,11 +57,10 @@ def open_caches(
     with contextlib.ExitStack() as stack:
         # In the order of their names, so that no two steps wait for each other.
         for tool_name in sorted(action.tool_caches):
-            make_folder(folder / tool_name)
             stack.enter_context(_locked(folder, tool_name, stop, fills=action.cache_mode == "fill"))
-            mount = make_mount(sandbox_dir, folder / tool_name, action.cache_mode, tier, can_layer=can_layer)
-            place, tool = mount.files if tier in _WITHOUT_MOUNTS else seen.root / mount.path, TOOLS[tool_name]
-            values = {**tool.variables, **(tool.online if action.network else tool.offline)}
+            mount = make_mount(sandbox_dir, folder / tool_name, action.cache_mode, tier, stop, can_layer=can_layer)
+            place, tool = mount.files if seen is sandbox_dir else seen.root / mount.path, TOOLS[tool_name]
+            values = {**tool.variables, **({} if action.network else tool.offline)}
             values |= {} if mount.is_writable else tool.read_only
             variables |= {name: text.format(cache=place, tmp=seen.tmp) for name, text in values.items()}
             mounts.append(mount)
@@ -74,62 +72,61 @@ def open_caches(
 
 
 def make_mount(
-    sandbox_dir: SandboxDir, cache: Path, mode: CacheMode, tier: str, *, can_layer: bool, most_bytes: int = MOST_COPIED
+    sandbox_dir: SandboxDir, cache: Path, mode: CacheMode, tier: str, stop: Event, *, can_layer: bool
 ) -> CacheMount:
     """Return how a step sees a cache, and make its directories. The caller holds the cache's lock until the step ends.
 
     Raises:
-        LaunchRefusedError: a view would be a copy of more than `most_bytes`.
+        LaunchRefusedError: a view would be a copy of more than `MOST_COPIED`.
+        OSError: the copy failed, or `stop` was set meanwhile.
     """
-    parts = ("caches", cache.name)
-    path, inside = "/".join(parts), sandbox_dir.root.joinpath(*parts)
-    make_directories(sandbox_dir.root, parts)
+    path = f"caches/{cache.name}"
+    inside, layers = sandbox_dir.root / path, sandbox_dir.orch23_folder / path
+    inside.mkdir(parents=True)
     # Without a sandbox nothing prevents a write, so even a read-only cache is a copy there.
     if mode == "fill" or (mode == "read-only" and tier != PlainLauncher.tier):
         return CacheMount(path, cache, is_writable=mode == "fill")
     if can_layer and tier == NAMESPACES_TIER:
-        layers = sandbox_dir.orch23_folder
         for name in ("files", "work"):
-            make_directories(layers.parent, (layers.name, *parts, name))
-        return CacheMount(path, cache, is_writable=True, layers=layers.joinpath(*parts))
-    if tier in _WITHOUT_MOUNTS and (size_bytes := count_files(cache)[1]) > most_bytes:
-        sizes = f"has {format_size(size_bytes)}, and tier `{tier}` copies at most {format_size(most_bytes)} for a step"
+            (layers / name).mkdir(parents=True)
+        return CacheMount(path, cache, is_writable=True, layers=layers)
+    if tier in (LANDLOCK_TIER, PlainLauncher.tier) and (size_bytes := count_files(cache)[1]) > MOST_COPIED:
+        sizes = f"has {format_size(size_bytes)}, and tier `{tier}` copies at most {format_size(MOST_COPIED)} for a step"
         hint = "write `sandbox: namespaces`, and build where `orch23 doctor` finds namespaces: steps need no copy there"
         raise LaunchRefusedError(Diagnostic("E483", f"the tool cache `{cache.name}` {sizes}", hint=hint))
-    shutil.copytree(cache, inside, symlinks=True, copy_function=_copy_file, dirs_exist_ok=True)
+    shutil.copytree(cache, inside, symlinks=True, copy_function=partial(_copy_file, stop), dirs_exist_ok=True)
     return CacheMount(path, inside, is_writable=True)
 
 
-def _copy_file(source: str, target: str) -> None:
-    if not Path(source).is_file():
-        return  # such as the socket of a daemon
-    with closing(open_own(source)) as given, new_file(target, executable=False) as made:
-        while not share_blocks(given, made) and os.sendfile(made, given, None, 1 << 30):
-            pass
-    shutil.copystat(source, target)
+def _copy_file(stop: Event, source: str, target: str) -> None:
+    if stop.is_set():
+        raise InterruptedError
+    if Path(source).is_file():  # not the socket of a daemon
+        with closing(open_own(source)) as given, new_file(target, executable=False) as made:
+            while not stop.is_set() and not share_blocks(given, made) and os.sendfile(made, given, None, 1 << 26):
+                pass
+        shutil.copystat(source, target)
 
 
 @contextlib.contextmanager
 def _locked(folder: Path, name: str, stop: Event, *, fills: bool) -> Iterator[None]:
     """Hold the lock of a cache: exclusive to fill it, else shared. Adds the views of promoted stages to the cache."""
+    make_folder(folder / name)
     with closing(open_own(folder / f"{name}.lock", os.O_RDWR | os.O_CREAT)) as lock:
         os.utime(lock)  # `gc` removes caches that were not used for a time
-        is_alone = fills or any(_kept(folder, name))
+        kept = f"{name}.kept*"
+        is_alone = fills or any(folder.glob(kept))
         while True:
             with contextlib.suppress(BlockingIOError):
                 fcntl.flock(lock, (fcntl.LOCK_EX if is_alone else fcntl.LOCK_SH) | fcntl.LOCK_NB)
                 break
             if stop.wait(_WAIT_S):
                 raise InterruptedError
-        for view in _kept(folder, name) if is_alone else ():
+        for view in sorted(folder.glob(kept)) if is_alone else ():
             with open_subdirectory(view) as added, open_subdirectory(folder / name) as cache:
                 _move(added, cache, _MAX_DEPTH, TOOLS[name].kept)
             remove_tree(view)
         yield
-
-
-def _kept(folder: Path, name: str) -> list[Path]:
-    return [one for one in list_folder(folder) if one.name.startswith(f"{name}.kept")]
 
 
 def _move(source: int, target: int, depth: int, only: Sequence[str] = ()) -> None:

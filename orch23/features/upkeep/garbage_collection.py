@@ -21,7 +21,6 @@ from orch23.model.errors import MissingBytesError, SafetyError
 from orch23.model.event import StageFinished
 from orch23.model.event_data import NEW_RESULTS
 from orch23.model.parsing import strings_in
-from orch23.model.paths import TOOL_CACHES_FOLDER
 from orch23.model.patterns import lazy_pattern
 from orch23.model.record import Record
 from orch23.store.exchanges import ExchangeFile
@@ -127,7 +126,7 @@ class GarbageCollector(Struct, frozen=True):
         copies = [*self.store.shared_trees.iterdir()] if self.store.shared_trees.is_dir() else []
         folders = copies if limits.max_bytes is not None and left_bytes > limits.max_bytes else []
         left_bytes -= sum(count_files(one)[1] for one in folders)
-        locks = (one for one in list_folder(self.store.root / TOOL_CACHES_FOLDER) if one.suffix == ".lock")
+        locks = (one for one in list_folder(self.store.tool_caches) if one.suffix == ".lock")
         for used_ns, cache in sorted((one.lstat().st_mtime_ns, one.with_suffix("")) for one in locks):
             is_old = limits.used_since_ns is not None and used_ns < limits.used_since_ns
             if cache.is_dir() and (is_old or (limits.max_bytes is not None and left_bytes > limits.max_bytes)):

@@ -22,7 +22,7 @@ from orch23.execute.cleanup import kill_leftovers
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry
 from orch23.model.errors import CorruptStateError, ExitCode, MissingBytesError, NotFoundError
-from orch23.model.paths import LOGS_FOLDER, TOOL_CACHES_FOLDER
+from orch23.model.paths import LOGS_FOLDER
 from orch23.model.pipeline import Stage, family_of
 from orch23.model.record import LockFile, Record, retained_key, written_paths
 from orch23.model.text import visible
@@ -193,7 +193,7 @@ def clean_outputs(console: Console, *, args: PipelineArguments, force: bool) -> 
 
 def _remove_tool_caches(project: Project, stages: Collection[str]) -> list[str]:
     """Remove the caches of tools that these stages fill, or all stages, and return their names."""
-    every, place = project.pipeline.stages, project.store.root / TOOL_CACHES_FOLDER
+    every, place = project.pipeline.stages, project.store.tool_caches
     fillers = (one for one in every if isinstance(one, Stage) and one.network and _is_selected(one.name, stages))
     found = sorted({name for one in fillers for name in one.tool_caches if (place / name).is_dir()})
     for name in found:

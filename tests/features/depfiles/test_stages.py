@@ -107,7 +107,17 @@ def test_a_file_that_was_read_counts_though_the_depfile_omits_it(project: Projec
 
 @pytest.mark.slow
 def test_all_inputs_count_where_reads_cannot_be_seen(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("orch23.execute.local_executor.read_inputs", lambda _seen, _inputs: None)
+    monkeypatch.setattr("orch23.execute.local_executor.read_inputs", lambda _sandbox_dir, _inputs: None)
+    assert "W338" in project.build().err
+    project.edit("src/unused.h", "other\n")
+    assert project.plan() == {"x": "run", "y": "run"}
+
+
+@pytest.mark.slow
+def test_access_times_of_a_network_file_system_are_not_believed(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("orch23.execute.sandbox_tree.file_system_type", lambda _path: "nfs4")
     assert "W338" in project.build().err
     project.edit("src/unused.h", "other\n")
     assert project.plan() == {"x": "run", "y": "run"}

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import shutil
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,15 +11,17 @@ from typing import Any, cast
 from unittest.mock import patch
 
 import pytest
+from msgspec.structs import replace
 
-from orch23.execute.launch import LaunchRefusedError, TierChoice
+from orch23.execute.launch import Launch, LaunchRefusedError, TierChoice
 from orch23.execute.local_executor import LocalExecutor
 from orch23.execute.sandbox_dir import SandboxDirs
 from orch23.execute.sandbox_tree import SandboxDir
 from orch23.features.tool_caches.table import TOOLS
 from orch23.features.tool_caches.views import keep_views, make_mount, open_caches
 from orch23.language.document import CommonDocument
-from orch23.model.action import Action, CacheMode, EngineUnavailable
+from orch23.model.action import NAMESPACES_TIER, Action, CacheMode, Cancelled, Completed, EngineUnavailable
+from orch23.model.diagnostic import Diagnostic
 from orch23.model.pipeline import Stage
 from orch23.steps.shell.spec import ShellStep
 from tests.doubles import memory
@@ -82,7 +85,7 @@ def test_each_name_of_the_key_is_a_row_of_the_table() -> None:
     kinds = CommonDocument.declared["tool_caches"], CommonDocument.__annotations__["tool_caches"]
     assert all(f'"{name}"' in repr(kinds[1]).replace("'", '"') for name in TOOLS)
     for tool in TOOLS.values():
-        for values in (tool.variables, tool.online, tool.offline, tool.read_only):
+        for values in (tool.variables, tool.offline, tool.read_only):
             assert all(text.format(cache="/c", tmp="/t") for text in values.values())
 
 
@@ -232,6 +235,27 @@ def test_a_partial_build_knows_what_a_model_made(tmp_path: Path, monkeypatch: py
     assert cached(project)["pkg/pad"] == b"new\n"
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("kept", ["lock file", "store"])
+def test_files_of_another_pipeline_may_come_from_a_model(project: Project, kept: str) -> None:
+    """A third pipeline copies the file of the model, and a stage without the network copies that again."""
+    again = "  again: {inputs: [copied.txt], outputs: [again.txt], shell: cp copied.txt again.txt}\n"
+    copy = "  copy: {inputs: [list.txt], outputs: [copied.txt], shell: cp list.txt copied.txt}\n"
+    more = MORE.replace("copied.txt", "again.txt") + "    verify: [{shell: 'false'}]\n"
+    models = pipeline(MODEL.partition("  copy:")[0], {"list.j2": prompt("list", "x1\n")})
+    texts = {"models.yaml": models.pop("pipeline.yaml"), "copies.yaml": shell(copy)["pipeline.yaml"]}
+    project.write({**models, **texts, **shell(FETCH + again + more, {"tool.sh": TOOL})})
+    for name in texts:
+        green(project.run("build", name))
+        if kept == "store":
+            project.delete(name.replace(".yaml", ".lock"))
+    if kept == "lock file":
+        shutil.rmtree(project.root / ".orch23")
+    assert project.build().code == 1
+    assert ends(project) == {"fetch": "built", "again": "built", "more": "failed"}
+    assert cached(project) == GOOD
+
+
 @pytest.mark.parametrize(
     ("stages", "expected"),
     [
@@ -313,18 +337,21 @@ def opened(
 
 
 @pytest.mark.parametrize("tier", ["landlock", "none"])
-def test_a_large_cache_is_not_copied_and_the_way_out_is_named(tmp_path: Path, tier: str) -> None:
-    (tmp_path / "npm").mkdir()
-    (tmp_path / "npm/big").write_bytes(b"12345")
-    one, cache = directory(tmp_path), tmp_path / "npm"
+def test_a_large_cache_is_not_copied_and_the_way_out_is_named(
+    tmp_path: Path, tier: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def mount(number: int, mode: CacheMode, own_tier: str, most_bytes: int) -> Path:
+        monkeypatch.setattr("orch23.features.tool_caches.views.MOST_COPIED", most_bytes)
+        return make_mount(directory(tmp_path, number), cache, mode, own_tier, threading.Event(), can_layer=True).files
+
+    (cache := tmp_path / "npm").mkdir()
+    (cache / "big").write_bytes(b"12345")
     with pytest.raises(LaunchRefusedError) as refused:
-        make_mount(one, cache, "view", tier, can_layer=True, most_bytes=4)
+        mount(1, "view", tier, 4)
     assert refused.value.diagnostic.code == "E483"
     assert "`sandbox: namespaces`" in str(refused.value.diagnostic.hint)
-    assert make_mount(one, cache, "view", tier, can_layer=True, most_bytes=5).files != cache
-    mode: CacheMode
-    for mode, own_tier in (("fill", tier), ("view", "namespaces")):
-        assert make_mount(one, cache, mode, own_tier, can_layer=True, most_bytes=4).files == cache
+    assert mount(2, "view", tier, 5) != cache
+    assert mount(3, "fill", tier, 4) == mount(4, "view", "namespaces", 4) == cache
 
 
 @pytest.mark.parametrize(("held", "wanted"), [("fill", "fill"), ("fill", "read-only"), ("view", "fill")])
@@ -351,6 +378,59 @@ def test_a_machine_without_the_caches_runs_no_step_with_them(tmp_path: Path) -> 
     assert isinstance(outcome, EngineUnavailable)
     assert outcome.diagnostic is not None
     assert outcome.diagnostic.code == "E488"
+
+
+class _NoLayers:
+    """Namespaces in which no layer can be mounted. It notes whether each launch had one."""
+
+    tier = NAMESPACES_TIER
+
+    def __init__(self, code: str) -> None:
+        self.code, self.launched = code, list[bool]()
+
+    def prepare(self, launch: Launch) -> contextlib.AbstractContextManager[Launch]:
+        (cache,) = launch.sandbox_dir.caches
+        self.launched.append(cache.layers is not None)
+        if cache.layers is not None:
+            raise LaunchRefusedError(Diagnostic(self.code, "no"))
+        return contextlib.nullcontext(replace(launch, argv=("cat", f"{cache.files}/pad")))
+
+
+@pytest.mark.parametrize(("code", "launched"), [("E485", [True, False]), ("E483", [True])])
+def test_where_no_layer_can_be_mounted_a_view_is_a_copy(tmp_path: Path, code: str, launched: list[bool]) -> None:
+    caches, far = tmp_path / "tool-caches", _NoLayers(code)
+    (caches / "npm").mkdir(parents=True)
+    (caches / "npm/pad").write_text("good\n")
+    dirs = SandboxDirs(tmp_path / "rooms", cast("Any", None), tool_caches=caches)
+    with contextlib.closing(LocalExecutor(sandbox_dirs=dirs, contents=memory(), workers=1, launcher=far)) as executor:
+        outcome = executor.run(Action(argv=("true",), inputs={}, tool_caches=("npm",)))
+    assert far.launched == launched
+    if code == "E485":
+        assert isinstance(outcome, Completed)
+        assert outcome.result.output.text == "good\n"
+    else:
+        assert isinstance(outcome, EngineUnavailable)
+
+
+def test_a_build_that_is_cancelled_does_not_wait_for_the_copy_of_a_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caches, copied = tmp_path / "tool-caches", list[int]()
+    (caches / "npm").mkdir(parents=True)
+    for number in range(3):
+        (caches / f"npm/{number}").write_text("x")
+    dirs = SandboxDirs(tmp_path / "rooms", cast("Any", None), tool_caches=caches)
+    executor = LocalExecutor(sandbox_dirs=dirs, contents=memory(), workers=1)
+
+    def share_blocks(source: int, _target: int) -> bool:
+        copied.append(source)
+        executor.cancel()
+        return False
+
+    monkeypatch.setattr("orch23.features.tool_caches.views.share_blocks", share_blocks)
+    with contextlib.closing(executor):
+        assert executor.run(Action(argv=("true",), inputs={}, tool_caches=("npm",))) == Cancelled()
+    assert len(copied) == 1
 
 
 def test_no_link_of_a_view_leads_out_of_the_cache(tmp_path: Path) -> None:

@@ -9,9 +9,10 @@ import pytest
 from orch23.execute.sandbox_tree import (
     SANDBOX_EPOCH,
     SandboxDir,
-    compare_read_only,
     make_writable_files,
     stamp_tree,
+    touched_paths,
+    unused_files,
 )
 from orch23.model.action import required_folders
 
@@ -71,7 +72,7 @@ def changed(sandbox_dir: SandboxDir, act: Callable[[Path], object]) -> tuple[str
     while test.stat().st_ctime_ns == _now(sandbox_dir):  # the clock of the file system may stand still for some ms
         pass
     act(test)
-    return compare_read_only(sandbox_dir, WRITABLE, (), before).touched
+    return touched_paths(sandbox_dir, before, WRITABLE)
 
 
 def _now(sandbox_dir: SandboxDir) -> int:
@@ -109,7 +110,7 @@ def test_missing_files_are_created_and_reported_if_they_stay_empty(sandbox_dir: 
     assert made == ("logs/a.log", "logs/c.log")
     assert int((sandbox_dir.work / "logs/a.log").stat().st_mtime) == SANDBOX_EPOCH
     (sandbox_dir.work / "logs/c.log").write_text("")
-    assert compare_read_only(sandbox_dir, (), made, None).unused == ("logs/a.log",)
+    assert unused_files(sandbox_dir, made) == ("logs/a.log",)
 
 
 def test_folders_are_needed_for_what_is_writable() -> None:
