@@ -163,7 +163,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
         M(JOURNAL, "%Y%m%dT%H%M%SZ}-{key8}", "%Y%m%dT%H%M%SZ}"),
         M(JOURNAL, '        while os.path.lexists(logs / f"{self.run_id}.jsonl"):', "        while False:"),
     ),
-    "S0-11": (M(STATE, "spec_hash=began.spec_hash,", 'spec_hash="",'),),
+    "S0-11": (M(STATE, '"spec_hash": self.began.spec_hash,', '"spec_hash": "",'),),
     "S0-12": (M(STATE, 'phase: SeedPhase = "init"', 'phase: SeedPhase = "generated"'),),
     "S0-13": (
         NO_FEEDBACK,
@@ -234,7 +234,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "S1-02": (M(STATE, "    if move not in LEGAL_TRANSITIONS[stage.state]:", "    if False:"),),
     "S1-03": (
         M(STATE, '            "last_test_stderr": self.focus.output,\n', ""),
-        M(STATE, '            "spec_hash": self.spec_hash,\n', ""),
+        M(STATE, '            "spec_hash": self.began.spec_hash,\n', ""),
     ),
     "S1-04": (
         M(

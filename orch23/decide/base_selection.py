@@ -17,7 +17,7 @@ from orch23.model.errors import MissingBytesError
 from orch23.model.paths import match_any
 from orch23.model.pipeline import Stage, family_of
 from orch23.model.record import Record, same_result, starts_from, written_paths
-from orch23.plan.nodes import reads_of
+from orch23.plan.nodes import grouped, reads_of
 from orch23.resolve.resolution import ResolvedStage, is_discovered
 from orch23.steps.registry import is_llm
 
@@ -219,9 +219,7 @@ class BaseSelection(Struct, frozen=True):
 
     def _makers(self, path: str) -> Mapping[str, list[Record]]:
         """Return the records with an output at a path, by version; the store adds versions that the lock lacks."""
-        found: dict[str, list[Record]] = {}
-        for record in self.state.locked.owning(path):
-            found.setdefault(str(record.outputs[path]), []).append(record)
+        found = grouped((str(record.outputs[path]), record) for record in self.state.locked.owning(path))
         locked = set(found)
         for record in self.state.store.records.owners(path):
             text = str(record.outputs[path])

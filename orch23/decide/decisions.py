@@ -160,9 +160,9 @@ class StageDecider(Struct):
                 return replace(resolved, manifest=record.manifest, key=record.key, core=core_of(record.manifest))
         return None
 
-    def resolve_on_base(self, name: str) -> ResolvedStage:
-        """Return a stage with its manifest, on the base that is in force."""
-        self.state.moved_bases[name] = BaseSelection(self.state).in_force(name)
+    def resolve_on(self, name: str, base: Mapping[str, FileEntry] | None = None) -> ResolvedStage:
+        """Return a stage with its manifest, on a base that it has from now on: by default the one in force."""
+        self.state.moved_bases[name] = BaseSelection(self.state).in_force(name) if base is None else base
         return self.resolve(name)
 
     def decide(self, name: str, *, need_intermediate: bool = False) -> DecidedStage:
@@ -210,8 +210,7 @@ class StageDecider(Struct):
         from orch23.decide.once import task_changes, task_of  # noqa: PLC0415 - few stages have `once`
 
         state = self.state
-        state.moved_bases[name] = BaseSelection(state).of_files(name)
-        resolved = self.resolve(name)
+        resolved = self.resolve_on(name, BaseSelection(state).of_files(name))
         known, record = replace(self._known(resolved, need_intermediate=False), edited=()), state.done[name]
         if not known.forced and task_of(resolved, self.sources, state.plan.pipeline.vars) == record.task:
             if waiting := known.pending_upstream:
@@ -227,8 +226,7 @@ class StageDecider(Struct):
         if name in state.done:
             return self._decide_done(name)
         in_force = bases.in_force(name)
-        state.moved_bases[name] = in_force
-        resolved = self.resolve(name)
+        resolved = self.resolve_on(name, in_force)
         known = self._known(resolved, need_intermediate=need_intermediate)
         may_start_over = self._may_start_over(known, resolved)
         if (
@@ -242,8 +240,7 @@ class StageDecider(Struct):
             # A record of an earlier base wins: a reverted input restores its result at no cost (ADR 19, rule 2).
             others = () if known.ignores_records else bases.alternatives(name, resolved.identity, in_force)
             for start in others:
-                state.moved_bases[name] = start
-                other = self.resolve(name)
+                other = self.resolve_on(name, start)
                 if self.todays(other):
                     resolved, known = other, self._known(other, need_intermediate=need_intermediate)
                     break
@@ -257,8 +254,7 @@ class StageDecider(Struct):
         decision = decide(self._without_started(known))
         if isinstance(decision, VerifyOnly) and decision.record.accepted and not decision.is_final:
             # If the user's edit does not pass a new verification, the stage runs: it starts from the edit.
-            state.moved_bases[name] = bases.accepted_in(decision.record, name, in_force)
-            resolved = self.resolve(name)
+            resolved = self.resolve_on(name, bases.accepted_in(decision.record, name, in_force))
             unshown = unshown_files(state, self.sources, resolved, self._users_texts(resolved))
             decision = replace(decision, adopted=decision.adopted or unshown)
         # A result that the user accepted is work of the user: `reset` must not make a model overwrite it.
@@ -270,8 +266,7 @@ class StageDecider(Struct):
             and (paths := decision.adopted if isinstance(decision, VerifyOnly) else decision.record.accepted)
         ):
             edits = replace(decision.record, accepted=paths)
-            state.moved_bases[name] = bases.accepted_in(edits, name, in_force)
-            resolved = self.resolve(name)
+            resolved = self.resolve_on(name, bases.accepted_in(edits, name, in_force))
             known = self._known(resolved, need_intermediate=need_intermediate)
             reasons = tuple(Reason("base_changed", path, new=str(edits.outputs[path])) for path in paths)
             # The accepted result may have started from the edit as well, if that was committed before.

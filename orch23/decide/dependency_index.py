@@ -15,7 +15,7 @@ from orch23.model.paths import is_glob, may_overlap, normalize_pattern
 from orch23.model.pipeline import ForeachStage, ListInput, Pipeline, Stage
 from orch23.model.plan import Plan
 from orch23.model.record import Record
-from orch23.plan.nodes import WriterIndex, writes_of
+from orch23.plan.nodes import WriterIndex, grouped, writes_of
 from orch23.steps.registry import decode_step
 from orch23.store.index import IndexFaultError, StoreIndex
 
@@ -278,11 +278,7 @@ def _looked(node: Stage, reads: Mapping[str, Collection[str]]) -> tuple[str, ...
 
 
 def _inverted(names: Mapping[str, Collection[str]]) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
-    for name, others in names.items():
-        for other in others:
-            found.setdefault(other, []).append(name)
-    return found
+    return grouped((other, name) for name, others in names.items() for other in others)
 
 
 def _is_closed(plan: Plan, wanted: frozenset[str]) -> bool:

@@ -19,7 +19,7 @@ from orch23.model.paths import with_folders
 from orch23.model.pipeline import ForeachStage, Pipeline, Stage, family_of
 from orch23.model.plan import Plan
 from orch23.model.record import Record
-from orch23.plan.nodes import WriterIndex, writes_of
+from orch23.plan.nodes import WriterIndex, grouped, writes_of
 from orch23.store.project_store import ProjectStore
 
 
@@ -41,10 +41,7 @@ class EarlierBuild(Struct, frozen=True, dict=True):
 
     @cached_property
     def _names(self) -> Mapping[str, list[str]]:
-        found: dict[str, list[str]] = {}
-        for name in self.rows:
-            found.setdefault(family_of(name), []).append(name)
-        return found
+        return grouped((family_of(name), name) for name in self.rows)
 
     def untouched(self, plan: Plan) -> frozenset[str]:
         """Return the stages of a plan that are declared as before, and of whose files and directories none has changed.

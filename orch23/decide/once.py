@@ -3,14 +3,13 @@
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from orch23.decide.freshness import change_reasons
 from orch23.decide.ownership import GitFiles
-from orch23.model.digest import FileEntry, digest_json
+from orch23.model.digest import FileEntry, Json, digest_json
 from orch23.model.errors import CorruptStateError
 from orch23.model.media import accepting
 from orch23.model.paths import match_any, may_overlap
@@ -19,15 +18,11 @@ from orch23.model.plan import Plan
 from orch23.model.ports import ResultIndex
 from orch23.model.record import LockFile, Manifest, Reason, Record, same_result, starts_from
 from orch23.resolve.prompt_files import prompt_names, render_file, schema_text
-from orch23.resolve.prompt_inputs import PromptInput, PromptInputs
+from orch23.resolve.prompt_inputs import AuthorTexts, PromptInput, PromptInputs
 from orch23.resolve.resolution import ResolvedStage
 from orch23.steps.registry import is_llm
 from orch23.store.lock_file import decode_lock, lock_path
 from orch23.store.project_store import ProjectStore
-
-if TYPE_CHECKING:
-    from orch23.model.digest import Json
-    from orch23.resolve.prompt_inputs import AuthorTexts
 
 _OF_TASK = frozenset({"kind", "command", "item", "schema"})
 _OF_INPUTS = frozenset({"input", "slice", "list", "keys"})
@@ -127,7 +122,7 @@ def _task_aspects(stage: Stage, manifest: Manifest) -> Manifest:
     return {aspect: value for aspect, value in manifest.items() if belongs(aspect)}
 
 
-def task_of(resolved: ResolvedStage, sources: "AuthorTexts", variables: "Mapping[str, Json]") -> str:
+def task_of(resolved: ResolvedStage, sources: AuthorTexts, variables: Mapping[str, Json]) -> str:
     """Return the digest of a task text: prompts, item, command, and inputs without files that the stage may change."""
     stage, step = resolved.stage, resolved.stage.step
     aspects = _task_aspects(stage, resolved.manifest)

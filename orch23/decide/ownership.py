@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache, cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -20,14 +20,12 @@ from orch23.model.file_policy import allows_write
 from orch23.model.pipeline import ForeachStage, Pipeline, Stage, family_of
 from orch23.model.plan import Plan
 from orch23.model.record import LockFile, Record, identity_of
-from orch23.plan.nodes import Node, writes_of
+from orch23.plan.nodes import Node, grouped, writes_of
 from orch23.store.lock_file import decode_lock, find_lock_files, lock_path, pipelines_of, read_lock, read_lock_records
 from orch23.store.project_store import ProjectStore
 
 if TYPE_CHECKING:
     from orch23.model.ports import ResultIndex
-
-_T = TypeVar("_T")
 
 
 class LockIndex:
@@ -44,8 +42,8 @@ class LockIndex:
         """Add further records, as claims beside those of the lock file."""
         self.released += (record for record in records if record.is_released)
         self.records += (record for record in records if not record.is_released)
-        self._owning = _grouped((path, record) for record in self.records for path in record.outputs)
-        self._deleting = _grouped((path, record) for record in self.records for path in record.deleted)
+        self._owning = grouped((path, record) for record in self.records for path in record.outputs)
+        self._deleting = grouped((path, record) for record in self.records for path in record.deleted)
         for index in ("_by_key", "_by_identity"):
             vars(self).pop(index, None)
 
@@ -79,18 +77,11 @@ class LockIndex:
 
     @cached_property
     def _by_key(self) -> dict[str, list[Record]]:
-        return _grouped((record.key, record) for record in self.records)
+        return grouped((record.key, record) for record in self.records)
 
     @cached_property
     def _by_identity(self) -> dict[str, list[Record]]:
-        return _grouped((identity_of(record.manifest), record) for record in self.records)
-
-
-def _grouped(pairs: Iterable[tuple[str, _T]]) -> dict[str, list[_T]]:
-    found: dict[str, list[_T]] = {}
-    for key, value in pairs:
-        found.setdefault(key, []).append(value)
-    return found
+        return grouped((identity_of(record.manifest), record) for record in self.records)
 
 
 def is_proven(record: Record, records: "ResultIndex") -> bool:
@@ -251,7 +242,7 @@ class OtherPipelines(Struct, frozen=True, dict=True, eq=False):
     def _claims(self) -> dict[str, list[PathOwner]]:
         locks, _ = find_lock_files(self.root)
         claims = (claim for lock in sorted(locks - {self.own_lock}) for claim in self._claims_of(lock))
-        return _grouped((path, claim) for claim in claims for path in claim.record.outputs)
+        return grouped((path, claim) for claim in claims for path in claim.record.outputs)
 
     def _claims_of(self, lock: Path) -> Iterator[PathOwner]:
         # The lock file of a pipeline that is gone claims nothing. A damaged one is reported when its pipeline is built.

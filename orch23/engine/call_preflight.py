@@ -21,6 +21,7 @@ from orch23.decide.stage_view import StageTree
 from orch23.engine.preflight import grouped_errors
 from orch23.language.llm_steps import fallbacks_of, llm_steps_of
 from orch23.model.diagnostic import Diagnostic
+from orch23.model.digest import Json
 from orch23.model.errors import ConfigurationError, ConsentError, MissingBytesError, Orch23Error, ProviderError
 from orch23.model.event import Event, Warned
 from orch23.model.llm import Request
@@ -30,6 +31,7 @@ from orch23.model.plan import Expand, Maybe, Plan, Run
 from orch23.model.ports import ContentStore
 from orch23.model.step import Grant
 from orch23.providers.prices import unpriced_error
+from orch23.providers.recordings import RecordingProvider
 from orch23.providers.registry import (
     adapter_for,
     adapter_named,
@@ -44,8 +46,6 @@ from orch23.resolve.resolution import ResolvedStage
 from orch23.steps.registry import is_llm
 
 if TYPE_CHECKING:
-    from orch23.model.digest import Json
-    from orch23.providers.recordings import RecordingProvider
     from orch23.steps.llm.spec import LLMStep
 
 _ANOTHER = "call another model with --provider and --model"

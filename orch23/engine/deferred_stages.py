@@ -41,11 +41,6 @@ class DeferredStages(Struct, kw_only=True):
     _due: float = 0.0
     is_looking: bool = False
 
-    @property
-    def names(self) -> Collection[str]:
-        """The deferred stages."""
-        return self._stages.keys()
-
     def may_free_budget(self, name: str) -> bool:
         """Return whether a request of a stage that does not fit into the budget now may fit after the next look.
 

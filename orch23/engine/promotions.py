@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -34,6 +34,7 @@ from orch23.store.promotion import PromotionResult, refused_path_errors
 
 Outcomes: TypeAlias = Mapping[str, StageOutcome]
 Members: TypeAlias = Mapping[str, PassedStage]
+_How: TypeAlias = Literal["promoted", "restored", "fresh"]
 _MOST_NAMES = 3
 
 
@@ -147,6 +148,11 @@ class AtomicGroups(Struct):
             except MissingBytesError as lost:
                 stuck[name] = missing_bytes_outcome(name, members[name].outcome.key, lost)
         return stuck | _foreign(members, change) | _refused(members, change)
+
+
+def _passed(resolved: ResolvedStage, record: Record, how: _How, end: StageOutcome) -> PassedStage:
+    end = replace(end, key=resolved.key, metrics=metrics_of(resolved.stage, record))
+    return PassedStage(resolved=resolved, record=record, outcome=end, how=how)
 
 
 def _refused(members: Mapping[str, PassedStage], change: WorkspaceChange) -> dict[str, StageOutcome]:
@@ -284,9 +290,8 @@ class Promotions(Struct, kw_only=True, dict=True):
         if state.shared is not None and state.is_shared(record):
             state.shared.confirm(record)
         record = self.writer.store_trusted_record(resolved, record)
-        metrics = metrics_of(resolved.stage, record)
-        end = StageOutcome(status=StageStatus.FRESH, text="fresh", key=resolved.key, metrics=metrics)
-        self._apply(self._taking(PassedStage(resolved=resolved, record=record, outcome=end, how="fresh")))
+        end = StageOutcome(status=StageStatus.FRESH, text="fresh")
+        self._apply(self._taking(_passed(resolved, record, "fresh", end)))
 
     def done(self, name: str) -> None:
         """End a stage with `once` whose files are the user's. The lock file keeps its record as it was."""
@@ -306,9 +311,8 @@ class Promotions(Struct, kw_only=True, dict=True):
             text = FROM_SHARED_CACHE
         record = self.writer.store_trusted_record(resolved, record)
         self.writer.use_recorded(resolved, record)
-        metrics = metrics_of(resolved.stage, record)
-        end = StageOutcome(status=StageStatus.RESTORED, text=text, key=resolved.key, metrics=metrics)
-        self._apply(self._taking(PassedStage(resolved=resolved, record=record, outcome=end, how="restored")))
+        end = StageOutcome(status=StageStatus.RESTORED, text=text)
+        self._apply(self._taking(_passed(resolved, record, "restored", end)))
 
     def finish(self, resolved: ResolvedStage, done: StageResult) -> None:
         """Keep the result of a stage that passed, unless another pipeline owns a file of it.
@@ -328,16 +332,8 @@ class Promotions(Struct, kw_only=True, dict=True):
             text = f"inputs changed while it ran, so it is stale again: {', '.join(changed)}"
             self.events.warn(text, name, Warned(paths=tuple(changed)))
         status = StageStatus.VERIFIED if done.verified else StageStatus.BUILT
-        end = StageOutcome(
-            status=status,
-            text=status.value,
-            key=resolved.key,
-            attempts=done.attempts,
-            usage=done.usage,
-            record=record,
-            metrics=metrics_of(resolved.stage, record),
-        )
-        success = PassedStage(resolved=resolved, record=record, outcome=end, how="promoted")
+        end = StageOutcome(status=status, text=status.value, attempts=done.attempts, usage=done.usage, record=record)
+        success = _passed(resolved, record, "promoted", end)
         if cheap:
             self._defer(success)
         else:

@@ -73,11 +73,6 @@ class StagePools(Struct):
         """How soon there may be more places although no stage has ended."""
         return _RECHECK_S if self.places else math.inf
 
-    @property
-    def waiting(self) -> frozenset[str]:
-        """The names of the queued stages."""
-        return frozenset(name for queue in self._queues.values() for _, name in queue)
-
     def enqueue(self, stage: Stage) -> None:
         """Queue a stage until its pools have a place."""
         self._arrivals += 1

@@ -297,7 +297,7 @@ class ForeachDocument(OneOf):
 
     exactly_one = ("source", "values")
 
-    source: Text | UnsetType = Key("build/plan.json#/tasks", name="from").doc("""
+    source: Text | UnsetType = Key("build/plan.json#/tasks", name="from", read=None).doc("""
         A list in a JSON or YAML file: `build/plan.json#/tasks`.""")
     values: tuple[Annotated[Any, Meta(description="One item: any value.")], ...] | UnsetType = Key(
         "[model, view]", name="in"
@@ -307,11 +307,13 @@ class ForeachDocument(OneOf):
     name: Annotated[str, Meta(pattern="^(?!vars$)[A-Za-z_][A-Za-z0-9_]*" + END_OF_TEXT), LITERAL] = Key(
         "task", default="item", name="as"
     ).doc("The name of the item in expressions.")
-    order: Literal["sequential", "parallel"] = Key("sequential", default="parallel").doc("""
+    order: Literal["sequential", "parallel"] = Key(
+        "sequential", default="parallel", to="sequential", read=lambda _at, _key, value: value == "sequential"
+    ).doc("""
         sequential: items run one after another and may edit the same files. parallel: they may not.""")
-    needs: Text | UnsetType = Key("depends_on").doc("""
+    needs: Text | UnsetType = Key("depends_on", to="needs_field").doc("""
         The field of an item with the keys of the items that it waits for.""")
-    promote: GroupName | UnsetType = Key("together").doc("""
+    promote: GroupName | UnsetType = Key("together", read=None).doc("""
         together: all results reach the workspace in one transaction, once all items are up to date. A name: the same,
         together with all other stages of that promotion group, like `promote` of the stage. each: each item by itself.
         Default: `each`.""")

@@ -38,7 +38,7 @@ from orch23.load.yaml_text import ParsedText
 from orch23.model.diagnostic import Diagnostic, Location, Related, Severity, fix_of_hint
 from orch23.model.digest import Json
 from orch23.model.fields import Problem, Problems, given
-from orch23.model.language import language_of
+from orch23.model.language import language_of, read_fields
 from orch23.model.parsing import json_at
 from orch23.model.pipeline import Foreach, ForeachStage, SkippedStage, Stage, definition_paths, source_path
 from orch23.model.step import Step
@@ -314,16 +314,7 @@ def _foreach(document: ForeachDocument, at: Problems) -> tuple[Foreach, str | No
             message = f"`{document.source}` does not point to a list"
             at.add("from", "E850", message, "write file.json#/field, or file.json")
     together, group = read_item_group(given(document.promote, PROMOTE_EACH))
-    return Foreach(
-        source=source,
-        pointer=pointer,
-        values=given(document.values, ()),
-        key=given(document.key, None),
-        name=document.name,
-        sequential=document.order == "sequential",
-        needs_field=given(document.needs, None),
-        together=together,
-    ), group
+    return Foreach(source=source, pointer=pointer, together=together, **read_fields(document, at)), group
 
 
 def _node(

@@ -11,6 +11,7 @@ from msgspec import Struct, field
 
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Digest, FileEntry, digest_bytes, digest_json
+from orch23.model.parsing import refuse
 
 SandboxTier: TypeAlias = Literal["landlock", "namespaces"]
 """What a sandbox isolates at least; Landlock isolates less than namespaces."""
@@ -76,8 +77,7 @@ class Interpreter(Struct, frozen=True):
     def __post_init__(self) -> None:
         """Refuse a path."""
         if self.declared is not None and "/" in self.declared:
-            message = "an action names its interpreter by a path"
-            raise ValueError(message)
+            refuse("an action names its interpreter by a path")
 
     @classmethod
     def of(cls, declared: str | None, version: str = "", pytest: str = "") -> "Interpreter":
@@ -179,8 +179,7 @@ class Action(Struct, frozen=True, kw_only=True):
         if self.working_directory != ".":
             check_inside((self.working_directory,))
         if any("/" in name for name in self.tools):
-            message = "the name of a tool has a directory"
-            raise ValueError(message)
+            refuse("the name of a tool has a directory")
         check_inside(self.tools)
 
     def to_bytes(self) -> bytes:
@@ -298,8 +297,7 @@ def check_inside(paths: Iterable[str]) -> None:
     """Raise ValueError for a path that is absolute, contains `..` or a NUL, or has an empty segment."""
     for path in paths:
         if not _NOT_INSIDE.isdisjoint(path.split("/")) or "\0" in path:
-            message = f"the path {path!r} leads out of the tree"
-            raise ValueError(message)
+            refuse(f"the path {path!r} leads out of the tree")
 
 
 def link_text(path: str, inputs: Mapping[str, FileEntry]) -> str | None:
@@ -351,8 +349,7 @@ def _decode(data: bytes, kind: Any) -> Any:
     except (msgspec.DecodeError, RecursionError) as error:  # the value of an unknown field may be nested deeply
         raise ValueError(str(error)) from None
     if _canonical(value) != data:  # msgspec ignores unknown fields, and takes the last of two
-        message = "the bytes are not canonical JSON, or have unknown or repeated fields"
-        raise ValueError(message)
+        refuse("the bytes are not canonical JSON, or have unknown or repeated fields")
     return value
 
 

@@ -26,7 +26,7 @@ from orch23.model.event_data import (
     StageStatus,
     StopReason,
 )
-from orch23.model.parsing import JsonObject, NaturalNumber, from_struct, to_struct
+from orch23.model.parsing import JsonObject, NaturalNumber, from_struct, refuse, to_struct
 
 EVENT_VERSION = 1
 ORCH23_ROLE = "orch23"
@@ -44,7 +44,6 @@ class RunStarted(EventData, frozen=True, kw_only=True):
     were requested so far; null for an item that has ended.
     """
 
-    kind: ClassVar[str] = "run_started"
     pipeline: str = ""
     name: str = ""
     run_id: str = ""
@@ -82,7 +81,6 @@ class Planned(EventData, frozen=True, kw_only=True):
 class StageDecided(EventData, frozen=True, kw_only=True):
     """The decision for a stage, with its reasons."""
 
-    kind: ClassVar[str] = "stage_decided"
     decision: DecisionName
     key: str = ""
     reasons: tuple[EventReason, ...] = ()
@@ -91,7 +89,6 @@ class StageDecided(EventData, frozen=True, kw_only=True):
 class StageRestored(EventData, frozen=True, kw_only=True):
     """Files of an earlier result were restored to the workspace."""
 
-    kind: ClassVar[str] = "stage_restored"
     files: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()
 
@@ -99,7 +96,6 @@ class StageRestored(EventData, frozen=True, kw_only=True):
 class StagesAdded(EventData, frozen=True, kw_only=True):
     """A foreach was expanded to these items. `at_rest` counts further ones, which no edit affects, by status."""
 
-    kind: ClassVar[str] = "stages_added"
     items: tuple[str, ...] = ()
     at_rest: dict[str, int] | UnsetType = UNSET
 
@@ -113,14 +109,12 @@ class StagesAdded(EventData, frozen=True, kw_only=True):
 class StageStarted(EventData, frozen=True, kw_only=True):
     """A stage starts to run."""
 
-    kind: ClassVar[str] = "stage_started"
     key: str = ""
 
 
 class AttemptStarted(EventData, frozen=True, kw_only=True):
     """An attempt of a stage starts; `attempt` counts from 1."""
 
-    kind: ClassVar[str] = "attempt_started"
     attempt: NaturalNumber = 1
     max_attempts: NaturalNumber = 1
     key: str = ""
@@ -132,7 +126,6 @@ class LlmRequest(EventData, frozen=True, kw_only=True):
     With `recorded` a recorded response is used.
     """
 
-    kind: ClassVar[str] = "llm_request"
     fingerprint: str = ""
     model: str = ""
     provider: str = ""
@@ -153,7 +146,6 @@ class CallReserved(EventData, frozen=True, kw_only=True):
     A fallback has another `provider`, `model` and fingerprint than the `llm_request` before.
     """
 
-    kind: ClassVar[str] = "call_reserved"
     fingerprint: str = ""
     provider: str = ""
     model: str = ""
@@ -166,7 +158,6 @@ class CallReserved(EventData, frozen=True, kw_only=True):
 class CallSubmitted(EventData, frozen=True, kw_only=True, omit_defaults=True):
     """A server accepted a request and works on it; this build or a later one collects the response."""
 
-    kind: ClassVar[str] = "call_submitted"
     fingerprint: str = ""
     response_id: str = ""
     provider: str = ""
@@ -189,8 +180,6 @@ class BatchEvent(EventData, frozen=True, kw_only=True):
 class BatchSubmitted(BatchEvent, frozen=True, kw_only=True):
     """A vendor works on a batch of requests. `stages` names the first of them."""
 
-    kind: ClassVar[str] = "batch_submitted"
-
 
 class BatchWaiting(BatchEvent, frozen=True, kw_only=True):
     """The run ends and waits for this batch, which was submitted at `since`; a later build goes on.
@@ -198,7 +187,6 @@ class BatchWaiting(BatchEvent, frozen=True, kw_only=True):
     `batch_id` is empty if it is not known yet whether the vendor has the batch.
     """
 
-    kind: ClassVar[str] = "batch_waiting"
     since: str = ""
 
 
@@ -211,7 +199,6 @@ class CallSettled(EventData, frozen=True, kw_only=True):
     first, `uncounted`, has the maximum that may have been charged besides; the second has the reported tokens.
     """
 
-    kind: ClassVar[str] = "call_settled"
     fingerprint: str = ""
     calls: int = 0
     tokens: int = 0
@@ -225,7 +212,6 @@ class CallSettled(EventData, frozen=True, kw_only=True):
 class HttpRetry(EventData, frozen=True, kw_only=True):
     """A request failed and is sent again after `delay_s` seconds, as number `try`."""
 
-    kind: ClassVar[str] = "http_retry"
     status: int | None = None
     code: str = ""
     delay_s: float = 0.0
@@ -239,7 +225,6 @@ class RateLimitWait(EventData, frozen=True, kw_only=True):
     `rates`, from a reply of the server, or its last refusal.
     """
 
-    kind: ClassVar[str] = "rate_limit_wait"
     provider: str = ""
     model: str = ""
     wait_s: float = 0.0
@@ -252,7 +237,6 @@ class LlmText(EventData, frozen=True, kw_only=True):
     After `http_retry` the response starts again from its beginning.
     """
 
-    kind: ClassVar[str] = "llm_text"
     attempt: NaturalNumber = 1
     line: str = ""
     cut: bool = False
@@ -266,7 +250,6 @@ class LlmResponse(EventData, frozen=True, kw_only=True):
     entry of `llm.fallback` responded.
     """
 
-    kind: ClassVar[str] = "llm_response"
     fingerprint: str = ""
     attempt: NaturalNumber = 1
     mode: RecordingMode = "cached"
@@ -288,7 +271,6 @@ class LlmResponse(EventData, frozen=True, kw_only=True):
 class FilesProposed(EventData, frozen=True, kw_only=True):
     """A response contains these files; none of them is in the workspace yet."""
 
-    kind: ClassVar[str] = "files_proposed"
     files: tuple[str, ...] = ()
 
 
@@ -299,7 +281,6 @@ class StepOutput(EventData, frozen=True, kw_only=True):
     `cut` means that there are more.
     """
 
-    kind: ClassVar[str] = "step_output"
     step: str = ""
     line: str = ""
     cut: bool = False
@@ -312,7 +293,6 @@ class CommandRan(EventData, frozen=True, kw_only=True):
     last `attempt_started` of its stage; if there is none, it verified a recorded result.
     """
 
-    kind: ClassVar[str] = "command_ran"
     command: str = ""
     exit_code: int | None = None
     duration_s: float = 0
@@ -325,7 +305,6 @@ class CheckResult(EventData, frozen=True, kw_only=True):
     there, `forgiven` those that `may_fail` forgives.
     """
 
-    kind: ClassVar[str] = "check_result"
     step: str = "verify"
     passed: bool = False
     exit_code: int | None = None
@@ -343,7 +322,6 @@ class AttemptFinished(EventData, frozen=True, kw_only=True):
     Attempt 0 is the verification of a recorded result, which failed.
     """
 
-    kind: ClassVar[str] = "attempt_finished"
     attempt: NaturalNumber = 1
     passed: bool = False
     failure_kind: FailureName = field(default="", name="kind")
@@ -368,7 +346,6 @@ class StageWithheld(EventData, frozen=True, kw_only=True):
 class StageAwaiting(EventData, frozen=True, kw_only=True):
     """A stage waits until the result of its request is in a batch; it starts again then."""
 
-    kind: ClassVar[str] = "stage_awaiting"
     fingerprint: str = ""
 
 
@@ -399,7 +376,6 @@ class StageFinished(EventData, frozen=True, kw_only=True):
     that is up to date to the SHA-256 of their bytes; it is missing if the stage has none.
     """
 
-    kind: ClassVar[str] = "stage_finished"
     status: StageStatus
     key: str = ""
     duration_s: float | None = None
@@ -466,7 +442,6 @@ class StoreRepaired(Notice, frozen=True, kw_only=True):
 class BaseVerified(Notice, frozen=True, kw_only=True):
     """The verification of a stage ran on the files that it starts from. `failing` are the tests that failed."""
 
-    kind: ClassVar[str] = "base_verified"
     failing: tuple[str, ...] = ()
 
 
@@ -492,7 +467,6 @@ class FailedOnBase(Notice, frozen=True, kw_only=True):
     `tests` are the names of those that failed there and pass in the result; without names, the commands.
     """
 
-    kind: ClassVar[str] = "failed_on_base"
     tests: tuple[str, ...] = ()
     attempt: NaturalNumber = 0
 
@@ -505,7 +479,6 @@ class RunFinished(EventData, frozen=True, kw_only=True):
     known; `possible_cost` is the maximum that may have been charged besides, for calls without a known outcome.
     """
 
-    kind: ClassVar[str] = "run_finished"
     status: RunStatus
     exit_code: int = 0
     stages: dict[str, int] = field(default_factory=dict)
@@ -554,8 +527,7 @@ def parse_event(
     """
     form = EVENT_KINDS.get(kind)
     if form is None:
-        problem = f"is of the unknown type {kind}"
-        raise ValueError(problem)
+        refuse(f"is of the unknown type {kind}")
     return Event(to_struct(data or {}, form), message, role, level)
 
 

@@ -1,16 +1,17 @@
 """What the data of events is made of: base class, objects, fixed words, and the status of a stage in a run."""
 
 import operator
+import re
 from collections.abc import Mapping
 from decimal import Decimal
 from enum import StrEnum
-from typing import ClassVar, Final, Literal, TypeAlias
+from typing import Any, ClassVar, Final, Literal, TypeAlias
 
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import astuple
 
 from orch23.model.diagnostic import Location
-from orch23.model.parsing import NaturalNumber
+from orch23.model.parsing import NaturalNumber, refuse
 from orch23.model.pipeline import FailureKind
 
 EventLevel: TypeAlias = Literal["debug", "info", "warning", "error"]
@@ -116,16 +117,23 @@ def checked_transition(before: StageStatus, after: StageStatus, name: str) -> St
         ValueError: `after` may not follow `before`.
     """
     if after not in TRANSITIONS.get(before, ()):
-        message = f"BUG: stage {name} cannot go from {before} to {after}"
-        raise ValueError(message)
+        refuse(f"BUG: stage {name} cannot go from {before} to {after}")
     return after
 
 
 # Users read these lines. Fields may be added; any other change needs a new format version (ADR 32).
 class EventData(Struct, frozen=True, kw_only=True):
-    """The data of an event. `kind` is the `type` of its line."""
+    """The data of an event. `kind` is the `type` of its line: of `RunStarted` it is `run_started`.
+
+    A class whose line has kept the `type` of an earlier name states it.
+    """
 
     kind: ClassVar[str]
+
+    def __init_subclass__(cls, **config: Any) -> None:
+        """Set the type of a class that states none."""
+        super().__init_subclass__(**config)
+        cls.kind = vars(cls).get("kind") or re.sub("(?<=[a-z])(?=[A-Z])", "_", cls.__name__).lower()
 
 
 class EventReason(Struct, frozen=True):

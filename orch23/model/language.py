@@ -243,11 +243,7 @@ def read_choice(document: str | ModelDocument, at: Problems) -> str | ModelChoic
     """Return what an entry of a list of models states: a mapping with a `model` alone is short for its name."""
     if isinstance(document, str):
         return document
-    stated: dict[str, Any] = {
-        name: value for name in document.__struct_fields__ if (value := getattr(document, name)) is not UNSET
-    }
-    if "max_tokens" in stated:
-        stated["max_tokens"] = at.count("max_tokens", stated["max_tokens"])
+    stated = read_fields(document, at)
     if not stated:
         at.add("", "E810", "the entry states nothing", "write at least `model`")
     elif "provider" in stated and "model" not in stated:

@@ -2,10 +2,10 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Final, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias
 
 from msgspec import Struct, field
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json, digest_json
@@ -228,28 +228,35 @@ def token_count(value: object) -> int:
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 < value <= _MOST_TOKENS else 0
 
 
-class Response(Struct, frozen=True, kw_only=True):
-    """The response of a provider. With `replayed` it was recorded, and cost nothing now.
+class ResponseFacts(Struct, frozen=True, kw_only=True):
+    """What is recorded of a response besides its text.
 
     `model` is the model that the response names, `client` the library with its version, `requests` the number of
     requests that the transport made for it. `cost` is in US dollars, as a decimal string, by the price table that
-    `prices` names; None if the price is not known. `uncached_cost` is what it had cost without the prompt cache; None
-    if that is not known, or the response was recorded. `pace` is the one that the server charges for, None for
-    that of the request.
+    `prices` names; None if the price is not known.
     """
 
-    text: str
     stop: StopReason = "end"
     usage: Usage = Usage()
     duration_s: float = 0.0
     provenance: str = ""
-    replayed: bool = False
     model: str = ""
     client: str = ""
-    requests: int = 1
+    requests: NaturalNumber = 1
     cost: str | None = None
-    uncached_cost: str | None = None
     prices: str = ""
+
+
+class Response(ResponseFacts, frozen=True, kw_only=True):
+    """The response of a provider. With `replayed` it was recorded, and cost nothing now.
+
+    `uncached_cost` is what it had cost without the prompt cache; None if that is not known, or the response was
+    recorded. `pace` is the one that the server charges for, None for that of the request.
+    """
+
+    text: str
+    replayed: bool = False
+    uncached_cost: str | None = None
     pace: Pace | None = None
 
     @property
@@ -260,21 +267,9 @@ class Response(Struct, frozen=True, kw_only=True):
 
 def response_data(fingerprint: str, response: Response) -> LlmResponse:
     """Return the event of a response, without the attempt that uses it."""
-    return LlmResponse(
-        fingerprint=fingerprint,
-        replayed=response.replayed,
-        input_tokens=response.usage.input_tokens,
-        output_tokens=response.usage.output_tokens,
-        cache_read_tokens=response.usage.cache_read_tokens,
-        cache_write_tokens=response.usage.cache_write_tokens,
-        cost=response.cost,
-        uncached_cost=response.uncached_cost,
-        prices=response.prices,
-        requests=response.requests,
-        model=response.model,
-        stop=response.stop,
-        provenance=response.provenance,
-    )
+    known: dict[str, Any] = asdict(response.usage) | asdict(response)
+    shared = {name: known[name] for name in LlmResponse.__struct_fields__ if name in known}
+    return LlmResponse(fingerprint=fingerprint, **shared)
 
 
 class Provider(Protocol):
@@ -290,7 +285,7 @@ class Provider(Protocol):
         """
 
 
-class Exchange(Struct, frozen=True, kw_only=True):
+class Exchange(ResponseFacts, frozen=True, kw_only=True):
     """One recorded request and response. It is written before the response is checked, and again with the outcome.
 
     `request` is `Request.parts()` and `sent`, the messages as they were sent (`sent_system` and `sent_schema` the
@@ -303,17 +298,8 @@ class Exchange(Struct, frozen=True, kw_only=True):
     stage: str
     request: Mapping[str, Json]
     response: str
-    stop: StopReason = "end"
-    usage: Usage = Usage()
     outcome: ExchangeOutcome = "pending"
     diagnostics: tuple[str, ...] = ()
-    duration_s: float = 0.0
-    provenance: str = ""
-    model: str = ""
-    client: str = ""
-    requests: NaturalNumber = 1
-    cost: str | None = None
-    prices: str = ""
     # The exchange is marked and not deleted: records may refer to it (ADR 7).
     superseded: bool = False
     files: Mapping[str, str | None] = field(default_factory=dict)

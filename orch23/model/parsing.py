@@ -5,11 +5,11 @@ position of the error.
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
-from json import JSONDecoder
+from json import JSONDecodeError, JSONDecoder
 from json.decoder import scanstring  # type: ignore[attr-defined]  # there since 2.6, not in the stubs
 from math import isfinite
 from sys import intern
@@ -31,13 +31,12 @@ YamlReader: TypeAlias = Callable[[str], Json]
 """Text of a YAML file to its value; raises ValueError with the reason."""
 
 _SPACE = lazy_pattern(r"[ \t\n\r]*")
-_NUMBER = lazy_pattern(r"-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?")
 _WORD = lazy_pattern(r"-?[A-Za-z]+")
 _HALF = lazy_pattern(r"\\u[dD][89a-fA-F]")  # may be an escaped half of a surrogate pair
 _DEEPEST = 200  # levels that the recursion of the reader can handle
 _SHOWN = 40
 _LONGEST_INT = 4300  # digits that int() of a text reads
-_CONSTANTS: dict[str, Json] = {"true": True, "false": False, "null": None}
+_CLOSING = {"{": "}", "[": "]"}
 
 
 class StrictJsonError(ValueError):
@@ -78,7 +77,7 @@ def parse_json(
         _Reader(text, _DEEPEST).fail(f"the text is over {max_bytes} bytes", 0, "size")
     depth = _DEEPEST if max_depth is None else min(max_depth, _DEEPEST)
     if lone_surrogates or not _may_hold_half(text):
-        with suppress(ValueError, RecursionError):  # it is read again, for the position of the error
+        with suppress(ValueError, OverflowError, RecursionError):  # it is read again, for the position of the error
             value: Json = _DECODER.decode(text)
             if max_depth is None or not _is_deeper(value, text, depth):
                 return value
@@ -129,7 +128,8 @@ def _unique(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
 
 def _finite(digits: str) -> float:
     if not isfinite(value := float(digits)):
-        raise ValueError
+        message = f"{_short(digits)} is too large for a number"
+        raise OverflowError(message)
     return value
 
 
@@ -176,47 +176,37 @@ class _Reader(Struct, frozen=True):
 
     def value(self, at: int, depth: int) -> tuple[Json, int]:
         first = self.text[at : at + 1]
-        if first in ("{", "["):
-            if depth >= self.max_depth:
-                self.fail(f"nested deeper than {self.max_depth} levels", at, "depth")
-            return self.members(at, depth + 1) if first == "{" else self.items(at, depth + 1)
         if first == '"':
             return self.string(at)
-        word = _WORD.match(self.text, at)
-        if word is not None:
-            return self.constant(word.group(), at)
-        return self.number(at)
+        if first not in _CLOSING:
+            return self.scalar(at)
+        if depth >= self.max_depth:
+            self.fail(f"nested deeper than {self.max_depth} levels", at, "depth")
+        return self.members(at, depth + 1, _CLOSING[first])
 
-    def members(self, at: int, depth: int) -> tuple[Json, int]:
-        found: dict[str, Json] = {}
+    def members(self, at: int, depth: int, closing: str) -> tuple[Json, int]:
+        found: dict[Any, Json] = {}  # of an array by its positions
         here = self.space(at + 1)
-        if self.text[here : here + 1] == "}":
-            return found, here + 1
-        while True:
-            if self.text[here : here + 1] != '"':
-                self.fail_for("a key in double quotes", here)
-            key, after = self.string(here)
-            if key in found:
-                self.fail(f"the key {key!r} is there twice", here, "duplicate")
-            after = self.space(after)
-            if self.text[after : after + 1] != ":":
-                self.fail("a `:` is expected", after, "syntax")
-            found[key], after = self.value(self.space(after + 1), depth)
-            here, more = self.separator(after, "}")
-            if not more:
-                return found, here
+        more = self.text[here : here + 1] != closing
+        here += not more
+        while more:
+            key: Any = len(found)
+            if closing == "}":
+                key, here = self.key(here, found)
+            found[key], here = self.value(here, depth)
+            here, more = self.separator(here, closing)
+        return found if closing == "}" else [*found.values()], here
 
-    def items(self, at: int, depth: int) -> tuple[Json, int]:
-        found: list[Json] = []
-        here = self.space(at + 1)
-        if self.text[here : here + 1] == "]":
-            return found, here + 1
-        while True:
-            item, after = self.value(here, depth)
-            found.append(item)
-            here, more = self.separator(after, "]")
-            if not more:
-                return found, here
+    def key(self, at: int, before: Container[str]) -> tuple[str, int]:
+        if self.text[at : at + 1] != '"':
+            self.fail_for("a key in double quotes", at)
+        key, after = self.string(at)
+        if key in before:
+            self.fail(f"the key {key!r} is there twice", at, "duplicate")
+        after = self.space(after)
+        if self.text[after : after + 1] != ":":
+            self.fail("a `:` is expected", after, "syntax")
+        return key, self.space(after + 1)
 
     def separator(self, at: int, closing: str) -> tuple[int, bool]:
         at = self.space(at)
@@ -239,26 +229,20 @@ class _Reader(Struct, frozen=True):
             self.fail("the string holds half of a surrogate pair", at, "surrogate")
         return value, end
 
-    def constant(self, word: str, at: int) -> tuple[Json, int]:
-        if word in _CONSTANTS:
-            return _CONSTANTS[word], at + len(word)
+    def scalar(self, at: int) -> tuple[Json, int]:
+        word = found.group() if (found := _WORD.match(self.text, at)) else "null"
         if word.lstrip("-") in ("NaN", "Infinity"):
             self.fail(f"{word} is no JSON number", at, "number")
-        return self.fail(f"a value is expected, not {_short(word)!r}", at, "syntax")
-
-    def number(self, at: int) -> tuple[Json, int]:
-        found = _NUMBER.match(self.text, at)
-        if found is None:
+        if word not in ("true", "false", "null"):
+            self.fail(f"a value is expected, not {_short(word)!r}", at, "syntax")
+        try:
+            return _DECODER.raw_decode(self.text, at)
+        except JSONDecodeError:
             self.fail_for("a value", at)
-        digits = found.group()
-        if found.group(1) is None and found.group(2) is None:
-            if len(digits) > _LONGEST_INT:
-                self.fail(f"a number of more than {_LONGEST_INT} digits", at, "number")
-            return int(digits), found.end()
-        value = float(digits)
-        if value in (float("inf"), float("-inf")):
-            self.fail(f"{_short(digits)} is too large for a number", at, "number")
-        return value, found.end()
+        except OverflowError as error:
+            self.fail(str(error), at, "number")
+        except ValueError:
+            self.fail(f"a number of more than {_LONGEST_INT} digits", at, "number")
 
 
 def _short(text: str) -> str:
@@ -304,6 +288,11 @@ def parse_toml(text: str) -> dict[str, Any]:
     import tomllib  # noqa: PLC0415 - only for texts in TOML
 
     return tomllib.loads(text)
+
+
+def refuse(why: str) -> NoReturn:
+    """Raise a ValueError: a text or a value is damaged, or of another form."""
+    raise ValueError(why)
 
 
 def strings_in(value: Json) -> Iterator[str]:

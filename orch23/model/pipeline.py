@@ -290,7 +290,18 @@ class Item(Struct, frozen=True, omit_defaults=True, kw_only=True):
     value: Json
 
 
-class Stage(Struct, frozen=True, omit_defaults=True, tag=True, kw_only=True):
+class _Named(Struct, frozen=True, kw_only=True):
+    """A stage as it is declared, or an item of a foreach."""
+
+    name: str
+
+    @property
+    def family(self) -> str:
+        """Return the declared stage's name: `code` for `code@T1`."""
+        return family_of(self.name)
+
+
+class Stage(_Named, frozen=True, omit_defaults=True, tag=True, kw_only=True):
     """A declared unit of work, fully rendered. An item of a foreach is a stage named `stage@key`.
 
     `outputs` has `edits` too, the patterns of files that it may change, create and delete, and need not make (ADR
@@ -306,7 +317,6 @@ class Stage(Struct, frozen=True, omit_defaults=True, tag=True, kw_only=True):
     names of tools: a stage with `network` fills their caches, all others only see them.
     """
 
-    name: str
     step: Step
     desc: str = ""
     needs: tuple[str, ...] = ()
@@ -373,11 +383,6 @@ class Stage(Struct, frozen=True, omit_defaults=True, tag=True, kw_only=True):
         return self.step.kind
 
     @property
-    def family(self) -> str:
-        """Return the declared stage's name: `code` for `code@T1`."""
-        return family_of(self.name)
-
-    @property
     def required_outputs(self) -> tuple[str, ...]:
         """Return the outputs that the stage must make: those that are not patterns of `edits`."""
         return tuple(path for path in self.outputs if path not in self.edits) if self.edits else self.outputs
@@ -438,7 +443,7 @@ class Foreach(Struct, frozen=True, omit_defaults=True, kw_only=True):
     together: bool = False
 
 
-class ForeachStage(Struct, frozen=True, omit_defaults=True, tag=True, kw_only=True):
+class ForeachStage(_Named, frozen=True, omit_defaults=True, tag=True, kw_only=True):
     """A foreach that is not expanded yet: its body contains expressions with the item.
 
     `reads` and `writes` are the patterns that its items may have, with `**` for the part that depends on the item. All
@@ -447,7 +452,6 @@ class ForeachStage(Struct, frozen=True, omit_defaults=True, tag=True, kw_only=Tr
     the paths at which they are written.
     """
 
-    name: str
     foreach: Foreach
     body: Mapping[str, Json]
     kind: str
@@ -480,24 +484,18 @@ class ForeachStage(Struct, frozen=True, omit_defaults=True, tag=True, kw_only=Tr
         return tuple(one for one in edits if isinstance(one, str)) if isinstance(edits, list | tuple) else ()
 
 
-class SkippedStage(Struct, frozen=True, omit_defaults=True, kw_only=True):
+class SkippedStage(_Named, frozen=True, omit_defaults=True, kw_only=True):
     """A stage that its `if` switches off, without expressions of an item. It is not in the graph.
 
     `writes` are the paths that it would write.
     """
 
-    name: str
     kind: str
     desc: str = ""
     condition: str = ""
     # For the hint about an input that only this stage would make (ADR 12).
     writes: tuple[str, ...] = ()
     promote: str | None = None
-
-    @property
-    def family(self) -> str:
-        """Return the declared stage's name: `code` for `code@T1`."""
-        return family_of(self.name)
 
 
 def source_path(path: str, moved: Mapping[str, str]) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import cache, cached_property
 from importlib import import_module
 from itertools import takewhile
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec import Struct
 
@@ -162,7 +162,7 @@ class _Added(Struct, frozen=True):
     entry: "EntryPoint"
 
 
-class Registry(Mapping[str, _Value], Generic[_Value]):
+class Registry(LazyMapping[_Value]):
     """The objects of one kind that a pipeline can name: those of orch23, then those of its plugins in a group.
 
     Plugins are looked up only for a name that orch23 does not have, or for all names. If several plugins have a name,
@@ -176,8 +176,12 @@ class Registry(Mapping[str, _Value], Generic[_Value]):
 
         `fault` returns why an object of a plugin cannot be used under a name; an empty text if it can.
         """
+        super().__init__((), self._load)
         self._own, self._group, self._plugins, self._fault = own, group, plugins, fault
-        self._loaded: dict[str, _Value] = {}
+
+    @cached_property
+    def _names(self) -> tuple[str, ...]:
+        return (*self._own, *self.added)
 
     def __getitem__(self, name: str) -> _Value:
         """Return the object with a name.
@@ -186,24 +190,11 @@ class Registry(Mapping[str, _Value], Generic[_Value]):
             KeyError: the name is not known.
             ConfigurationError: the object that a plugin has under the name cannot be used.
         """
-        if name in self._own:
-            return self._own[name]
-        if name not in self._loaded:
-            self._loaded[name] = self._load(name)
-        return self._loaded[name]
+        return self._own[name] if name in self._own else super().__getitem__(name)
 
     def __contains__(self, name: object) -> bool:
         """Return whether the name is known, without loading its object."""
         return name in self._own or (bool(self._plugins) and name in self._added)
-
-    def __iter__(self) -> Iterator[str]:
-        """Yield the names."""
-        yield from self._own
-        yield from self.added
-
-    def __len__(self) -> int:
-        """Count the names."""
-        return sum(1 for _ in self)
 
     def plugin_version(self, name: str) -> str:
         """Return name and version of the plugin with a name, as in stage keys; empty for a name of orch23."""

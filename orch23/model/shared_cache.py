@@ -4,20 +4,16 @@ Only a build that uses a shared cache imports this module.
 """
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 from urllib.parse import unquote, urlsplit
 
 from msgspec import Struct, convert
 
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ConfigurationError
-from orch23.model.pipeline import CACHE_VARIABLE, NO_CACHE
+from orch23.model.pipeline import CACHE_VARIABLE, NO_CACHE, DeclaredCache
 from orch23.model.server_url import is_loopback, normalize_url, url_fault
 from orch23.model.step import Grant
-
-if TYPE_CHECKING:
-    from orch23.model.pipeline import DeclaredCache
-
 
 Tier: TypeAlias = Literal["none", "B", "A"]
 """How much the sandbox isolated the processes of a result, the least first (ADR 14)."""
@@ -32,7 +28,15 @@ _OTHERS = ("grpc", "grpcs", "s3", "gs", "az")
 _MAX_ADDRESS = 4096
 
 
-class CacheSettings(Struct, frozen=True, kw_only=True):
+class _Terms(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    responses: bool = False
+    verify: Literal["always", "never"] = "never"
+    platform: str | None = None
+    signed_by: tuple[str, ...] = ()
+    tier: Tier | None = None
+
+
+class CacheSettings(_Terms, frozen=True, kw_only=True):
     """How a build uses the shared cache.
 
     `url` is the absolute path of a directory, or the normal URL of a server; empty with the mode `off`. With
@@ -45,11 +49,6 @@ class CacheSettings(Struct, frozen=True, kw_only=True):
 
     url: str = ""
     mode: CacheMode = "off"
-    responses: bool = False
-    verify: Literal["always", "never"] = "never"
-    platform: str | None = None
-    signed_by: tuple[str, ...] = ()
-    tier: Tier | None = None
     stranger: str = ""
 
     @property
@@ -82,18 +81,13 @@ NO_OPTIONS: Final = CacheOptions()
 """A command line without options of the cache."""
 
 
-class _Declared(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class _Declared(_Terms, frozen=True, kw_only=True):
     url: str | None = None
     mode: CacheMode | None = None
-    responses: bool = False
-    verify: Literal["always", "never"] = "never"
-    platform: str | None = None
-    signed_by: tuple[str, ...] = ()
-    tier: Tier | None = None
 
 
 def cache_grant(
-    declared: "DeclaredCache", environ: Mapping[str, str], options: CacheOptions = NO_OPTIONS
+    declared: DeclaredCache, environ: Mapping[str, str], options: CacheOptions = NO_OPTIONS
 ) -> Grant | None:
     """Return the consent that the build needs for the address of the pipeline; None if it does not use this address.
 
@@ -113,7 +107,7 @@ def cache_grant(
 
 
 def cache_settings(
-    declared: "DeclaredCache",
+    declared: DeclaredCache,
     environ: Mapping[str, str],
     options: CacheOptions = NO_OPTIONS,
     *,
@@ -149,12 +143,8 @@ def cache_settings(
     return CacheSettings(
         url="" if mode == "off" else str(named),
         mode=mode,
-        responses=own.responses,
-        verify=own.verify,
-        platform=own.platform,
-        signed_by=own.signed_by,
-        tier=own.tier,
         stranger=str(named) if is_own and mode != "off" else "",
+        **{name: getattr(own, name) for name in _Terms.__struct_fields__},
     )
 
 

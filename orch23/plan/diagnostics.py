@@ -25,7 +25,7 @@ from orch23.model.pipeline import (
     family_of,
 )
 from orch23.model.plan import Decision, Plan
-from orch23.plan.nodes import Node, Where, WriterIndex, placed_inputs, writes_of
+from orch23.plan.nodes import Node, Where, WriterIndex, grouped, placed_inputs, writes_of
 
 _LIKE_A_PATH = re.compile(r"[./*]")
 
@@ -77,13 +77,9 @@ class _MissingInputs(Struct, frozen=True, dict=True):
     is_result: Callable[[str], bool]
 
     @cached_property
-    def makers(self) -> Mapping[str, tuple[str, ...]]:
-        found: dict[str, tuple[str, ...]] = {}
-        for name, node in self.plan.nodes.items():
-            if isinstance(node, Stage):
-                for path in node.literal_outputs:
-                    found[path] = (*found.get(path, ()), name)
-        return found
+    def makers(self) -> Mapping[str, Sequence[str]]:
+        stages = ((name, node) for name, node in self.plan.nodes.items() if isinstance(node, Stage))
+        return grouped((path, name) for name, stage in stages for path in stage.literal_outputs)
 
     @cached_property
     def writers(self) -> WriterIndex:
@@ -157,7 +153,7 @@ class _MissingInputs(Struct, frozen=True, dict=True):
         found = self.is_folder(path.rstrip("/")) if path.endswith("/") else self.exists(path)
         return found or bool(self.writers.writers_of(path))
 
-    def _is_made(self, stage: Stage, path: str, makers: tuple[str, ...]) -> bool:
+    def _is_made(self, stage: Stage, path: str, makers: Sequence[str]) -> bool:
         yields_to = self.plan.upstream_of_chains.get(stage.name, {})
         return (
             not set(makers).isdisjoint(self.plan.upstream[stage.name])

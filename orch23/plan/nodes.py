@@ -4,7 +4,7 @@ import itertools
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import cached_property
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from msgspec import Struct, field
 
@@ -22,6 +22,8 @@ from orch23.model.pipeline import (
 )
 from orch23.model.plan import Edge, Plan
 
+_Key = TypeVar("_Key")
+_Value = TypeVar("_Value")
 Node = Stage | ForeachStage
 Where: TypeAlias = tuple[str | int, ...]
 """The keys and positions that lead to a value below a stage."""
@@ -44,6 +46,14 @@ class CompiledGraph(Struct, frozen=True, array_like=True):
     upstream_of_chains: dict[str, dict[str, int]]
     # The chains of stages that edit the same files: name -> its members in order (ADR 87).
     edit_chains: dict[str, tuple[str, ...]] = {}
+
+
+def grouped(pairs: Iterable[tuple[_Key, _Value]]) -> dict[_Key, list[_Value]]:
+    """Return the values of each key, in order."""
+    found: defaultdict[_Key, list[_Value]] = defaultdict(list)
+    for key, value in pairs:
+        found[key].append(value)
+    return dict(found)
 
 
 def placed_inputs(stage: Stage) -> list[tuple[Where, Input]]:
@@ -91,10 +101,8 @@ def exclusions_of(node: Node) -> dict[str, tuple[tuple[str, ...], ...]]:
     """Return the exclusions of each glob of a node, one entry each time that it is listed; {} if no glob has one."""
     if isinstance(node, ForeachStage):
         return {}
-    found: defaultdict[str, list[tuple[str, ...]]] = defaultdict(list)
-    for one in (*node.inputs, *node.verify.inputs):
-        if isinstance(one, GlobInput):
-            found[one.pattern].append(one.exclude)
+    globs = (one for one in (*node.inputs, *node.verify.inputs) if isinstance(one, GlobInput))
+    found = grouped((one.pattern, one.exclude) for one in globs)
     has_any = any(any(entries) for entries in found.values())
     return {pattern: tuple(entries) for pattern, entries in found.items()} if has_any else {}
 
@@ -118,20 +126,13 @@ class WriterIndex:
         self, nodes: Mapping[str, Node | SkippedStage], writes: Callable[[Any], Iterable[str]] = writes_of
     ) -> None:
         """Index outputs and write scopes."""
-        self._literal: defaultdict[str, list[str]] = defaultdict(list)
-        self._patterns: defaultdict[str, list[str]] = defaultdict(list)
-        self._by_prefix: defaultdict[str, list[str]] = defaultdict(list)
+        written = [(pattern, name) for name, node in nodes.items() for pattern in writes(node)]
+        self._literal = grouped((normalize_pattern(path), name) for path, name in written if not is_glob(path))
+        self._patterns = grouped((pattern, name) for pattern, name in written if is_glob(pattern))
+        self._by_prefix = grouped((static_prefix(pattern), pattern) for pattern in self._patterns)
         self._chains = {name: chain for name, node in nodes.items() if (chain := chain_of(node)) is not None}
         # The nodes with a pattern that are outside of a chain: every item of the chain needs this list.
         self._others: dict[tuple[str, str], list[str]] = {}
-        for name, node in nodes.items():
-            for pattern in writes(node):
-                if is_glob(pattern):
-                    self._patterns[pattern].append(name)
-                else:
-                    self._literal[normalize_pattern(pattern)].append(name)
-        for pattern in self._patterns:
-            self._by_prefix[static_prefix(pattern)].append(pattern)
 
     def writers_of(self, pattern: str) -> tuple[str, ...]:
         """Return the nodes that may write a file that the pattern matches, sorted."""
@@ -241,10 +242,8 @@ def chain_of(node: Node | SkippedStage) -> str | None:
 
 def chains_of(nodes: Mapping[str, Node]) -> dict[str, tuple[str, ...]]:
     """Return the chains: name -> its items in order."""
-    found: defaultdict[str, list[tuple[int, str]]] = defaultdict(list)
-    for node in nodes.values():
-        if isinstance(node, Stage) and node.chain is not None:
-            found[node.chain.chain].append((node.chain.index, node.name))
+    links = ((node.chain, node.name) for node in nodes.values() if isinstance(node, Stage))
+    found = grouped((link.chain, (link.index, name)) for link, name in links if link is not None)
     return {chain: tuple(name for _, name in sorted(items)) for chain, items in found.items()}
 
 

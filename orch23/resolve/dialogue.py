@@ -10,7 +10,7 @@ from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
 from orch23.model.llm import Message, Request, RetryFeedback
 from orch23.model.pipeline import Stage
-from orch23.resolve.prompt_blocks import BlockDelimiters, DataBlock, assigning, render_blocks
+from orch23.resolve.prompt_blocks import DataBlock, render_blocks, with_own_delimiters
 from orch23.resolve.prompt_files import prompt_names, render_file, render_sent, schema_text
 from orch23.resolve.prompt_inputs import MAX_PREVIOUS_LENGTH, AttemptContext, AuthorTexts, PromptInputs
 from orch23.resolve.templates import names_used
@@ -57,15 +57,7 @@ def standard_feedback(
 
 def as_sent(render: Callable[[], str], before: str | None) -> str:
     """Return a rendering with delimiters that do not occur in the text before it; None: with those of identities."""
-    if before is None:
-        return render()
-    delimiters = BlockDelimiters(before)
-    with assigning(delimiters):
-        text = render()
-    if delimiters.has_collision:
-        with assigning(BlockDelimiters(delimiters.seen)):
-            text = render()
-    return text
+    return render() if before is None else with_own_delimiters(render, before)[0]
 
 
 def _blocks(feedback: RetryFeedback, previous: str | None) -> Iterator[DataBlock]:

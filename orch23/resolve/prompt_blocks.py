@@ -10,7 +10,7 @@ text before it as it was. Keys, fingerprints and `render` steps have one for eac
 """
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, TypeGuard
@@ -127,6 +127,20 @@ def assigning(delimiters: BlockDelimiters | None) -> Iterator[None]:
         yield
     finally:
         _OWN.reset(token)
+
+
+def with_own_delimiters(render: Callable[[], str], before: str = "") -> tuple[str, BlockDelimiters]:
+    """Return a rendering whose blocks have delimiters of their own, which do not occur in the text before it."""
+    delimiters = BlockDelimiters(before)
+    with assigning(delimiters):
+        text = render()
+    if delimiters.has_collision:
+        # Once is enough: no delimiter of the second rendering occurs in data of the first, which is the same data. Only
+        # a block within a block still has the delimiter of that one.
+        delimiters = BlockDelimiters(delimiters.seen)
+        with assigning(delimiters):
+            text = render()
+    return text, delimiters
 
 
 def block(value: object, kind: str | None = None) -> str:

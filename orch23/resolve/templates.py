@@ -236,13 +236,7 @@ def render_prompt(source: str, names: Mapping[str, object], name: str) -> Render
     Raises:
         TemplateFileError: as for `render_text`; or the template changes the block of a picture or a PDF.
     """
-    delimiters = prompt_blocks.BlockDelimiters()
-    text = render_text(source, names, name, delimiters)
-    if delimiters.has_collision:
-        # Once is enough: no delimiter of the second rendering occurs in data of the first, which is the same data. Only
-        # a block within a block still has the delimiter of that one.
-        delimiters = prompt_blocks.BlockDelimiters(delimiters.seen)
-        text = render_text(source, names, name, delimiters)
+    text, delimiters = prompt_blocks.with_own_delimiters(functools.partial(render_text, source, names, name))
     return RenderedPrompt(text, delimiters.is_used, _placed(delimiters.media, text, name))
 
 
@@ -255,19 +249,17 @@ def _placed(media: Collection[Media], text: str, name: str) -> tuple[Media, ...]
     return placed
 
 
-def render_text(
-    source: str, names: Mapping[str, object], name: str, delimiters: prompt_blocks.BlockDelimiters | None = None
-) -> str:
+def render_text(source: str, names: Mapping[str, object], name: str) -> str:
     """Render a prompt or template file. `{% include %}` and `{% import %}` find no other template.
 
-    Blocks get their `delimiters` from there; without it, the blocks of each use of a filter have one together.
+    Without `with_own_delimiters`, the blocks of each use of a filter have one delimiter together.
 
     Raises:
         TemplateFileError: the template is malformed, uses an undefined name, or renders more than 4 MiB.
     """
     try:
         template = _compiled(source, name)
-        with step_budget(), prompt_blocks.assigning(delimiters):
+        with step_budget():
             return _joined(template.generate(dict(names)), name)
     except TemplateFileError:
         raise

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Digest, Json, digest_bytes, digest_json
 from orch23.model.errors import CorruptStateError
-from orch23.model.parsing import JsonObject, from_struct, map_strings, parse_stored, to_struct
+from orch23.model.parsing import JsonObject, from_struct, map_strings, parse_stored, refuse, to_struct
 from orch23.model.paths import ORIGINALS_FOLDER
 from orch23.model.patterns import lazy_pattern
 from orch23.model.pipeline import family_of
@@ -392,13 +392,11 @@ def parse_exchange(data: bytes, read_text: Callable[[str], bytes | None] | None 
     body = without_sum(parse_stored(data))
     version = body.get("orch23_exchange")
     if version != EXCHANGE_VERSION and (read_text is None or version != TRANSCRIPT_VERSION):
-        message = f"has version {version!r}"
-        raise ValueError(message)
+        refuse(f"has version {version!r}")
     exchange = to_struct(body, Exchange)
     # msgspec ignores unknown fields, and takes defaults for those that are missing.
     if digest_json(_body_of(exchange, version)) != digest_json(body):
-        message = "is not valid: it lacks a field, or has an unknown one"
-        raise ValueError(message)
+        refuse("is not valid: it lacks a field, or has an unknown one")
     if read_text is None or version == EXCHANGE_VERSION:
         return exchange
     return _complete(exchange, read_text)
@@ -414,8 +412,7 @@ def user_fingerprint(kind: str, stage: str, value: Json) -> str:
 
 def _checked(name: str) -> str:
     if _NAME.fullmatch(name) is None:
-        message = f"BUG: {name!r} is not the name of an exchange"
-        raise ValueError(message)
+        refuse(f"BUG: {name!r} is not the name of an exchange")
     return name
 
 
@@ -486,8 +483,7 @@ def _complete(exchange: Exchange, read: Callable[[str], bytes | None]) -> Exchan
     def text_of(sha256: str) -> str:
         text = "\n".join(to_struct(parse_stored(read(sha256) or b"{}"), _Lines).lines)
         if digest_bytes(text.encode("utf-8", "replace")).sha256 != sha256:
-            message = f"its texts/{sha256}.json is missing or damaged"
-            raise ValueError(message)
+            refuse(f"its texts/{sha256}.json is missing or damaged")
         return text
 
     def whole(text: str) -> str:
@@ -497,8 +493,7 @@ def _complete(exchange: Exchange, read: Callable[[str], bytes | None]) -> Exchan
         text = text_of(found[1])
         left -= len(text)
         if left < 0:
-            message = f"its texts have more than {_MOST_CHARACTERS:,} characters"
-            raise ValueError(message)
+            refuse(f"its texts have more than {_MOST_CHARACTERS:,} characters")
         return text
 
     return _with_texts(exchange, whole)

@@ -10,7 +10,7 @@ from msgspec import Struct
 from msgspec.structs import asdict
 
 from orch23.model.digest import canonical_json
-from orch23.model.parsing import from_struct, parse_stored, to_struct
+from orch23.model.parsing import from_struct, parse_stored, refuse, to_struct
 from orch23.model.step import Grant
 from orch23.snapshot.signatures import sha256_hex
 from orch23.store.safe_files import PRIVATE_FILE_MODE, read_own, try_unlink, write_atomic
@@ -58,8 +58,7 @@ class Grants(Struct, frozen=True):
             ValueError: there is no `path`.
         """
         if self.path is None:
-            message = "BUG: there is no state directory"
-            raise ValueError(message)
+            refuse("BUG: there is no state directory")
         kept = sorted({*self.read(), *grants}, key=repr)
         listed = tuple(
             _Grant(one.kind, one.name, one.keys, one.sha256, network=one.network, reads=one.reads) for one in kept

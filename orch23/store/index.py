@@ -18,7 +18,7 @@ from _blake2 import blake2b
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from msgspec import Struct
 
@@ -96,6 +96,10 @@ class IndexFaultError(Exception):
     """The index cannot be read, or is damaged."""
 
 
+def _refuse(why: str) -> NoReturn:
+    raise IndexFaultError(why)
+
+
 class StoreIndex:
     """One index file. Safe for calls from several threads; a forked child gets an IndexFaultError."""
 
@@ -138,8 +142,7 @@ class StoreIndex:
             query = "SELECT place, data FROM rows WHERE place >= ? AND place < ?"
             found = self._open().execute(query, (first, first + _MOST_BUCKETS)).fetchall()
             if len(found) != count:
-                message = f"table {table} has {len(found)} of {count} buckets"
-                raise IndexFaultError(message)
+                _refuse(f"table {table} has {len(found)} of {count} buckets")
             buckets = (self._unpack(table, count, place - first, data) for place, data in found)
             pairs = [pair for bucket in buckets for pair in bucket.items()]
         return iter(pairs)
@@ -251,8 +254,7 @@ class StoreIndex:
     def _open(self, *, writing: bool = False) -> "sqlite3.Connection":
         if self._connection is not None and self._process != os.getpid():
             # A child must not even close it: that would release the POSIX locks of its parent.
-            message = "the index was opened by another process"
-            raise IndexFaultError(message)
+            _refuse("the index was opened by another process")
         if self._connection is None:
             self._connection = _connect(self.path, writing=writing)
             self._process = os.getpid()
@@ -272,8 +274,7 @@ class StoreIndex:
                 raise KeyError(table)
             number, count, checksum = row
             if not isinstance(count, int) or count < 1 or checksum != self._sum_of(table, count):
-                message = f"table {table} is damaged"
-                raise IndexFaultError(message)
+                _refuse(f"table {table} is damaged")
             self._places[table] = known = number * _MOST_BUCKETS, count
         return known
 
@@ -283,8 +284,7 @@ class StoreIndex:
         # `PRAGMA quick_check` would read the whole file at each start; checksums are checked for what is read (ADR 31).
         # A lost row must not be taken for a key without a row (ADR 31).
         if row is None:
-            message = f"bucket {number} of table {table} is missing"
-            raise IndexFaultError(message)
+            _refuse(f"bucket {number} of table {table} is missing")
         return self._unpack(table, count, number, row[0])
 
     def _sum_of(self, table: str, count: int, number: int = -1, body: Iterable[bytes | memoryview] = ()) -> bytes:
@@ -307,8 +307,7 @@ class StoreIndex:
     def _unpack(self, table: str, count: int, number: int, data: object) -> dict[bytes, bytes]:
         body = memoryview(data)[_SUM_BYTES:] if isinstance(data, bytes) else memoryview(b"")
         if not isinstance(data, bytes) or data[:_SUM_BYTES] != self._sum_of(table, count, number, [body]):
-            message = f"bucket {number} of table {table} is damaged"
-            raise IndexFaultError(message)
+            _refuse(f"bucket {number} of table {table} is damaged")
         rows: dict[bytes, bytes] = {}
         at = _SUM_BYTES
         while at < len(data):
@@ -337,8 +336,7 @@ def _connect(path: Path, *, writing: bool) -> "sqlite3.Connection":
 
     if os.path.lexists(f"{path}-journal"):
         if not writing:
-            message = "a write was interrupted"
-            raise IndexFaultError(message)
+            _refuse("a write was interrupted")
         # The index is built again, which is simpler than a recovery.
         try_unlink(path)
         try_unlink(f"{path}-journal")
@@ -348,8 +346,7 @@ def _connect(path: Path, *, writing: bool) -> "sqlite3.Connection":
             os.close(open_own(path, os.O_RDWR | os.O_CREAT | os.O_EXCL))
     # It is not opened for this: closing it would release SQLite's locks.
     if not stat.S_ISREG(os.lstat(path).st_mode):
-        message = f"{path.name} is not a regular file"
-        raise IndexFaultError(message)
+        _refuse(f"{path.name} is not a regular file")
     place = str(path).replace("%", "%25").replace("?", "%3f").replace("#", "%23")
     url, wait_s = (f"file:{place}?mode=rw", _BUSY_S) if writing else (f"file:{place}?mode=ro", 0)
     connection = sqlite3.connect(url, uri=True, timeout=wait_s, isolation_level=None, check_same_thread=False)

@@ -12,7 +12,7 @@ from msgspec.json import decode as decode_json
 from msgspec.json import format as format_json
 
 from orch23.model.digest import Json, canonical_json, digest_json, json_builtin
-from orch23.model.parsing import JsonObject, Value, from_struct, parse_stored, to_struct
+from orch23.model.parsing import JsonObject, Value, from_struct, parse_stored, refuse, to_struct
 from orch23.snapshot.signatures import sha256_hex
 
 
@@ -74,8 +74,7 @@ def checked_line(data: bytes) -> tuple[bytes, bytes]:
         inner, mac = inner[:-_MAC_BYTES], inner[-_MAC_DIGITS - 1 : -1]
     # The whole line is compared, not the checksum alone: a change in the text around the value is damage as well.
     if data != add_checksum(inner, mac):
-        message = "does not match its checksum"
-        raise ValueError(message)
+        refuse("does not match its checksum")
     return inner, mac
 
 
@@ -92,8 +91,7 @@ def without_sum(value: Json) -> JsonObject:
     """
     body = to_struct(value, JsonObject)
     if body.pop("sum", None) != digest_json(body):
-        message = "does not match its checksum"
-        raise ValueError(message)
+        refuse("does not match its checksum")
     return body
 
 
@@ -163,8 +161,7 @@ class StoreKey:
         """
         inner, mac = checked_line(data)
         if not self.proves(inner, mac):
-            message = "was not written by a build of yours"
-            raise ValueError(message)
+            refuse("was not written by a build of yours")
         return to_struct(parse_stored(inner), form)
 
 

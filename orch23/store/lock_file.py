@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from orch23.model.diagnostic import Diagnostic, Location
 from orch23.model.digest import Json, canonical_json, digest_bytes, is_identical
 from orch23.model.errors import CorruptStateError
-from orch23.model.parsing import JsonObject, parse_stored, to_struct
+from orch23.model.parsing import JsonObject, parse_stored, refuse, to_struct
 from orch23.model.paths import IGNORED_NAMES, LOCK_MARK, LOGS_FOLDER
 from orch23.model.patterns import lazy_pattern
 from orch23.model.pipeline import DEFAULT_SCRATCH
@@ -276,8 +276,7 @@ def _text_of(name: str, record: Record | None, *, failed: bool) -> str:
     if record is None:
         return f"\n  {_quoted(name)}: null"
     if record.failed is not failed:
-        message = f"BUG: the record of {record.stage} is in the wrong part of a lock file"
-        raise ValueError(message)
+        refuse(f"BUG: the record of {record.stage} is in the wrong part of a lock file")
     body, given = with_sum(record_to_json(replace(record, pipeline=""))), {**_DEFAULTS, "stage": name}
     manifest, usual = body.pop("manifest"), given.pop("manifest")
     # Most are digests of inputs.
@@ -396,12 +395,10 @@ def decode_lock(data: bytes, origin: str, *, is_known: bool = False, only_intact
             raise _error(_OTHER_VERSION, message, Location(origin, 1, 1), hint)
         form = to_struct(body, _Form)
         if _END not in form.records:
-            message = "the end mark is missing"
-            raise ValueError(message)  # noqa: TRY301 - all kinds of damage are reported below
+            refuse("the end mark is missing")
         # Each record gets them, so large ones would cost as much as many large records.
         if len(_members(form.defaults)) > _MOST_DEFAULTS:
-            message = f"`defaults` has more than {_MOST_DEFAULTS} characters"
-            raise ValueError(message)  # noqa: TRY301 - as above
+            refuse(f"`defaults` has more than {_MOST_DEFAULTS} characters")
         read = partial(_records, form.defaults, origin, document, _without_sum if is_known else without_sum)
         found = [read(part) for part in (form.records, form.retained, form.released)]
         if (errors := [error for _, damaged in found for error in damaged]) and not only_intact:

@@ -8,7 +8,7 @@ from msgspec import Meta, Struct, field
 from msgspec.structs import asdict
 
 from orch23.model.digest import Digest, FileEntry, Json, canonical_json
-from orch23.model.parsing import JsonObject, NaturalNumber, from_struct, parse_stored, to_struct
+from orch23.model.parsing import JsonObject, NaturalNumber, from_struct, parse_stored, refuse, to_struct
 from orch23.model.record import Base, Record, core_of, identity_of
 from orch23.snapshot.signatures import sha256_hex
 from orch23.store.json_text import TRUSTED, StoreKey, checked_line, parse_written
@@ -149,8 +149,7 @@ class RecordFile(Struct):
             try:
                 entry = file._parse_line(line, store_key)
                 if entry.record.key != key:
-                    message = "is a record of another key"
-                    raise ValueError(message)  # noqa: TRY301 - all kinds of damage are reported below
+                    refuse("is a record of another key")
             except ValueError as error:
                 file.errors.append(f"line {file.lines} {error}")
             else:
@@ -164,13 +163,11 @@ class RecordFile(Struct):
         digest = found.again or sha256_hex(inner.partition(b',"record":')[2][:-1])
         known = self.entries.get(digest)
         if known is not None and known.is_proven and not is_proven:
-            message = "was not written by a build of yours, unlike the record that it moves"
-            raise ValueError(message)
+            refuse("was not written by a build of yours, unlike the record that it moves")
         if found.again is None:
             return RecordEntry(record_from_json(found.record), digest, found.n, is_proven)
         if known is None or found.record is not None:
-            message = "moves a record that is not there"
-            raise ValueError(message)
+            refuse("moves a record that is not there")
         return RecordEntry(known.record, digest, found.n, known.is_proven)
 
     @property

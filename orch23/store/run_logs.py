@@ -26,7 +26,7 @@ from orch23.model.event import (
     parse_event,
 )
 from orch23.model.event_data import EventData, EventLevel, StageStatus
-from orch23.model.parsing import JsonObject, NaturalNumber, from_struct, parse_stored, to_struct
+from orch23.model.parsing import JsonObject, NaturalNumber, from_struct, parse_stored, refuse, to_struct
 from orch23.model.paths import LOGS_FOLDER, is_run_file
 from orch23.model.patterns import lazy_pattern
 from orch23.model.text import escape_hidden
@@ -390,16 +390,14 @@ def has_checksum(line: bytes) -> bool:
 
 def _parse_line(line: bytes) -> JournalLine:
     if not has_checksum(line):
-        message = "does not match its checksum"
-        raise ValueError(message)
+        refuse("does not match its checksum")
     text = line[:-_END_BYTES] + b"}"
     try:
         found = _LINES.decode(text)
     except (msgspec.MsgspecError, RecursionError):  # half of a surrogate pair in a message; or no line of ours
         found = to_struct(parse_stored(text), _Line)
     if found.v != EVENT_VERSION:
-        message = f"has version {found.v}"
-        raise ValueError(message)
+        refuse(f"has version {found.v}")
     return JournalLine(found.seq, found.ts, parse_event(found.type, found.message, found.role, found.level, found.data))
 
 

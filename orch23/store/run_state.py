@@ -25,7 +25,7 @@ from orch23.model.event import (
     StageWithheld,
 )
 from orch23.model.event_data import StageStatus
-from orch23.model.parsing import from_struct
+from orch23.model.parsing import from_struct, refuse
 from orch23.model.text import escape_hidden
 from orch23.store.json_text import indented_json, with_sum
 from orch23.store.run_logs import INTERRUPTED, JournalLine, format_timestamp
@@ -88,12 +88,9 @@ class StageState(Struct, frozen=True, kw_only=True, rename=_NAMES):
 class RunState(Struct, frozen=True, kw_only=True):
     """The state of a run: its stages, and the fields of seeds 000 and 001, which describe `focus`: its loop."""
 
-    run_id: str = ""
-    spec_file: str = ""
-    spec_hash: str = ""
+    began: RunStarted = RunStarted()
     created_at: str = ""
     updated_at: str = ""
-    max_retries: int = 0
     focus: StageState = field(default_factory=StageState)
     finished: str | None = None
     error: str | None = None
@@ -108,20 +105,20 @@ class RunState(Struct, frozen=True, kw_only=True):
         state, phase = _overall(self)
         failed = (stage.error for stage in self.stages.values() if stage.state == "FAILED" and stage.error)
         return {
-            "run_id": self.run_id,
-            "spec_file": self.spec_file,
+            "run_id": self.began.run_id,
+            "spec_file": self.began.spec_file or self.began.pipeline,
             "phase": phase,
             "state": state,
             "attempt": retries,
             "retry_count": retries,
-            "max_retries": self.focus.max_attempts - 1 if self.focus.attempt else self.max_retries,
+            "max_retries": self.focus.max_attempts - 1 if self.focus.attempt else self.began.max_retries,
             "test_passed": self.focus.test_passed,
             "last_test_exit_code": self.focus.exit_code,
             "last_test_output": self.focus.output,
             "last_test_stderr": self.focus.output,
             "last_error": self.focus.error or next(failed, None) or self.error,
             "attempt_files": list(self.focus.files),
-            "spec_hash": self.spec_hash,
+            "spec_hash": self.began.spec_hash,
             "created_at": self.created_at,
             "updated_at": self.updated_at,
             "stages": {name: stage.to_json() for name, stage in self.stages.items()},
@@ -140,8 +137,7 @@ def fold_events(lines: Sequence[JournalLine]) -> RunState:
 def with_state(stage: StageState, move: SeedState, name: str, **changes: Any) -> StageState:
     """Return the stage in its next state, with further changes. Every transition is checked here."""
     if move not in LEGAL_TRANSITIONS[stage.state]:
-        message = f"BUG: stage {name} cannot go from {stage.state} to {move}"
-        raise ValueError(message)
+        refuse(f"BUG: stage {name} cannot go from {stage.state} to {move}")
     return replace(stage, state=move, **changes)
 
 
@@ -152,22 +148,14 @@ class RunStateFold:
         """Begin before the first event."""
         self._run = RunState()
         self._focus = self._run.focus
-        self._announced = 0
         self._loops: set[str] | None = None
         self._stages: dict[str, StageState] = {}
 
     def add(self, event: Event) -> None:
         """Add one event."""
         if isinstance(began := event.data, RunStarted):
-            self._announced = began.stages
             self._loops = set() if began.model else None
-            self._run = replace(
-                self._run,
-                run_id=began.run_id,
-                spec_file=began.spec_file or began.pipeline,
-                spec_hash=began.spec_hash,
-                max_retries=began.max_retries,
-            )
+            self._run = replace(self._run, began=began)
         elif isinstance(event.data, RunFinished):
             # An error that stops a run ends it, though the next one continues it.
             status = "failed" if event.level == "error" else event.data.status
@@ -199,7 +187,7 @@ class RunStateFold:
 
     def stage_count(self) -> int:
         """Return the number of stages, as far as it is known."""
-        return max(len(self._stages), self._announced)
+        return max(len(self._stages), self._run.began.stages)
 
 
 class StateFile:

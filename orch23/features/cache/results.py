@@ -129,7 +129,7 @@ class CacheResults(Struct, kw_only=True):
         none, and the result that the stage will have if the local store or the lock file is right.
         """
         state = decider.state.expecting(name, expected) if expected else decider.state
-        resolved = replace(decider, state=state).resolve_on_base(name)
+        resolved = replace(decider, state=state).resolve_on(name)
         if not decider.may_share(resolved):
             return None, None
         records = (*state.store.records.by_key(resolved.key), *state.locked.of_key(resolved.key))
