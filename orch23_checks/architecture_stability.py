@@ -15,10 +15,11 @@ from functools import partial
 
 from msgspec import Struct
 
-from orch23.checks.check import FILE_OPTION, Check, CheckInput, OptionReader, parse_json_output, text_items
+from orch23.checks.check import FILE_OPTION, Check, CheckInput, OptionReader, parse_json_output
 from orch23.checks.schema_errors import schema_errors
 from orch23.model.diagnostic import Diagnostic, Location, Severity, did_you_mean
 from orch23.model.digest import Json
+from orch23.model.parsing import as_mapping, to_struct
 from orch23.model.paths import match_any
 
 _NAME = "architecture_stability"
@@ -99,27 +100,19 @@ class _Layer(Struct, frozen=True):
 
     name: str
     kind: str
-    depends_on: tuple[str, ...]
     files: tuple[str, ...]
-    uses: tuple[str, ...]
-    purpose: str
     facts: Mapping[str, Json]
+    depends_on: tuple[str, ...] = ()
+    uses: tuple[str, ...] = ()
+    purpose: str = ""
 
 
 def _layers(document: Json) -> tuple[_Layer, ...]:
-    listed = document["execution_layers"] if isinstance(document, Mapping) else ()
+    """Return the layers of a document that has the form of the schema."""
+    listed = as_mapping(document)["execution_layers"]
     return tuple(
-        _Layer(
-            name=str(one["name"]),
-            kind=str(one["kind"]),
-            depends_on=text_items(one.get("depends_on")) or (),
-            files=text_items(one["files"]) or (),
-            uses=text_items(one.get("uses")) or (),
-            purpose=str(one.get("purpose", "")),
-            facts={key: value for key, value in one.items() if key != "purpose"},
-        )
-        for one in (listed if isinstance(listed, Sequence) else ())
-        if isinstance(one, Mapping)
+        to_struct({**one, "facts": {key: value for key, value in one.items() if key != "purpose"}}, _Layer)
+        for one in map(as_mapping, listed if isinstance(listed, Sequence) else ())
     )
 
 

@@ -82,6 +82,7 @@ class WorkOrder(Struct, frozen=True):
     postconditions: tuple[str, ...]
     allowed_files: tuple[str, ...]
     acceptance_commands: tuple[str, ...]
+    verify_exempt: Json
 
 
 def read_order(label: str, order: Mapping[str, Json]) -> WorkOrder:
@@ -92,6 +93,7 @@ def read_order(label: str, order: Mapping[str, Json]) -> WorkOrder:
         tuple(path for kind, path in conditions(order.get("postconditions")) if kind == "file_exists"),
         _texts(order.get("allowed_files")),
         _texts(order.get("acceptance_commands")),
+        order.get("verify_exempt"),
     )
 
 
@@ -147,19 +149,12 @@ def chain_errors(
             )
 
 
-def with_verify_exempt(
-    orders: Sequence[Mapping[str, Json]], required: Sequence[str], present: Iterable[str]
-) -> tuple[dict[str, Json], ...]:
-    """Return copies of the orders with `verify_exempt`: whether a required file is still missing after the order.
-
-    A value that an order has already is ignored.
-    """
+def are_exempt(orders: Iterable[WorkOrder], required: Sequence[str], present: Iterable[str]) -> Iterator[bool]:
+    """Yield for each order whether a required file is still missing after it."""
     missing = set(required) - set(present)
-    found: list[dict[str, Json]] = []
     for order in orders:
-        missing -= {path for kind, path in conditions(order.get("postconditions")) if kind == "file_exists"}
-        found.append({**order, "verify_exempt": bool(missing)})
-    return tuple(found)
+        missing -= {*order.postconditions}
+        yield bool(missing)
 
 
 def _precondition_errors(order: WorkOrder, files: set[str]) -> Iterator[Diagnostic]:

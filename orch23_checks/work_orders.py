@@ -14,10 +14,10 @@ from orch23_checks.order_chain import (
     MANIFEST_SCHEMA,
     WORK_ORDER_SCHEMA,
     WorkOrder,
+    are_exempt,
     chain_errors,
     read_order,
     required_paths,
-    with_verify_exempt,
 )
 
 _NAME = "work_orders"
@@ -93,7 +93,6 @@ def _manifest_errors(file: str, manifest: Json) -> Iterator[Diagnostic]:
 
 def _order_errors(manifest: Mapping[str, Json], orders: Sequence[Json], options: _Options) -> Iterator[Diagnostic]:
     read: list[tuple[WorkOrder, Sequence[tuple[str, CommandDependencies]]]] = []
-    mappings: list[Mapping[str, Json]] = []
     for number, order in enumerate(orders):
         expected = f"WO-{number + 1:02d}"
         identity = order.get("id") if isinstance(order, Mapping) else None
@@ -114,13 +113,12 @@ def _order_errors(manifest: Mapping[str, Json], orders: Sequence[Json], options:
             needs.append((subject, command_dependencies(judged.argv)))
         if not invalid:
             read.append((value, needs))
-            mappings.append(order)
     if len(read) == len(orders):
         required = required_paths(manifest)
         yield from chain_errors(read, required, options.present, roots=options.roots, installed=options.installed)
-        computed = with_verify_exempt(mappings, required, options.present)
-        for (value, _), order, expected_order in zip(read, mappings, computed, strict=True):
-            yield from _exempt_errors(value.label, order, expected_order, options.verify_exempt)
+        expected_values = are_exempt((value for value, _ in read), required, options.present)
+        for (value, _), is_exempt in zip(read, expected_values, strict=True):
+            yield from _exempt_errors(value, options.verify_exempt, is_exempt=is_exempt)
 
 
 def _schema_errors(label: str, order: Json) -> Iterator[Diagnostic]:
@@ -150,15 +148,12 @@ def _path_errors(subject: str, path: str) -> Iterator[Diagnostic]:
         yield Diagnostic("E005", f"{_shown(path)} {reason}", hint=hint, subject=subject)
 
 
-def _exempt_errors(
-    label: str, order: Mapping[str, Json], computed: Mapping[str, Json], wanted: str
-) -> Iterator[Diagnostic]:
+def _exempt_errors(order: WorkOrder, wanted: str, *, is_exempt: bool) -> Iterator[Diagnostic]:
     """Yield an error if `verify_exempt` does not follow from the contract: a plan cannot exempt its own orders."""
-    stated, expected = order.get("verify_exempt"), str(computed["verify_exempt"]).lower()
-    subject = f"{label} verify_exempt"
+    stated, expected, subject = order.verify_exempt, str(is_exempt).lower(), f"{order.label} verify_exempt"
     if stated is None and wanted == "required":
         yield Diagnostic("E005", f"is missing: it is {expected}", hint="compute it from the contract", subject=subject)
-    elif stated is not None and stated != computed["verify_exempt"]:
+    elif stated is not None and stated != is_exempt:
         what = f"is {str(stated).lower()}, but by the contract it is {expected}"
         yield Diagnostic("E005", what, hint="leave it out: it follows from `verify_contract`", subject=subject)
 

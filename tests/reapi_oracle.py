@@ -54,7 +54,7 @@ def kinds() -> dict[str, type[Proto]]:
     return {
         kind.__name__: kind
         for kind in found
-        if isinstance(kind, type) and issubclass(kind, Proto) and kind is not Proto
+        if isinstance(kind, type) and issubclass(kind, Proto) and kind is not Proto and kind.__name__[0] != "_"
     }
 
 

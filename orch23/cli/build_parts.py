@@ -18,7 +18,7 @@ from orch23.attempt.run_events import OutputWatcher, Reporter
 from orch23.attempt.safeguards import NetworkAccess, Safeguards
 from orch23.attempt.stage_work import Worker
 from orch23.cli.consent import Consent, trust_command_line
-from orch23.cli.parameters import EXECUTORS
+from orch23.cli.parameters import EXECUTORS, GivenOptions, PipelineArguments
 from orch23.cli.project_loading import Project
 from orch23.decide.decisions import DecidedStage
 from orch23.decide.dry_run import Preview
@@ -61,19 +61,15 @@ class BuildRequest(Struct, frozen=True, kw_only=True):
     the build waits for its batches. With `cancels`, it only cancels them. With `holds` and `replay`, a
     stage whose response is not recorded waits. `shared_budget` is the limit of several builds together. `approve`
     raises an error if the preview of the build is not the plan that was approved, and returns what limits a decision
-    to that plan. `cache` is the shared cache that the user names, as an absolute path or a URL, or `off`; with
-    `cache_write` results are stored in it. `executor` replaces the one in the pipeline; `scheduler` is the address
-    that it uses.
+    to that plan. `args.cache` is the shared cache that the user names, as an absolute path or a URL, or `off`.
     """
 
+    args: PipelineArguments = PipelineArguments()
+    given: GivenOptions = GivenOptions()
     selection: Selection = ALL_STAGES
     jobs: int | None = None
     keep_going: bool = False
-    forced: tuple[str, ...] = ()
-    overwrite_edited: bool = False
     replay: bool = False
-    offline: bool = False
-    resample: tuple[str, ...] = ()
     budget: Decimal | None = None
     shared_budget: "SharedBudget | None" = None
     allow_unsandboxed: bool = False
@@ -82,10 +78,6 @@ class BuildRequest(Struct, frozen=True, kw_only=True):
     wait: bool = False
     cancels: bool = False
     holds: bool = False
-    cache: str | None = None
-    cache_write: bool = False
-    executor: str | None = None
-    scheduler: str = ""
     ask_consent: Callable[[Sequence[Grant]], bool] = lambda _: False
     approve: Callable[[Project, Preview], Callable[[DecidedStage], DecidedStage]] | None = None
 
@@ -140,7 +132,7 @@ class BuildParts(Struct, frozen=True, kw_only=True):
         network = NetworkAccess(
             partial_dir=opened.store.partial_downloads,
             environ=self.project.settings.environ,
-            offline=request.offline,
+            offline=request.args.offline,
             is_granted=self.consent.is_granted,
             trust_command=partial(trust_command_line, self.project.settings),
         )
@@ -205,7 +197,7 @@ class BuildParts(Struct, frozen=True, kw_only=True):
 
         request, opened = self.request, self.opened
         pipeline, sources = self.project.pipeline, self.project.tools.sources
-        context, is_barred = self._provider_context(), request.replay or request.offline
+        context, is_barred = self._provider_context(), request.replay or request.args.offline
         is_live = request.live or (request.watcher is not None and request.watcher.paints)
         conversations = Conversations(
             setting=context,
@@ -216,7 +208,7 @@ class BuildParts(Struct, frozen=True, kw_only=True):
             rates=pipeline.rates,
             max_wall_s=math.inf if pipeline.stop.max_wall_s is None else pipeline.stop.max_wall_s,
             replay=request.replay,
-            offline=request.offline,
+            offline=request.args.offline,
             holds=request.holds,
             resample=opened.decider.resample,
             built=opened.lock.records,
@@ -289,10 +281,10 @@ class BuildParts(Struct, frozen=True, kw_only=True):
         from orch23.model.shared_cache import CacheOptions  # noqa: PLC0415 - as above
 
         pipeline, request, environ = self.project.pipeline, self.request, self.project.settings.environ
-        settings, _ = self.consent.cache_settings(pipeline.cache, environ, CacheOptions(url=request.cache))
+        settings, _ = self.consent.cache_settings(pipeline.cache, environ, CacheOptions(url=request.args.cache))
         cache = settings.url
-        if request.offline:
-            check_offline(pipeline, self.name_of, request.scheduler, cache, look)
+        if request.args.offline:
+            check_offline(pipeline, self.name_of, request.args.scheduler, cache, look)
         running: RunningActions | None = None
         if is_installed(RUNNING_ACTIONS):
             store = self.project.store
@@ -310,7 +302,7 @@ class BuildParts(Struct, frozen=True, kw_only=True):
                 environ=environ,
                 redact=self.secrets.redact,
                 open_cache=open_server,
-                scheduler=request.scheduler,
+                scheduler=request.args.scheduler,
                 cache=cache,
                 running=running,
                 warn=lambda text: self.observer.notice(Event(Warned(of_steps=True), text, level="warning")),

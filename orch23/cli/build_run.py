@@ -192,7 +192,7 @@ def prepared_build(project: Project, request: BuildRequest, screen: Observer) ->
         if project.last_build is not None:
             project.last_build.check_current(store)
         sandbox = SandboxLauncher(_best_tier, closed=hidden_paths(project), allowed=request.allow_unsandboxed)
-        name_of = partial(executor_of, pipeline=pipeline, usual=usual_executor(pipeline, request.executor))
+        name_of = partial(executor_of, pipeline=pipeline, usual=usual_executor(pipeline, request.args.executor))
         needs_sandbox = partial(_needs_sandbox, name_of)
         # The self-test of the sandbox starts processes: it runs in parallel with the steps below.
         if any(map(needs_sandbox, pipeline.stages)):
@@ -201,13 +201,8 @@ def prepared_build(project: Project, request: BuildRequest, screen: Observer) ->
         secrets, consent = secrets_from(settings.environ), Consent.of(settings.root, settings.environ)
         opened_cache = _open_cache(project, request, consent, secrets, stack)
         shared = None if opened_cache is None else opened_cache.results
-        options = OpeningOptions(
-            forced=request.forced,
-            resample=request.resample,
-            keeps_promises=not (request.replay or request.offline),
-            overwrite_edited=request.overwrite_edited,
-            shared=shared,
-        )
+        keeps_promises = not (request.replay or request.args.offline)
+        options = OpeningOptions(**request.given.demands, keeps_promises=keeps_promises, shared=shared)
         open_again = partial(open_for_reading, project, options)
         # Read under the lock: no other build changes the lock file, the journal or the store from here on.
         opened = open_for_build(project, options)
@@ -325,12 +320,12 @@ def _open_cache(
     project: Project, request: BuildRequest, consent: Consent, secrets: Secrets, stack: ExitStack
 ) -> "OpenedCache | None":
     """Return the shared cache, closed by `stack`; None if neither the user nor the pipeline names one."""
-    used = used_cache(project, request.cache, write=request.cache_write, consent=consent)
+    used = used_cache(project, request.args.cache, write=request.args.cache_write, consent=consent)
     if used is None:
         return None
     from orch23.model.features import SHARED_CACHE, load_feature  # noqa: PLC0415 - few builds use a shared cache
 
-    opened: OpenedCache = load_feature(SHARED_CACHE["build"])(project, used, secrets, request)
+    opened: OpenedCache = load_feature(SHARED_CACHE["build"])(project, used, secrets, request.args)
     if opened.results is not None:
         stack.callback(opened.results.close)
     return opened
@@ -383,7 +378,7 @@ _NO_EXECUTOR = (
 
 def _warn_about_scheduler(build: Build, request: BuildRequest, environ: Mapping[str, str], *, is_used: bool) -> None:
     # Who sets the variable for all builds knows that some run here.
-    if request.scheduler and not is_used and not environ.get("ORCH23_BUILD_SCHEDULER"):
+    if request.args.scheduler and not is_used and not environ.get("ORCH23_BUILD_SCHEDULER"):
         build.observer.notice(Event(Warned(), _NO_EXECUTOR, level="warning"))
 
 

@@ -52,6 +52,11 @@ class GivenOptions(Struct, frozen=True):
     overwrite_edited: bool = False
     budget: str | None = None
 
+    @property
+    def demands(self) -> dict[str, Any]:
+        """What they demand of the plan, as fields of `OpeningOptions`."""
+        return {"forced": self.forced, "resample": self.resample, "overwrite_edited": self.overwrite_edited}
+
 
 def parsed_build(argv: Sequence[str], stale_snapshot: StaleSnapshot | None) -> Console | None:
     """Return the console of a `build` whose command line an earlier build parsed; None if click has to (ADR 36).

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Protocol, TypeAlias, runtime_checkable
 from urllib.parse import urlsplit
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from orch23.cli.parameters import EXECUTORS
 from orch23.cli.project_loading import usual_executor
@@ -54,21 +54,18 @@ class Connects(Protocol):
         """
 
 
-class PlacedExecutors:
-    """The executors of a build, each made once. Safe for calls from several threads."""
+class PlacedExecutors(Struct, eq=False):
+    """The executors of a build, each made once. Safe for calls from several threads.
 
-    def __init__(
-        self,
-        made: Mapping[str, Executor],
-        make: Callable[[str], Executor],
-        name_of: Callable[[Stage], str],
-        resources_of: Callable[[Stage], Mapping[str, float]],
-    ) -> None:
-        """Use the executors that are made already; `make` returns another one. The others are those of a stage."""
-        self._made, self._make = dict(made), make
-        self._name_of, self._resources_of = name_of, resources_of
-        self._lock = threading.Lock()
-        self._is_cancelled = False
+    Some are `made` already; `make` returns another one. The others return those of a stage.
+    """
+
+    made: dict[str, Executor]
+    make: Callable[[str], Executor]
+    name_of: Callable[[Stage], str]
+    resources_of: Callable[[Stage], Mapping[str, float]]
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _is_cancelled: bool = False
 
     def named(self, name: str) -> Executor:
         """Return the executor with a name.
@@ -77,11 +74,11 @@ class PlacedExecutors:
             ConfigurationError: it cannot be made.
         """
         with self._lock:
-            if name not in self._made:
-                self._made[name] = self._make(name)
+            if name not in self.made:
+                self.made[name] = self.make(name)
                 if self._is_cancelled:
-                    self._made[name].cancel()
-            return self._made[name]
+                    self.made[name].cancel()
+            return self.made[name]
 
     def of(self, stage: Stage) -> Executor:
         """Return the executor for the steps of a stage.
@@ -89,7 +86,7 @@ class PlacedExecutors:
         Raises:
             ConfigurationError: it cannot be made.
         """
-        executor, resources = self.named(self._name_of(stage)), self._resources_of(stage)
+        executor, resources = self.named(self.name_of(stage)), self.resources_of(stage)
         return executor.with_resources(resources) if resources and isinstance(executor, TakesResources) else executor
 
     def slots(self, name: str, usual: int) -> int:
@@ -101,7 +98,7 @@ class PlacedExecutors:
         """Kill all running actions and start no more."""
         with self._lock:
             self._is_cancelled = True
-            made = tuple(self._made.values())
+            made = tuple(self.made.values())
         for executor in made:
             executor.cancel()
 

@@ -41,13 +41,6 @@ class CopierCall(Struct, frozen=True, kw_only=True):
     ask: bool = False
 
 
-class MergeResult(Struct, frozen=True, kw_only=True):
-    """The result of a three-way merge: the text, or None, and the lines at which conflicts begin."""
-
-    data: bytes | None
-    lines: tuple[int, ...] = ()
-
-
 def find_git(environ: Mapping[str, str]) -> str:
     """Return the path of git from the user's PATH.
 
@@ -133,9 +126,12 @@ def _copier_environment(mirrored: Path, url: str, folder: Path, environ: Mapping
 
 
 def merge_texts(
-    versions: tuple[bytes, bytes, bytes], labels: tuple[str, str, str], folder: Path, git: str
-) -> MergeResult:
-    """Merge two versions of a text. `versions` and `labels` are those of mine, the base, and theirs."""
+    labels: tuple[str, str, str], folder: Path, git: str, *versions: bytes
+) -> tuple[bytes | None, tuple[int, ...]]:
+    """Merge two versions of a text; return None if that cannot be done, and the lines at which conflicts begin.
+
+    `versions` and `labels` are those of mine, the base, and theirs.
+    """
     names = ("mine", "base", "theirs")
     for name, data in zip(names, versions, strict=True):
         (folder / name).write_bytes(data)
@@ -143,10 +139,9 @@ def merge_texts(
     environ = _hermetic({"PATH": str(Path(git).parent)}, folder)
     ended = _run([git, "merge-file", "-p", *marked, *names], environ, folder)
     if not 0 <= ended.returncode < _MERGE_FAILED:
-        return MergeResult(data=None)
+        return None, ()
     starts = _CONFLICT_START.encode() + labels[0].encode()
-    lines = tuple(number for number, line in enumerate(ended.stdout.splitlines(), 1) if line == starts)
-    return MergeResult(data=ended.stdout, lines=lines)
+    return ended.stdout, tuple(number for number, line in enumerate(ended.stdout.splitlines(), 1) if line == starts)
 
 
 def _failure(command: list[str], environ: Mapping[str, str]) -> str | None:

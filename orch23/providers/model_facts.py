@@ -117,73 +117,52 @@ def _gpt(output: int, context: int, *, inputs: str = "", cached: bool = True, da
     )
 
 
+def _each(names: str, facts: ModelFacts) -> dict[str, ModelFacts]:
+    return dict.fromkeys(names.split(), facts)
+
+
 _ANTHROPIC: Mapping[str, ModelFacts] = {
-    "claude-fable-5": _claude(128 * _K, 1000 * _K, 512),
-    "claude-fable-5-1": _claude(128 * _K, 1000 * _K, 512),
-    "claude-mythos-5": _claude(128 * _K, 1000 * _K, 512),
-    "claude-mythos-5-1": _claude(128 * _K, 1000 * _K, 512),
-    "claude-opus-5": _claude(128 * _K, 1000 * _K, 512),
-    "claude-opus-5-5": _claude(128 * _K, 1000 * _K, 512),
-    "claude-sonnet-5": _claude(128 * _K, 1000 * _K, 1024),
-    "claude-sonnet-5-5": _claude(128 * _K, 1000 * _K, 512),
-    "claude-haiku-5-5": _claude(128 * _K, 1000 * _K, 512),
-    "claude-opus-4-8": _claude(128 * _K, 1000 * _K, 1024),
+    **_each(
+        "claude-fable-5 claude-fable-5-1 claude-mythos-5 claude-mythos-5-1 claude-opus-5 claude-opus-5-5 "
+        "claude-sonnet-5-5 claude-haiku-5-5",
+        _claude(128 * _K, 1000 * _K, 512),
+    ),
+    **_each("claude-sonnet-5 claude-opus-4-8 claude-sonnet-4-6", _claude(128 * _K, 1000 * _K, 1024)),
     "claude-opus-4-7": _claude(128 * _K, 1000 * _K, 2048),
     "claude-opus-4-6": _claude(128 * _K, 1000 * _K, 4096),
-    "claude-sonnet-4-6": _claude(128 * _K, 1000 * _K, 1024),
-    "claude-opus-4-5": _claude(64 * _K, 200 * _K, 4096),
-    "claude-sonnet-4-5": _claude(64 * _K, 200 * _K, 1024),
-    "claude-haiku-4-5": _claude(64 * _K, 200 * _K, 4096),
-    "claude-opus-4-1": _claude(32 * _K, 200 * _K, 1024),
-    "claude-opus-4": _claude(32 * _K, 200 * _K, 1024),
-    "claude-sonnet-4": _claude(64 * _K, 200 * _K, 1024),
-    "claude-3-7-sonnet": _claude(64 * _K, 200 * _K, 1024),
+    **_each("claude-opus-4-5 claude-haiku-4-5", _claude(64 * _K, 200 * _K, 4096)),
+    **_each("claude-sonnet-4-5 claude-sonnet-4 claude-3-7-sonnet", _claude(64 * _K, 200 * _K, 1024)),
+    **_each("claude-opus-4-1 claude-opus-4", _claude(32 * _K, 200 * _K, 1024)),
     "claude-3-5-sonnet": _claude(8192, 200 * _K, 1024),
     "claude-3-5-haiku": _claude(8192, 200 * _K, 2048),
     "claude-3-opus": _claude(4096, 200 * _K, 1024),
     "claude-3-haiku": _claude(4096, 200 * _K, 2048),
 }
 _OPENAI: Mapping[str, ModelFacts] = {
-    **{
+    **_each(
         # Explicit breakpoints exist, and a cache write costs more than input.
-        name: replace(_gpt(128 * _K, 1050 * _K, inputs="i"), has_breakpoints=True, write_1h=Decimal("1.25"))
-        for name in (
-            *("gpt-6.2-sol", "gpt-6.1-sol", "gpt-6.1-terra", "gpt-6-astra", "gpt-6-sol", "gpt-6-luna"),
-            *("gpt-5.6-sol", "gpt-5.6-terra", "gpt-5.6-luna"),
-        )
-    },
-    "gpt-5.5": _gpt(128 * _K, 1050 * _K, inputs="ip", day=True),
-    "gpt-5.5-pro": _gpt(128 * _K, 1050 * _K, inputs="ip", day=True),
-    "gpt-5.4": _gpt(128 * _K, 1050 * _K, inputs="ip", day=True),
+        "gpt-6.2-sol gpt-6.1-sol gpt-6.1-terra gpt-6-astra gpt-6-sol gpt-6-luna gpt-5.6-sol gpt-5.6-terra gpt-5.6-luna",
+        replace(_gpt(128 * _K, 1050 * _K, inputs="i"), has_breakpoints=True, write_1h=Decimal("1.25")),
+    ),
+    **_each("gpt-5.5 gpt-5.5-pro gpt-5.4", _gpt(128 * _K, 1050 * _K, inputs="ip", day=True)),
     "gpt-5.4-pro": _gpt(128 * _K, 1050 * _K, inputs="i"),
-    "gpt-5.4-mini": _gpt(128 * _K, 400 * _K, inputs="i"),
-    "gpt-5.4-nano": _gpt(128 * _K, 400 * _K, inputs="i"),
+    **_each("gpt-5.4-mini gpt-5.4-nano gpt-5.2-pro gpt-5-mini gpt-5-nano", _gpt(128 * _K, 400 * _K, inputs="i")),
     "gpt-5.3-codex": _gpt(128 * _K, 400 * _K, inputs="ip"),
-    "gpt-5.2": _gpt(128 * _K, 400 * _K, inputs="i", day=True),
-    "gpt-5.2-pro": _gpt(128 * _K, 400 * _K, inputs="i"),
-    "gpt-5.1": _gpt(128 * _K, 400 * _K, inputs="i", day=True),
-    "gpt-5.1-codex": _gpt(128 * _K, 400 * _K, inputs="i", day=True),
-    "gpt-5.1-codex-max": _gpt(128 * _K, 400 * _K, inputs="i", day=True),
-    "gpt-5.1-codex-mini": _gpt(128 * _K, 400 * _K, inputs="i", day=True),
-    "gpt-5": _gpt(128 * _K, 400 * _K, inputs="i", day=True),
-    "gpt-5-codex": _gpt(128 * _K, 400 * _K, inputs="i", day=True),
-    "gpt-5-mini": _gpt(128 * _K, 400 * _K, inputs="i"),
-    "gpt-5-nano": _gpt(128 * _K, 400 * _K, inputs="i"),
+    **_each(
+        "gpt-5.2 gpt-5.1 gpt-5.1-codex gpt-5.1-codex-max gpt-5.1-codex-mini gpt-5 gpt-5-codex",
+        _gpt(128 * _K, 400 * _K, inputs="i", day=True),
+    ),
     "gpt-5-pro": _gpt(272 * _K, 400 * _K, inputs="i"),
     "gpt-4.1": _gpt(32_768, 1_047_576, inputs="ip", day=True),
     "gpt-4.1-mini": _gpt(32_768, 1_047_576, inputs="ip"),
     "gpt-4.1-nano": _gpt(32_768, 1_047_576, inputs="i"),
-    "o1": _gpt(100 * _K, 200 * _K, inputs="ip"),
+    **_each("o1 o3", _gpt(100 * _K, 200 * _K, inputs="ip")),
     "o1-mini": _gpt(65_536, 128 * _K),
     "o1-preview": _gpt(32_768, 128 * _K),
-    "o3": _gpt(100 * _K, 200 * _K, inputs="ip"),
     "o3-mini": _gpt(100 * _K, 200 * _K),
-    "o3-pro": _gpt(100 * _K, 200 * _K, inputs="i"),
-    "o4-mini": _gpt(100 * _K, 200 * _K, inputs="i"),
-    "gpt-4o": _gpt(16_384, 128 * _K, inputs="ip"),
-    "gpt-4o-mini": _gpt(16_384, 128 * _K, inputs="ip"),
-    "gpt-4o-2024-05-13": _gpt(4096, 128 * _K, inputs="i", cached=False),
-    "gpt-4-turbo": _gpt(4096, 128 * _K, inputs="i", cached=False),
+    **_each("o3-pro o4-mini", _gpt(100 * _K, 200 * _K, inputs="i")),
+    **_each("gpt-4o gpt-4o-mini", _gpt(16_384, 128 * _K, inputs="ip")),
+    **_each("gpt-4o-2024-05-13 gpt-4-turbo", _gpt(4096, 128 * _K, inputs="i", cached=False)),
     "gpt-4": _gpt(8192, 8192, cached=False),
     "gpt-3.5-turbo": _gpt(4096, 16_385, cached=False),
 }

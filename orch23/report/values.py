@@ -4,7 +4,7 @@ Durations and money are formatted in `model.text`.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
 from typing import Literal, TypeAlias
@@ -117,11 +117,12 @@ def list_within(head: str, names: Sequence[str], columns: int) -> str:
     return truncate(head.rstrip(": "), columns)
 
 
-def aligned(rows: Sequence[Sequence[str]]) -> str:
-    """Return rows of equal length as lines, whose columns but the last have the same width in each line."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)][:-1]
-    cells = ([f"{text:<{width}}" for text, width in zip(row, [*widths, 0], strict=True)] for row in rows)
-    return "".join("  ".join(row).rstrip() + "\n" for row in cells)
+def aligned(rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> str:
+    """Return rows of equal length as lines. Each column has the same width in all of them; some are aligned `right`."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    ways = [(str.rjust if number in right else str.ljust, width) for number, width in enumerate(widths)]
+    lines = ("  ".join(way(text, width) for text, (way, width) in zip(row, ways, strict=True)) for row in rows)
+    return "".join(f"{line.rstrip()}\n" for line in lines)
 
 
 def started_text(started: str) -> str:

@@ -23,6 +23,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from orch23.cli import build_parts, build_run, project_loading
+from orch23.cli.parameters import GivenOptions
 from orch23.decide.dry_run import preview
 from orch23.decide.open_pipeline import OpeningOptions
 from orch23.model.action import Action, ActionOutcome, ActionResult, Completed, InputsChanged, Output
@@ -197,7 +198,9 @@ class Rig:
         problems: tuple[str, ...] = ()
         with _quick(), _doubled(calls, programs), _fused(fuse):
             try:
-                code = build_run.run_build(self._open(), build_parts.BuildRequest(keep_going=True, **asked), screen)
+                code = build_run.run_build(
+                    self._open(), build_parts.BuildRequest(keep_going=True, given=GivenOptions(**asked)), screen
+                )
             except CrashError:
                 code, crashed = -1, True
                 if fuse.seen[fuse.at or 0] == "keep an answer" and calls:

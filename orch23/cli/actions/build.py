@@ -66,7 +66,7 @@ def build_stages(  # noqa: PLR0913 - a command has as many parameters as options
 ) -> int:
     """Build stages that are not up to date."""
     _check_ask(console, asks=asks, has_answer=not (dry_run or as_json or plan_path))
-    approve, offline = None, args.offline
+    approve = None
     if plan_path is not None:
         from orch23.model.features import PLAN_FILES, load_feature  # noqa: PLC0415 - most builds have no plan file
 
@@ -75,7 +75,7 @@ def build_stages(  # noqa: PLR0913 - a command has as many parameters as options
             raise UsageError(Diagnostic("E641", "`--dry-run` and `--plan` contradict each other", hint=hint))
         approve, args, known = load_feature(PLAN_FILES["build"])(console, args, plan_path, given)
         given = GivenOptions(known.forced, given.resample, known.overwrite_edited, known.budget)
-    _check_model_flags(replay=replay, offline=offline, resample=given.resample)
+    _check_model_flags(replay=replay, offline=args.offline, resample=given.resample)
     if output == "auto" and console.is_in_github_actions and "github" in installed_formats():
         output = "github"
     summary = (console.environ.get("GITHUB_STEP_SUMMARY") or None) if output == "github" and not dry_run else None
@@ -89,21 +89,15 @@ def build_stages(  # noqa: PLR0913 - a command has as many parameters as options
     builtin = own_format(output)
     console.progress.is_quiet = builtin is None or builtin.is_alone
     request = BuildRequest(
+        args=replace(args, cache=cache_address(console.here, args.cache)),
+        given=given,
         jobs=jobs,
         keep_going=keep_going,
-        forced=given.forced,
-        overwrite_edited=given.overwrite_edited,
         replay=replay,
-        offline=offline,
-        resample=given.resample,
         budget=parse_budget(given.budget),
         allow_unsandboxed=allow_unsandboxed,
         live=live,
         wait=wait,
-        cache=cache_address(console.here, args.cache),
-        cache_write=args.cache_write,
-        executor=args.executor,
-        scheduler=args.scheduler,
         ask_consent=partial(ask_consent, console),
         approve=approve,
     )
@@ -154,7 +148,7 @@ def _build_part(
     console: Console, args: PipelineArguments, stale_snapshot: StaleSnapshot, request: BuildRequest, form: Format
 ) -> int | None:
     """Build only the stages that an edit reaches; None if the whole pipeline has to be decided."""
-    project = open_partial_project(console, args, stale_snapshot, request.forced)
+    project = open_partial_project(console, args, stale_snapshot, request.given.forced)
     if project is None:
         return None
     started = False
@@ -302,7 +296,8 @@ def accept_edits(console: Console, *, args: PipelineArguments, allow_unsandboxed
     pipeline = replace(project.pipeline, pool_executors={})
     project = replace(project, loaded=replace(project.loaded, pipeline=pipeline))
     # Verification runs steps, but accepting an edit calls no model: `replay` refuses each call.
-    request = BuildRequest(replay=True, allow_unsandboxed=allow_unsandboxed, cache=NO_CACHE, executor=LOCAL_EXECUTOR)
+    local = PipelineArguments(cache=NO_CACHE, executor=LOCAL_EXECUTOR)
+    request = BuildRequest(args=local, replay=True, allow_unsandboxed=allow_unsandboxed)
     with prepared_build(project, request, PLAIN.observer(build_view(console, project))) as build:
         code = accept(build, stages)
         status: RunStatus = "ok" if code == ExitCode.OK else "failed"

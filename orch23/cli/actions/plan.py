@@ -267,13 +267,7 @@ def _whole_preview(
     project, stages = open_for_command(console, args, stale_snapshot=stale_snapshot)
     usual_executor(project.pipeline, args.executor)
     shared = shared_results(console, project, args)
-    options = OpeningOptions(
-        forced=given.forced,
-        resample=given.resample,
-        keeps_promises=not args.offline,
-        overwrite_edited=given.overwrite_edited,
-        shared=shared,
-    )
+    options = OpeningOptions(**given.demands, keeps_promises=not args.offline, shared=shared)
     opened = open_for_reading(project, options)
     if named := (*given.forced, *given.resample):
         Selection(targets=named).nodes(opened.state.plan)

@@ -1,32 +1,18 @@
 """Anthropic's Message Batches: submit, list, poll, read results, cancel."""
 
-import contextlib
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec import Struct
 
 from orch23.features.batches.submission import read_result
-from orch23.features.vendors.anthropic_messages import ANTHROPIC_KEY, AnthropicMessages, message_arguments, read_message
-from orch23.features.vendors.anthropic_sdk import api_error
+from orch23.features.vendors.anthropic_messages import AnthropicMessages, message_arguments, read_message
 from orch23.model.batches import BatchResult, VendorBatch
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.llm import Request
 from orch23.model.server_url import url_origin
-from orch23.providers.connections import CONNECT_S
 from orch23.providers.extra_fields import extra_fields
-from orch23.providers.faults import (
-    UNEXPECTED_ERRORS,
-    TransportError,
-    invalid_reply_diagnostic,
-    library_error,
-    printable_line,
-    timeout_error,
-    unreachable_error,
-)
-
-if TYPE_CHECKING:
-    from anthropic import Anthropic
+from orch23.providers.faults import TransportError, invalid_reply_diagnostic, printable_line
 
 CALL_S = 120.0
 _GONE = 404
@@ -46,13 +32,13 @@ class AnthropicBatches(Struct, frozen=True, kw_only=True):
         sent: Any = [
             {"custom_id": name, "params": {**body, **extra_fields(one, body)}} for name, (one, body) in bodies.items()
         ]
-        with self._open() as (client, timeout):
+        with self.provider.opened(CALL_S) as (client, timeout):
             return str(client.messages.batches.create(requests=sent, timeout=timeout).id)
 
     def created_since(self, created_s: float) -> Sequence[VendorBatch]:
         """Return the batches that were created since a Unix time, newest first."""
         found: list[VendorBatch] = []
-        with self._open() as (client, timeout):
+        with self.provider.opened(CALL_S) as (client, timeout):
             page = client.messages.batches.list(limit=_PAGE, timeout=timeout)
             for _ in range(_MOST_PAGES):
                 found += [_batch(one) for one in page.data]
@@ -63,12 +49,12 @@ class AnthropicBatches(Struct, frozen=True, kw_only=True):
 
     def batch(self, batch_id: str) -> VendorBatch:
         """Return the state of a batch."""
-        with self._open() as (client, timeout):
+        with self.provider.opened(CALL_S) as (client, timeout):
             return _batch(client.messages.batches.retrieve(batch_id, timeout=timeout))
 
     def results(self, batch_id: str, requests: Mapping[str, Request]) -> Iterator[BatchResult]:
         """Yield the results of a batch that has ended, for these requests; others are skipped."""
-        with self._open() as (client, timeout):
+        with self.provider.opened(CALL_S) as (client, timeout):
             place = client.messages.batches.retrieve(batch_id, timeout=timeout).results_url
             if place is None:
                 message = f"{batch_id} has no results, or not any more: the vendor keeps them for 29 days"
@@ -85,10 +71,10 @@ class AnthropicBatches(Struct, frozen=True, kw_only=True):
     def cancel(self, batch_id: str) -> None:
         """Ask the vendor to stop a batch; one that has ended, or is being stopped, stays as it is."""
         try:
-            with self._open() as (client, timeout):
+            with self.provider.opened(CALL_S) as (client, timeout):
                 client.messages.batches.cancel(batch_id, timeout=timeout)
         except TransportError as fault:
-            with self._open() as (client, timeout):
+            with self.provider.opened(CALL_S) as (client, timeout):
                 status = client.messages.batches.retrieve(batch_id, timeout=timeout).processing_status
             if status == "in_progress":
                 raise fault from None
@@ -104,27 +90,6 @@ class AnthropicBatches(Struct, frozen=True, kw_only=True):
             case other:
                 message = f"a result of a batch is of the unknown type {printable_line(str(other))}"
                 raise TransportError(invalid_reply_diagnostic(message), charged=True)
-
-    @contextlib.contextmanager
-    def _open(self) -> Iterator[tuple["Anthropic", Any]]:
-        """Yield a client for one call, and the timeout to give to each of its methods."""
-        provider, url = self.provider, self.provider.url
-        import anthropic  # noqa: PLC0415 - heavy
-        import httpx2  # noqa: PLC0415 - heavy
-
-        with provider.calls.track(CALL_S) as sockets:
-            try:
-                with provider.clients.client_for(provider.identity(), sockets, provider.client) as client:
-                    yield client, anthropic.Timeout(CALL_S, connect=CONNECT_S)
-            except TransportError:
-                raise
-            except anthropic.APIStatusError as error:
-                raise api_error(url, error, charged=False, variable=ANTHROPIC_KEY) from None
-            except (anthropic.APIConnectionError, httpx2.HTTPError) as error:
-                late = timeout_error() if sockets.is_shut_down else None
-                raise late or unreachable_error(url, error.__cause__ or error) from None
-            except (anthropic.AnthropicError, *UNEXPECTED_ERRORS) as error:
-                raise library_error(error, "anthropic") from None
 
 
 def _batch(found: Any) -> VendorBatch:

@@ -26,7 +26,7 @@ def cancel_batches(console: Console, *, args: PipelineArguments) -> int:
     if not pending:
         console.write_out("there is no batch to cancel\n")
         return ExitCode.OK
-    request = BuildRequest(replay=True, cancels=True, cache=NO_CACHE)
+    request = BuildRequest(args=PipelineArguments(cache=NO_CACHE), replay=True, cancels=True)
     with prepared_build(project, request, QUIET_TEXT.observer(build_view(console, project))) as build:
         left = build.later is not None and build.later.cancel(_DELAYS_S)
         if build.later is not None:

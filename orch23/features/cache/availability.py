@@ -4,7 +4,7 @@ import threading
 from collections.abc import Callable
 from typing import TypeVar
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from orch23.features.cache.bounds import BlobFault, FileFault
 from orch23.model.errors import CacheFault
@@ -75,39 +75,34 @@ class Patience:
         return self._limits.patience_s - self._lost_s
 
 
-class Availability:
+class Availability(Struct, eq=False):
     """Whether a shared cache is used, and how often its calls are repeated. Safe for calls from several threads.
 
-    `refusal` is the message of the first fault of one file, or empty. Reading and writing share the `patience`.
+    `on_off` is called once at most, with the reason. `refusal` is the message of the first fault of one file, or empty.
+    Reading and writing share the `patience`.
     """
 
-    def __init__(
-        self,
-        limits: CacheLimits,
-        on_off: Callable[[str], None],
-        patience: Patience,
-        clock: Callable[[], float],
-        pause: Callable[[float], object],
-    ) -> None:
-        """Switch the cache on. `on_off` is called once at most, with the reason."""
-        self._limits, self._on_off, self._clock, self._pause = limits, on_off, clock, pause
-        self.patience = patience
-        self._lock = threading.Lock()
-        self._refused = 0
-        self.refusal = ""
-        self.is_on = True
+    limits: CacheLimits
+    on_off: Callable[[str], None]
+    patience: Patience
+    clock: Callable[[], float]
+    pause: Callable[[float], object]
+    refusal: str = ""
+    is_on: bool = True
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _refused: int = 0
 
     def switch_off(self, reason: str = "") -> None:
         """Use the cache no more. The reason is reported if this is the first; none is reported without one."""
         with self._lock:
             was_on, self.is_on = self.is_on, False
         if was_on and reason:
-            self._on_off(reason)
+            self.on_off(reason)
 
     def check(self) -> None:
         """Switch the cache off if there is no patience left."""
         if self.patience.left_s() <= 0:
-            self.switch_off(f"it is too slow, and has cost {self._limits.patience_s:g} s")
+            self.switch_off(f"it is too slow, and has cost {self.limits.patience_s:g} s")
 
     def tried(self, call: Callable[[], _Result]) -> _Result:
         """Return the result of a call. After a transient fault it is repeated, unless that took long.
@@ -116,22 +111,22 @@ class Availability:
             CacheFault: it failed for good: the cache is switched off. Or it was switched off meanwhile.
             BlobFault: only one blob failed; the cache is switched off after some of these, unless it is a FileFault.
         """
-        until_s = self._clock() + self._limits.patience_s
-        for number in range(len(self._limits.delays_s) + 1):
+        until_s = self.clock() + self.limits.patience_s
+        for number in range(len(self.limits.delays_s) + 1):
             if not self.is_on:
                 break
             try:
                 return call()
             except CacheFault as fault:
-                delays_s = self._limits.delays_s[number : number + 1] if fault.transient else ()
-                if not delays_s or self._clock() + delays_s[0] >= until_s:
+                delays_s = self.limits.delays_s[number : number + 1] if fault.transient else ()
+                if not delays_s or self.clock() + delays_s[0] >= until_s:
                     if isinstance(fault, FileFault):
                         self.refusal = self.refusal or fault.message
                     with self._lock:
                         self._refused += isinstance(fault, BlobFault) and not isinstance(fault, FileFault)
-                    if not isinstance(fault, BlobFault) or self._refused >= self._limits.damaged:
+                    if not isinstance(fault, BlobFault) or self._refused >= self.limits.damaged:
                         self.switch_off(f"{fault.message} (after {number + 1} tries)" if number else fault.message)
                     raise
-                self._pause(delays_s[0])
+                self.pause(delays_s[0])
         message = "the cache is switched off"
         raise CacheFault(message)

@@ -8,7 +8,7 @@ one.
 import contextlib
 import hashlib
 import os
-import shlex
+import platform
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from errno import ENOEXEC
@@ -37,8 +37,6 @@ from orch23.model.pipeline import LOCAL_EXECUTOR, CheckStep, CommandsStep, Stage
 from orch23.model.step import ProcessStep, Step, VerifyStep
 from orch23.resolve.commands import SHELL_COMMAND, command_steps
 
-OS_RELEASE_FILES: Final = (Path("/etc/os-release"), Path("/usr/lib/os-release"))
-"""The files that name the operating system; the first one that exists counts (os-release(5))."""
 _RELEASE_KEYS: Final = ("ID", "VERSION_ID", "BUILD_ID", "IMAGE_VERSION")
 _INTERPRETERS: Final = ("python", "pypy")
 _LIBRARIES: Final = (b"libpython", b"libpypy")
@@ -71,19 +69,11 @@ class EnvironmentIdentity(Struct, frozen=True, kw_only=True):
         return digest_json(dict(self.parts))
 
 
-def machine_facts(release_files: Iterable[Path] = OS_RELEASE_FILES) -> dict[str, str]:
+def machine_facts() -> dict[str, str]:
     """Return the operating system (`ID VERSION_ID`), the architecture and the C library of this machine."""
-    text, values, libc = None, dict[str, str](), None
-    for path in release_files:
-        with contextlib.suppress(OSError):
-            text = path.read_text("utf-8", "replace") if text is None else text
-    for line in (text or "").splitlines():
-        key, sign, value = line.strip().partition("=")
-        # A line that cannot be read is left out.
-        with contextlib.suppress(ValueError):
-            words = shlex.split(value)
-            if sign and not key.startswith("#"):
-                values[key] = " ".join(words)
+    values, libc = dict[str, str](), None
+    with contextlib.suppress(OSError, ValueError):  # no such file, or one that is not UTF-8
+        values = platform.freedesktop_os_release()
     release = " ".join(values[key] for key in _RELEASE_KEYS if values.get(key))
     with contextlib.suppress(ValueError, OSError):
         libc = os.confstr("CS_GNU_LIBC_VERSION")

@@ -59,11 +59,8 @@ from orch23.model.errors import CacheFault
 from orch23.model.ports import ChunkSource
 
 if TYPE_CHECKING:
-    from typing import TypeAlias
-
     from orch23.features.cache.client_certificate import ClientCertificate
-
-    Credentials: TypeAlias = Callable[[str], Mapping[str, str]]
+    from orch23.features.cache.registry import Credentials
 
 
 _STORAGE = "/build.bazel.remote.execution.v2.ContentAddressableStorage"

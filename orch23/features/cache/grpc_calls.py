@@ -5,6 +5,8 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
+from msgspec import Struct, field
+
 from orch23.features.cache.bounds import MAX_ENTRY_BYTES
 from orch23.features.cache.client_certificate import tls_fault
 from orch23.features.cache.reapi.messages import GetCapabilitiesRequest, ServerCapabilities
@@ -75,27 +77,21 @@ def deadline_s(size_bytes: int) -> float:
     return _CALL_S + size_bytes / _SLOWEST_BYTES_PER_S
 
 
-class GrpcServer:
-    """An instance of a server. Threads and connections of the library start with the first call."""
+class GrpcServer(Struct, eq=False):
+    """An instance of a server at an address. Threads and connections of the library start with the first call.
 
-    def __init__(
-        self,
-        target: str,
-        name: str,
-        headers: Callable[[], Mapping[str, str]],
-        root_certificates: Callable[[], bytes | None] | None,
-        certificate: "CertificateFiles | None" = None,
-    ) -> None:
-        """Set the address of the server, the name of the instance, which may be empty, and what returns the headers.
+    The `name` of the instance may be empty. `root_certificates` returns the certificates to trust; None for no
+    encryption. A server may demand the `certificate` of this client.
+    """
 
-        `root_certificates` returns the certificates to trust; None for no encryption. A server may demand the
-        `certificate` of this client.
-        """
-        self._target, self.name, self._headers = target, name, headers
-        self._root_certificates, self._certificate = root_certificates, certificate
-        self._lock = threading.Lock()
-        self._made: grpc.Channel | None = None
-        self._is_closed = False
+    target: str
+    name: str
+    headers: Callable[[], Mapping[str, str]]
+    root_certificates: Callable[[], bytes | None] | None
+    certificate: "CertificateFiles | None" = None
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _made: "grpc.Channel | None" = None
+    _is_closed: bool = False
 
     @property
     def prefix(self) -> str:
@@ -197,7 +193,7 @@ class GrpcServer:
             channel.close()
 
     def _metadata(self) -> tuple[tuple[str, str], ...]:
-        return tuple((name.lower(), value) for name, value in self._headers().items())
+        return tuple((name.lower(), value) for name, value in self.headers().items())
 
     def _channel(self) -> "grpc.Channel":
         import grpc  # noqa: PLC0415 - an extra
@@ -208,12 +204,12 @@ class GrpcServer:
                 raise CacheFault(message)
             if self._made is not None:
                 return self._made
-            if self._root_certificates is None:
-                self._made = grpc.insecure_channel(self._target, _OPTIONS)
+            if self.root_certificates is None:
+                self._made = grpc.insecure_channel(self.target, _OPTIONS)
             else:
-                own = () if self._certificate is None else (self._certificate.key, self._certificate.certificate)
-                trusted = grpc.ssl_channel_credentials(self._root_certificates(), *own)
-                self._made = grpc.secure_channel(self._target, trusted, _OPTIONS)
+                own = () if self.certificate is None else (self.certificate.key, self.certificate.certificate)
+                trusted = grpc.ssl_channel_credentials(self.root_certificates(), *own)
+                self._made = grpc.secure_channel(self.target, trusted, _OPTIONS)
             return self._made
 
 

@@ -8,7 +8,7 @@ from functools import partial
 from importlib import import_module
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from msgspec.structs import replace
 
@@ -54,9 +54,6 @@ from orch23.store.safe_files import (
 )
 from orch23.text.secrets import Secrets, secrets_from
 
-if TYPE_CHECKING:
-    from orch23.cli.build_parts import BuildRequest  # a plan does not load it
-
 NamedCache: TypeAlias = tuple[CacheSettings, Grant | None]
 """The settings of a cache, and a grant for it that the user has not given."""
 
@@ -91,14 +88,14 @@ class HeldEvents:
         self.held.clear()
 
 
-def open_for_build(project: Project, cache: NamedCache, secrets: Secrets, request: "BuildRequest") -> OpenedCache:
+def open_for_build(project: Project, cache: NamedCache, secrets: Secrets, args: PipelineArguments) -> OpenedCache:
     """Return the results of a build in the shared cache. It is not called yet.
 
     Raises:
         ConfigurationError: something that it needs is missing.
     """
     events = HeldEvents()
-    return OpenedCache(_open(project, cache, secrets, request, events, downloads=True), events.pass_to)
+    return OpenedCache(_open(project, cache, secrets, args, events, downloads=True), events.pass_to)
 
 
 def open_for_plan(
@@ -129,19 +126,19 @@ def _open(
     project: Project,
     cache: NamedCache,
     secrets: Secrets,
-    options: "BuildRequest | PipelineArguments",
+    args: PipelineArguments,
     events: HeldEvents,
     *,
     downloads: bool,
 ) -> CacheResults | None:
-    """Return the results in the shared cache, or None after a warning. `options` are of the command line."""
+    """Return the results in the shared cache, or None after a warning. `args` are of the command line."""
     settings, grant = cache
-    is_refused = settings.reads and options.offline and settings.directory is None
+    is_refused = settings.reads and args.offline and settings.directory is None
     for text in _warnings(project, settings, grant, is_refused=is_refused):
         events.warn(text, of_steps=True)
     if is_refused or not settings.reads:
         return None
-    settings, signatures, unsigned = _signing(project, settings, is_option=options.cache_write)
+    settings, signatures, unsigned = _signing(project, settings, is_option=args.cache_write)
     writes = settings.writes and signatures.can_sign
     try:
         backend = cache_opener(project.settings.root, project.settings.environ, settings.stranger)(settings.url)
@@ -157,7 +154,7 @@ def _open(
         client,
         project.store.contents,
         is_on_disk=project.store.workspace.has,
-        identity=_identities(settings.platform, project, options.executor),
+        identity=_identities(settings.platform, project, args.executor),
         downloads=downloads,
         signatures=signatures,
     )
@@ -167,7 +164,7 @@ def _open(
         observer=events,
         secrets=secrets,
         clock=monotonic,
-        least_tier=partial(_least_tier, settings, project.pipeline, options.executor),
+        least_tier=partial(_least_tier, settings, project.pipeline, args.executor),
         writes=writes,
         verifies=settings.verify == "always",
         responses=responses,
@@ -336,8 +333,6 @@ def create_signing_key(console: Console, *, name: str) -> None:
     try:
         pair = KeyPair.generate(name)
     except ModuleNotFoundError as error:
-        from orch23.providers.installation import install_command  # noqa: PLC0415 - without the library only
-
         message = f"`orch23 cache key` needs the library `{LIBRARY}`, which is not installed"
         raise ConfigurationError(Diagnostic("E669", message, hint=install_command(LIBRARY))) from error
     create_key_file(path, pair.to_pem())

@@ -23,13 +23,9 @@ if TYPE_CHECKING:
 # if its connection is encrypted.
 _OPENERS = {
     "file": ("orch23.features.cache.disk.open_disk", ""),
-    "http": ("orch23.features.cache.http_cache.open_http", ""),
-    "https": ("orch23.features.cache.http_cache.open_http", ""),
-    "grpc": ("orch23.features.cache.grpc_cache.open_grpc", "grpcio"),
-    "grpcs": ("orch23.features.cache.grpc_cache.open_grpc", "grpcio"),
-    "s3": ("orch23.features.cache.object_store.open_object_store", "obstore"),
-    "gs": ("orch23.features.cache.object_store.open_object_store", "obstore"),
-    "az": ("orch23.features.cache.object_store.open_object_store", "obstore"),
+    **dict.fromkeys(("http", "https"), ("orch23.features.cache.http_cache.open_http", "")),
+    **dict.fromkeys(("grpc", "grpcs"), ("orch23.features.cache.grpc_cache.open_grpc", "grpcio")),
+    **dict.fromkeys(("s3", "gs", "az"), ("orch23.features.cache.object_store.open_object_store", "obstore")),
 }
 _PLAIN = frozenset({"http", "grpc"})
 _SERVERS = _PLAIN | {"https", "grpcs"}

@@ -25,12 +25,13 @@ from orch23.features.local.local_model import (
     KnownModel,
     install_model,
     installed_weights,
+    known_model,
     user_data_dir,
 )
 from orch23.features.local.provider import missing_server
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
-from orch23.model.errors import ConfigurationError, NotFoundError
+from orch23.model.errors import ConfigurationError
 from orch23.providers.faults import printable_line
 from orch23.providers.installation import orch23_command
 from orch23.report.values import format_size, json_document
@@ -88,11 +89,7 @@ def install_by_name(console: Console, *, name: str, source: str | None) -> None:
 
 def remove_model(console: Console, *, name: str) -> None:
     """Remove an installed model."""
-    known = [one.name for one in KNOWN_MODELS]
-    if name not in known:
-        hint = f"models: {', '.join(known)}"
-        raise NotFoundError(Diagnostic("E406", f"no model is named {name!r}", hint=hint))
-    path = installed_weights(name, user_data_dir(console.environ))
+    path = installed_weights(known_model(name).name, user_data_dir(console.environ))
     if path is None:
         console.write_out(f"{name} is not installed\n")
     else:

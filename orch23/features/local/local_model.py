@@ -83,10 +83,7 @@ def install_model(name: str, data: Path, report: Callable[[str], None], *, fetch
         NotFoundError: there is no model of that name.
         ConfigurationError: it could not be fetched, or its digest is wrong.
     """
-    model = _find(name)
-    if model is None:
-        known = ", ".join(m.name for m in KNOWN_MODELS)
-        raise NotFoundError(Diagnostic("E406", f"there is no model {name!r}", hint=f"use one of: {known}"))
+    model = known_model(name)
     found = installed_weights(name, data)
     if found is not None:
         report(f"{name} is already installed: {found}")
@@ -111,6 +108,18 @@ def install_model(name: str, data: Path, report: Callable[[str], None], *, fetch
         _fail(f"cannot write {error.filename or folder}: {error.strerror or error}")
     report(f"installed {name}: {target}")
     return target
+
+
+def known_model(name: str) -> KnownModel:
+    """Return a model by its name.
+
+    Raises:
+        NotFoundError: there is none.
+    """
+    if (model := _find(name)) is None:
+        known = ", ".join(m.name for m in KNOWN_MODELS)
+        raise NotFoundError(Diagnostic("E406", f"there is no model {name!r}", hint=f"use one of: {known}"))
+    return model
 
 
 def _find(name: str) -> KnownModel | None:

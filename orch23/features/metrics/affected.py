@@ -26,7 +26,6 @@ from orch23.features.metrics.revision_view import (
     compare_manifests,
 )
 from orch23.features.metrics.states import bytes_of_artifacts, pipeline_at
-from orch23.model.digest import Json
 from orch23.model.errors import (
     ConfigurationError,
     ExitCode,
@@ -35,6 +34,7 @@ from orch23.model.errors import (
     Orch23Error,
     SafetyError,
 )
+from orch23.model.parsing import from_struct
 from orch23.model.plan import Done, Fresh, Restore
 from orch23.model.record import LockFile
 from orch23.model.text import visible
@@ -46,7 +46,7 @@ from orch23.store.input_files import AuthorFiles
 from orch23.store.lock_file import lock_path, read_lock
 
 
-class AffectedStages(Struct, frozen=True, kw_only=True):
+class AffectedStages(Struct, frozen=True, kw_only=True, rename={"file": "pipeline"}):
     """The affected stages in the order of the plan, out of `count`; `removed` are stages that only the revision has.
 
     `comparable` is false if the revision has no such pipeline, or an invalid one: then every stage is new.
@@ -56,10 +56,10 @@ class AffectedStages(Struct, frozen=True, kw_only=True):
     file: str
     since: str
     commit: str
+    comparable: bool
+    stages: tuple[AffectedStage, ...]
+    removed: tuple[str, ...]
     count: int
-    stages: tuple[AffectedStage, ...] = ()
-    removed: tuple[str, ...] = ()
-    comparable: bool = True
 
 
 def _affected_text(affected: AffectedStages) -> str:
@@ -75,27 +75,10 @@ def _affected_text(affected: AffectedStages) -> str:
 
 
 def _affected_json(affected: AffectedStages) -> str:
-    stages: list[Json] = [
-        {
-            "stage": one.stage,
-            "why": one.why,
-            "reasons": [reason_document(reason) for reason in one.reasons],
-            "after": list(one.after),
-        }
-        for one in affected.stages
-    ]
-    return json_document(
-        {
-            "orch23_affected": 1,
-            "name": affected.name,
-            "pipeline": affected.file,
-            "since": affected.since,
-            "commit": affected.commit,
-            "comparable": affected.comparable,
-            "stages": stages,
-            "removed": list(affected.removed),
-        }
-    )
+    document = from_struct(affected)
+    del document["count"]
+    stages = [{**from_struct(one), "reasons": [*map(reason_document, one.reasons)]} for one in affected.stages]
+    return json_document({"orch23_affected": 1, **document, "stages": stages})
 
 
 def _why(one: AffectedStage) -> str:

@@ -2,9 +2,10 @@
 
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from decimal import Decimal
 from functools import partial
+from textwrap import indent
 from typing import Literal, TypeAlias
 
 from msgspec import Struct
@@ -15,7 +16,7 @@ from orch23.model.digest import Json
 from orch23.model.parsing import YamlReader
 from orch23.model.text import visible
 from orch23.report.diagnostics import markdown_text
-from orch23.report.values import Style, json_document, pluralize, truncate
+from orch23.report.values import Style, aligned, json_document, pluralize, truncate
 
 MAX_METRICS_BYTES = 1_048_576
 """The size above which a metrics file is not read."""
@@ -221,7 +222,7 @@ def comparison_text(compared: MetricsComparison, style: Style, *, show_all: bool
     """Return the comparison as a table: the values that differ, or all of them."""
     rows = [tuple(map(visible, row)) for row in _rows(compared, show_all=show_all)]
     head = visible(_head(compared))
-    return f"{style.paint(head, 'strong')}\n{_table(rows)}" if rows else f"{head}\n"
+    return f"{style.paint(head, 'strong')}\n{indent(aligned([_HEAD, *rows], _NUMBERS), '  ')}" if rows else f"{head}\n"
 
 
 def comparison_markdown(compared: MetricsComparison, *, show_all: bool) -> str:
@@ -250,17 +251,6 @@ def _rows(compared: MetricsComparison, *, show_all: bool) -> list[tuple[str, ...
         for one in changes
         if show_all or one.status != "same"
     ]
-
-
-def _table(rows: Sequence[tuple[str, ...]]) -> str:
-    rows = [_HEAD, *rows]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(_HEAD))]
-
-    def cell(text: str, column: int) -> str:
-        return f"{text:>{widths[column]}}" if column in _NUMBERS else f"{text:<{widths[column]}}"
-
-    lines = ("  ".join(cell(text, column) for column, text in enumerate(row)).rstrip() for row in rows)
-    return "".join(f"  {line}\n" for line in lines)
 
 
 def comparison_json(compared: MetricsComparison) -> str:

@@ -25,7 +25,7 @@ from orch23.features.pages.html.attempts import ChangeReader
 from orch23.features.pages.html.compose import PageSources, compose_page
 from orch23.features.pages.html.metrics import MetricsHistory
 from orch23.features.pages.html.page import Row, RunPage, StageGroup
-from orch23.features.pages.html.texts import KeptText
+from orch23.features.pages.html.texts import LongText
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import CorruptStateError, NotFoundError, Orch23Error
 from orch23.model.event import Event
@@ -92,7 +92,7 @@ def page_sources(console: Console, root: Path, run: str) -> PageSources:
     return replace(without_store, changes=changes, metrics=_metrics(store, run))
 
 
-def read_kept(root: Path, run: str, stage: str, attempt: int, name: str, limit: int) -> KeptText | None:
+def read_kept(root: Path, run: str, stage: str, attempt: int, name: str, limit: int) -> LongText | None:
     """Return at least `limit` characters of a file of an attempt; None if there is none."""
     if _PLAIN_NAME.fullmatch(name) is None:
         return None
@@ -104,7 +104,8 @@ def read_kept(root: Path, run: str, stage: str, attempt: int, name: str, limit: 
     text = data.decode("utf-8", errors="replace")
     # For a longer file only the bytes are counted: reading it to count its characters would take too long.
     whole = len(text) if size <= len(data) else size
-    return KeptText(text, whole, str((files.attempt_folder(stage, attempt) / name).relative_to(root)))
+    path = str((files.attempt_folder(stage, attempt) / name).relative_to(root))
+    return LongText(text=text, size=whole, path=path)
 
 
 def _metrics(store: ProjectStore, run: str) -> MetricsHistory:

@@ -5,6 +5,7 @@ import json
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from textwrap import indent
 from typing import Any
 
 import click
@@ -35,7 +36,7 @@ from orch23.model.errors import ExitCode, Orch23Error
 from orch23.model.features import READY_MODELS, is_installed, load_feature
 from orch23.model.step import Grant
 from orch23.model.text import visible
-from orch23.report.values import json_document
+from orch23.report.values import aligned, json_document
 from orch23.store.project_store import open_store
 from orch23.store.safe_files import replace_file
 
@@ -153,9 +154,7 @@ def list_templates(console: Console, *, as_json: bool) -> None:
         ]
         console.write_out(json_document({"orch23_templates": 1, "templates": rows}))
         return
-    width = max(len(name) for name in templates)
-    for one in templates.values():
-        console.write_out(f"{one.name:<{width}}  {one.version:<4}  {one.summary}\n")
+    console.write_out(aligned([(one.name, f"{one.version:<4}", one.summary) for one in templates.values()]))
 
 
 def show_template(console: Console, *, name: str) -> None:
@@ -339,8 +338,7 @@ def _existing(*, keep: bool, overwrite: bool) -> ChangeKind:
 
 def _choose(console: Console) -> str:
     templates = builtin_templates()
-    width = max(len(name) for name in templates)
-    listed = "".join(f"  {name:<{width}}  {one.summary}\n" for name, one in templates.items())
+    listed = indent(aligned([(name, one.summary) for name, one in templates.items()]), "  ")
     if not console.is_interactive:
         message = f"no template is named. Choose one of:\n{listed.rstrip()}"
         raise click.UsageError(message)

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Collection, Mapping
+from functools import partial
 from pathlib import Path
 
 from msgspec import Struct
@@ -97,17 +98,12 @@ def dry_run_update(
         wanted = (RenderRequest(ref=former, last=last), RenderRequest(ref=ref, last=last, data=data))
         base, theirs = render_versions(source, wanted, folder, root, environ)
         labels = ("yours", f"template {base.version}", f"template {theirs.version}")
-        git = find_git(environ)
-
-        def merge(mine: bytes, old: bytes, new: bytes) -> tuple[bytes | None, tuple[int, ...]]:
-            merged = merge_texts((mine, old, new), labels, folder, git)
-            return merged.data, merged.lines
 
         def beside(path: str) -> str:
             names = (f"{path}{NEW_SUFFIX}{number}" for number in ("", *range(2, 1000)))
             return next(name for name in names if name not in theirs.files and read_paths(root, [name])[name] is None)
 
-        merging = MergeFunctions(texts=merge, beside=beside)
+        merging = MergeFunctions(texts=partial(merge_texts, labels, folder, find_git(environ)), beside=beside)
         paths = sorted(base.files.keys() | theirs.files.keys())
         there = read_paths(root, paths)
         # The answers file belongs to the template: it is written, not merged.

@@ -155,7 +155,7 @@ class RenderedTemplate(Struct, frozen=True, kw_only=True):
     files: Mapping[str, TemplateFile]
     answers: Mapping[str, Any]
     questions: Mapping[str, Mapping[str, Any]]
-    unanswered: tuple[str, ...]
+    unanswered: Sequence[str]
     message: str
 
 
@@ -223,14 +223,7 @@ def _read(source: TemplateSource, wanted: RenderRequest, into: Path, result: Map
         raise UsageError(
             *(Diagnostic("E675", f"`{source.name}` has no question `{one}`", hint=hint) for one in unknown)
         )
-    rendered = RenderedTemplate(
-        version=result["version"],
-        files=read_rendered(into),
-        answers=result["answers"],
-        questions=result["questions"],
-        unanswered=tuple(result["unanswered"]),
-        message=result["message"],
-    )
+    rendered = RenderedTemplate(**result, files=read_rendered(into))
     answers = rendered.files.get(source.answers_file)
     if answers is None or (wanted.last is not None and answers.data == wanted.last + _LAST):
         return replace(rendered, files={**rendered.files, source.answers_file: _answers_file(source, rendered)})
@@ -258,33 +251,16 @@ def _refuse_newer(source: TemplateSource, ref: str | None) -> None:
 
 
 def _fault(source: TemplateSource, wanted: RenderRequest, kind: str, message: str) -> Orch23Error:
-    show = (
-        f"`orch23 template show {source.name}` lists the questions"
-        if source.version
-        else "see the documentation of the template"
-    )
-    name = source.name
+    name, text = source.name, f"the template `{source.name}`: {message}"
     version = wanted.ref or "its newest version"
+    show = f"`orch23 template show {name}` lists the questions"
+    trust = "orch23 does not run code of a template; if you trust its author, use `copier copy --trust`"
+    of_git = f"`{name}` cannot be rendered at {version}: {message}"
     faults: Mapping[str, tuple[type[Orch23Error], str, str, str]] = {
-        "unsafe": (
-            SafetyError,
-            "E673",
-            f"the template `{name}`: {message}",
-            "orch23 does not run code of a template; if you trust its author, use `copier copy --trust`",
-        ),
-        "unanswered": (
-            UsageError,
-            "E674",
-            f"the template `{name}`: {message}",
-            "`--data NAME=VALUE` answers a question",
-        ),
-        "answer": (UsageError, "E675", message, show),
-        "git": (
-            NotFoundError,
-            "E672",
-            f"`{name}` cannot be rendered at {version}: {message}",
-            f"list the versions with `git ls-remote --tags {source.url}`",
-        ),
+        "unsafe": (SafetyError, "E673", text, trust),
+        "unanswered": (UsageError, "E674", text, "`--data NAME=VALUE` answers a question"),
+        "answer": (UsageError, "E675", message, show if source.version else "see the documentation of the template"),
+        "git": (NotFoundError, "E672", of_git, f"list the versions with `git ls-remote --tags {source.url}`"),
     }
     broken = f"the template `{name}` cannot be rendered: {message}"
     other = (InvalidInputError, "E678", broken, "report it to the author of the template")

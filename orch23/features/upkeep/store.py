@@ -260,15 +260,10 @@ def _shared_cache_runs(logs: Path, run: str | None, *, every: bool) -> list[Shar
 
 
 def _stored_text(found: Sequence[StoredKind], limit: int | None) -> str:
-    numbers = [f"{one.number:,}" for one in found]
-    width, name_width = max(map(len, numbers)), max(map(len, _NAMES.values()))
-    lines = [
-        f"{number:>{width}}  {_NAMES[one.kind]:<{name_width}}  {format_size(one.size_bytes):>9}\n"
-        for number, one in zip(numbers, found, strict=True)
-    ]
+    rows = [(f"{one.number:,}", _NAMES[one.kind], f"{format_size(one.size_bytes):>9}") for one in found]
     note = "" if limit is None else f"; `orch23 gc` keeps {format_size(limit)}"
     total = format_size(sum(one.size_bytes for one in found))
-    return "".join((*lines, f"{'':>{width}}  {'total':<{name_width}}  {total:>9}{note}\n"))
+    return aligned([*rows, ("", "total", f"{total:>9}{note}")], right={0})
 
 
 def verify_contents(console: Console, *, exit_code: bool, as_json: bool) -> int:

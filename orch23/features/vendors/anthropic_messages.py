@@ -1,5 +1,6 @@
 """The provider `anthropic`: Messages API."""
 
+import contextlib
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -39,7 +40,6 @@ from orch23.providers.faults import (
     TransportError,
     incomplete_error,
     library_error,
-    status_error,
     timeout_error,
     too_long_error,
     unknown_stop_error,
@@ -51,7 +51,7 @@ from orch23.providers.wire import wire_schema
 from orch23.steps.llm.spec import LLMStep
 
 if TYPE_CHECKING:
-    from anthropic import Timeout
+    from anthropic import Anthropic, Timeout
     from anthropic.lib.streaming import MessageStream
     from anthropic.types import Message as SdkMessage
     from anthropic.types import ParsedMessage
@@ -124,18 +124,35 @@ class AnthropicMessages(RunConnections, frozen=True, kw_only=True):
             TransportError: it did not count them.
             ProviderError: the build has ended.
         """
-        import anthropic  # noqa: PLC0415 - heavy
-
-        until = self.clock() + deadline_s
         arguments = message_arguments(request, self.name_of(request.model))
         del arguments["max_tokens"]
-        with self.calls.track(max(deadline_s, LEAST_S)) as sockets:
+        with self.opened(max(deadline_s, LEAST_S)) as (client, timeout):
+            return token_count(
+                getattr(client.messages.count_tokens(**arguments, timeout=timeout), "input_tokens", None)
+            )
+
+    @contextlib.contextmanager
+    def opened(self, limit_s: float) -> Iterator[tuple["Anthropic", "Timeout"]]:
+        """Yield a client for a request that no model responds to, and the timeout to give to each of its methods.
+
+        Raises:
+            TransportError: the request failed.
+            ProviderError: the build has ended.
+        """
+        import anthropic  # noqa: PLC0415 - heavy
+        import httpx2  # noqa: PLC0415 - heavy
+
+        with self.calls.track(limit_s) as sockets:
             try:
                 with self.clients.client_for(self.identity(), sockets, self.client) as client:
-                    counted = client.messages.count_tokens(**arguments, timeout=self._timeouts(until))
-                    return token_count(getattr(counted, "input_tokens", None))
+                    yield client, anthropic.Timeout(limit_s, connect=min(limit_s, CONNECT_S))
+            except TransportError:
+                raise
             except anthropic.APIStatusError as error:
-                raise api_error(self.url, error, charged=False) from None
+                raise api_error(self.url, error, charged=False, variable=ANTHROPIC_KEY) from None
+            except (anthropic.APIConnectionError, httpx2.HTTPError) as error:
+                late = timeout_error() if sockets.is_shut_down else None
+                raise late or unreachable_error(self.url, error.__cause__ or error) from None
             except (anthropic.AnthropicError, *UNEXPECTED_ERRORS) as error:
                 raise library_error(error, "anthropic") from None
 
@@ -408,20 +425,9 @@ class AnthropicAdapter(ClaudeAdapter, ServerAdapter):
         Raises:
             TransportError: the server does not have it, or cannot be reached.
         """
-        import anthropic  # noqa: PLC0415 - heavy
-
-        url, provider = self.endpoint, AnthropicMessages(url=self.endpoint, key=self.key(environ) or "none")
-        try:
-            with (
-                provider.calls.track(timeout_s) as sockets,
-                provider.clients.client_for(url, sockets, provider.client) as client,
-            ):
-                return getattr(client.models.retrieve(self.step.model, timeout=timeout_s), "id", None)
-        except anthropic.APIStatusError as error:
-            said = error.api_message or (error.body if isinstance(error.body, str) else "")
-            raise status_error(url, error.status_code, said) from None
-        except anthropic.AnthropicError as error:
-            raise unreachable_error(url, error.__cause__ or error) from None
+        provider = AnthropicMessages(url=self.endpoint, key=self.key(environ) or "none")
+        with provider.opened(timeout_s) as (client, timeout):
+            return getattr(client.models.retrieve(self.step.model, timeout=timeout), "id", None)
 
     def _access(self, setting: ProviderContext) -> dict[str, Any]:
         return {"url": self.endpoint, "key": self.key(setting.environ), **shared_connections(setting.share)}

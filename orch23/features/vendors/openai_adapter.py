@@ -5,15 +5,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from orch23.features.vendors.openai_chat import ChatCompletions
-from orch23.features.vendors.openai_client import (
-    OPENAI_KEY,
-    ServerAccess,
-    ServerConnection,
-    is_object_schema,
-    without_environment,
-)
+from orch23.features.vendors.openai_client import OPENAI_KEY, ServerAccess, ServerConnection, is_object_schema
 from orch23.features.vendors.openai_responses import ResponsesApi, StreamedResponses, SubmittedResponses
-from orch23.features.vendors.server_replies import http_client
 from orch23.features.vendors.vendor_adapters import CloudAdapter, ServerAdapter, VendorAdapter
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
@@ -26,8 +19,6 @@ from orch23.providers.media import OPENAI_MEDIA
 from orch23.providers.wire import wire_schema
 
 if TYPE_CHECKING:
-    from openai import AzureOpenAI
-
     from orch23.model.batches import Batches
 
 OPENAI_URL = "https://api.openai.com/v1"
@@ -178,25 +169,13 @@ class AzureAccess(ServerAccess, frozen=True):
     """A resource: its address, and its key, or a token of Microsoft Entra ID."""
 
     is_token: bool = False
+    library_class: ClassVar[str] = "AzureOpenAI"
 
-
-def make_azure_client(server: AzureAccess, connection: ClientConnection, trust: TlsContexts) -> "AzureOpenAI":
-    """Return a client that does not depend on the environment, as for OpenAI's own server."""
-    import openai  # noqa: PLC0415 - heavy
-
-    client = openai.AzureOpenAI(
-        api_key=None if server.is_token else server.key,
-        azure_ad_token=server.key if server.is_token else None,
-        api_version=API_VERSION,
-        base_url=server.url,
-        admin_api_key="",
-        organization="",
-        webhook_secret="",  # not used
-        max_retries=0,
-        http_client=http_client(openai, server.url, connection, trust),
-    )
-    without_environment(client)
-    return client
+    @property
+    def login(self) -> Mapping[str, str | None]:
+        """The arguments of the library's class that have key or token."""
+        key, token = (None, self.key) if self.is_token else (self.key, None)
+        return {"api_key": key, "azure_ad_token": token, "api_version": API_VERSION}
 
 
 class AzureAdapter(CloudAdapter, GptAdapter):
@@ -216,7 +195,7 @@ class AzureAdapter(CloudAdapter, GptAdapter):
 
     def connection(self, environ: Mapping[str, str], **shared: Any) -> ServerConnection:
         """Return the connection to the step's resource."""
-        return ServerConnection(server=self._access(environ), make_client=make_azure_client, **shared)
+        return ServerConnection(server=self._access(environ), **shared)
 
     def ready(self, environ: Mapping[str, str], _root: Path | None) -> Iterator[Diagnostic]:
         """Yield an error for a missing library, for a missing address, and for a missing key."""

@@ -3,7 +3,7 @@
 import contextlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, ClassVar
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -28,7 +28,6 @@ from orch23.providers.connections import (
     CallSockets,
     ClientConnection,
     RunConnections,
-    TlsContexts,
 )
 from orch23.providers.faults import (
     UNEXPECTED_ERRORS,
@@ -131,6 +130,12 @@ class ServerAccess(Struct, frozen=True):
     url: str
     key: str
     variable: str = OPENAI_KEY
+    library_class: ClassVar[str] = "OpenAI"
+
+    @property
+    def login(self) -> Mapping[str, str | None]:
+        """The arguments of the library's class that have the key. It requires one; without a key, none is sent."""
+        return {"api_key": self.key or "none"}
 
     def __repr__(self) -> str:
         """Describe it without the key."""
@@ -140,12 +145,10 @@ class ServerAccess(Struct, frozen=True):
 class ServerConnection(RunConnections, frozen=True, kw_only=True):
     """The connection to a server, with its address.
 
-    `make_client` makes the client of the library from the server; None: that of OpenAI's own interfaces. With
-    `lists_models`, a second request asks a server that does not know a model for the names of those that it has.
+    With `lists_models`, a second request asks a server that does not know a model for the names of those that it has.
     """
 
     server: ServerAccess
-    make_client: "Callable[[Any, ClientConnection, TlsContexts], OpenAI] | None" = None
     lists_models: bool = True
 
     def seconds_left(self, until: float) -> float:
@@ -182,36 +185,27 @@ class ServerConnection(RunConnections, frozen=True, kw_only=True):
             return [str(one.id) for one in client.models.list(timeout=_MODELS_S).data]
 
     def client(self, connection: ClientConnection) -> "OpenAI":
-        """Return a client of the library."""
-        return (self.make_client or make_openai_client)(self.server, connection, self.trust)
+        """Return a client that does not depend on the environment: the library would read six variables.
 
+        It makes no retries (they would hide requests), follows no redirects (the prompt goes only to the address in the
+        fingerprint), and uses no proxy for addresses of this machine. Each call sets its timeout.
+        """
+        import openai  # noqa: PLC0415 - heavy
 
-def make_openai_client(server: ServerAccess, connection: ClientConnection, trust: TlsContexts) -> "OpenAI":
-    """Return a client that does not depend on the environment: the library would read six variables.
-
-    It makes no retries (they would hide requests), follows no redirects (the prompt goes only to the address in the
-    fingerprint), and uses no proxy for addresses of this machine. Each call sets its timeout.
-    """
-    import openai  # noqa: PLC0415 - heavy
-
-    client = openai.OpenAI(
-        api_key=server.key or "none",  # the library requires one; it is not sent
-        admin_api_key="",
-        organization="",
-        project="",
-        webhook_secret="",  # not used
-        base_url=server.url,
-        max_retries=0,
-        http_client=http_client(openai, server.url, connection, trust, has_key=bool(server.key)),
-    )
-    without_environment(client)
-    return client
-
-
-def without_environment(client: "OpenAI") -> None:
-    """Remove what the library has read from the environment."""
-    client.organization = client.project = client.admin_api_key = None  # an empty text would be sent as a header
-    client._custom_headers = {}  # noqa: SLF001 - no argument disables OPENAI_CUSTOM_HEADERS
+        server = self.server
+        client: OpenAI = getattr(openai, server.library_class)(
+            admin_api_key="",
+            organization="",
+            project="",
+            webhook_secret="",  # not used
+            base_url=server.url,
+            max_retries=0,
+            http_client=http_client(openai, server.url, connection, self.trust, has_key=bool(server.key)),
+            **server.login,
+        )
+        client.organization = client.project = client.admin_api_key = None  # an empty text would be sent as a header
+        client._custom_headers = {}  # noqa: SLF001 - no argument disables OPENAI_CUSTOM_HEADERS
+        return client
 
 
 # ---- errors ------------------------------------------------------------------------------

@@ -364,24 +364,31 @@ def test_steps_that_run_elsewhere_or_in_an_unknown_way_are_not_shared(machine: M
 RELEASE = '# a comment\nNAME="Debian GNU/Linux"\nID=debian\nVERSION_ID="12"\nHOME_URL="https://x"\nBROKEN="\n'
 
 
-def test_the_release_of_the_system_is_its_id_and_version(tmp_path: Path) -> None:
-    path = tmp_path / "os-release"
-    path.write_text(RELEASE)
-    facts = machine_facts([tmp_path / "missing", path])
-    assert facts["system"] == "debian 12"
+def _release_of(monkeypatch: pytest.MonkeyPatch, *files: Path) -> str:
+    monkeypatch.setattr("platform._os_release_cache", None)
+    monkeypatch.setattr("platform._os_release_candidates", tuple(map(str, files)))
+    return machine_facts()["system"]
+
+
+def test_the_release_of_the_system_is_its_id_and_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    facts = machine_facts()
+    assert facts["system"]
     assert facts["architecture"] == os.uname().machine
     assert facts["libc"]
+    path = tmp_path / "os-release"
+    path.write_text(RELEASE)
+    assert _release_of(monkeypatch, tmp_path / "missing", path) == "debian 12"
     path.write_text(f"{RELEASE}BUILD_ID='2026-11'\n")
-    assert machine_facts([path])["system"] == "debian 12 2026-11"
-    assert machine_facts([tmp_path / "missing"])["system"] == "unknown"
-    assert machine_facts()["system"]
+    assert _release_of(monkeypatch, path) == "debian 12 2026-11"
+    assert _release_of(monkeypatch, tmp_path / "missing") == "unknown"
 
 
 @given(st.text(max_size=60))
 def test_any_release_file_can_be_read(tmp_path_factory, text: str) -> None:
     path = tmp_path_factory.mktemp("r") / "os-release"
     path.write_text(text, encoding="utf-8", errors="surrogatepass")
-    assert machine_facts([path])["system"]
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        assert _release_of(monkeypatch, path)
 
 
 @given(st.dictionaries(st.text(), st.text()), st.dictionaries(st.text(), st.text()))

@@ -7,7 +7,7 @@ import pytest
 
 from orch23.features.pages.html.compose import PageSources, compose_page
 from orch23.features.pages.html.page import RunPage, StageGroup, StageView
-from orch23.features.pages.html.texts import KeptText
+from orch23.features.pages.html.texts import LongText
 from orch23.features.pages.writing import read_run, render_page
 from orch23.model.event import (
     AttemptFinished,
@@ -43,7 +43,7 @@ def run_of(*events: tuple[str, EventData], run: str = "r1") -> RunFacts:
     return read_run(run, lines, unchanged_event)
 
 
-def nothing_kept(stage: str, attempt: int, name: str, limit: int) -> KeptText | None:
+def nothing_kept(stage: str, attempt: int, name: str, limit: int) -> LongText | None:
     del stage, attempt, name, limit
     return None
 
@@ -322,9 +322,9 @@ def test_everything_is_escaped_and_nothing_hidden() -> None:
 def test_the_size_of_a_page_with_many_stages(tmp_path: Path, number: int, most: int) -> None:
     name = write_run(tmp_path, number, characters=100)
 
-    def long_texts(stage: str, attempt: int, name: str, limit: int) -> KeptText:
+    def long_texts(stage: str, attempt: int, name: str, limit: int) -> LongText:
         text = f'{stage} {attempt} "<&>"\n' * 2_000
-        return KeptText(text[:limit], len(text), f"logs/r/{stage}/attempt-{attempt}/{name}")
+        return LongText(text=text[:limit], size=len(text), path=f"logs/r/{stage}/attempt-{attempt}/{name}")
 
     sources = PageSources(read=long_texts, redact=str)
     html = render_page(compose_page(read_run(name, read_journal(tmp_path / f"{name}.jsonl"), unchanged_event), sources))

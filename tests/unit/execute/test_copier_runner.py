@@ -17,26 +17,26 @@ TEN = b"".join(b"%d\n" % number for number in range(10))
 
 
 def merged(folder: Path, mine: bytes, theirs: bytes, base: bytes = TEN):
-    return merge_texts((mine, base, theirs), LABELS, folder, find_git(os.environ))
+    return merge_texts(LABELS, folder, find_git(os.environ), mine, base, theirs)
 
 
 def test_edits_at_different_places_come_together(tmp_path: Path) -> None:
-    done = merged(tmp_path, TEN.replace(b"1\n", b"one\n"), TEN.replace(b"8\n", b"eight\n"))
-    assert done.data == TEN.replace(b"1\n", b"one\n").replace(b"8\n", b"eight\n")
-    assert done.lines == ()
+    text, lines = merged(tmp_path, TEN.replace(b"1\n", b"one\n"), TEN.replace(b"8\n", b"eight\n"))
+    assert text == TEN.replace(b"1\n", b"one\n").replace(b"8\n", b"eight\n")
+    assert lines == ()
 
 
 def test_edits_at_one_place_are_both_there_between_marks(tmp_path: Path) -> None:
     mine = TEN.replace(b"1\n", b"one\n").replace(b"8\n", b"eight\n")
-    done = merged(tmp_path, mine, TEN.replace(b"1\n", b"uno\n").replace(b"8\n", b"otto\n"))
-    assert done.data is not None
-    lines = done.data.splitlines()
-    assert [lines[number - 1] for number in done.lines] == [b"<<<<<<< yours"] * 2
+    text, numbers = merged(tmp_path, mine, TEN.replace(b"1\n", b"uno\n").replace(b"8\n", b"otto\n"))
+    assert text is not None
+    lines = text.splitlines()
+    assert [lines[number - 1] for number in numbers] == [b"<<<<<<< yours"] * 2
     assert {b"one", b"uno", b"eight", b"otto", b">>>>>>> template v2"} <= set(lines)
 
 
 def test_what_is_no_text_is_not_merged(tmp_path: Path) -> None:
-    assert merged(tmp_path, b"\0mine", b"\0theirs", b"\0base").data is None
+    assert merged(tmp_path, b"\0mine", b"\0theirs", b"\0base") == (None, ())
 
 
 def test_a_missing_repository_is_reported_with_the_message_of_git(tmp_path: Path) -> None:

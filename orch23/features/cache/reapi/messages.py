@@ -193,10 +193,15 @@ class PreconditionFailure(Proto, frozen=True, kw_only=True):
     violations: Annotated[tuple[PreconditionViolation, ...], 1] = ()
 
 
-class FindMissingBlobsRequest(Proto, frozen=True, kw_only=True):
-    """Asks which blobs are missing."""
+class _OfInstance(Proto, frozen=True, kw_only=True):
+    """A request for an instance of a server."""
 
     instance_name: Annotated[str, 1] = ""
+
+
+class FindMissingBlobsRequest(_OfInstance, frozen=True, kw_only=True):
+    """Asks which blobs are missing."""
+
     blob_digests: Annotated[tuple[DigestProto, ...], 2] = ()
 
 
@@ -214,10 +219,9 @@ class BlobUpdate(Proto, frozen=True, kw_only=True):
     compressor: Annotated[int, 3, INT32] = 0
 
 
-class BatchUpdateBlobsRequest(Proto, frozen=True, kw_only=True):
+class BatchUpdateBlobsRequest(_OfInstance, frozen=True, kw_only=True):
     """Stores small blobs."""
 
-    instance_name: Annotated[str, 1] = ""
     requests: Annotated[tuple[BlobUpdate, ...], 2] = ()
 
 
@@ -234,10 +238,9 @@ class BatchUpdateBlobsResponse(Proto, frozen=True, kw_only=True):
     responses: Annotated[tuple[BlobUpdated, ...], 1] = ()
 
 
-class BatchReadBlobsRequest(Proto, frozen=True, kw_only=True):
+class BatchReadBlobsRequest(_OfInstance, frozen=True, kw_only=True):
     """Asks for small blobs."""
 
-    instance_name: Annotated[str, 1] = ""
     digests: Annotated[tuple[DigestProto, ...], 2] = ()
     acceptable_compressors: Annotated[tuple[int, ...], 3, INT32] = ()
 
@@ -257,25 +260,21 @@ class BatchReadBlobsResponse(Proto, frozen=True, kw_only=True):
     responses: Annotated[tuple[BlobRead, ...], 1] = ()
 
 
-class GetActionResultRequest(Proto, frozen=True, kw_only=True):
+class GetActionResultRequest(_OfInstance, frozen=True, kw_only=True):
     """Asks for the result of an action."""
 
-    instance_name: Annotated[str, 1] = ""
     action_digest: Annotated[DigestProto | None, 2] = None
 
 
-class UpdateActionResultRequest(Proto, frozen=True, kw_only=True):
+class UpdateActionResultRequest(_OfInstance, frozen=True, kw_only=True):
     """Stores the result of an action."""
 
-    instance_name: Annotated[str, 1] = ""
     action_digest: Annotated[DigestProto | None, 2] = None
     action_result: Annotated[ActionResultProto | None, 3] = None
 
 
-class GetCapabilitiesRequest(Proto, frozen=True, kw_only=True):
+class GetCapabilitiesRequest(_OfInstance, frozen=True, kw_only=True):
     """Asks what a server can do."""
-
-    instance_name: Annotated[str, 1] = ""
 
 
 class ActionCacheUpdateCapabilities(Proto, frozen=True, kw_only=True):
@@ -307,10 +306,9 @@ class ServerCapabilities(Proto, frozen=True, kw_only=True):
     execution_capabilities: Annotated[ExecutionCapabilities | None, 2] = None
 
 
-class ExecuteRequest(Proto, frozen=True, kw_only=True):
+class ExecuteRequest(_OfInstance, frozen=True, kw_only=True):
     """Asks for the execution of an action. The replies are Operations."""
 
-    instance_name: Annotated[str, 1] = ""
     skip_cache_lookup: Annotated[bool, 3] = False
     action_digest: Annotated[DigestProto | None, 6] = None
     digest_function: Annotated[int, 9, INT32] = 0

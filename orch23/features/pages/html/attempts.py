@@ -5,9 +5,10 @@ from difflib import unified_diff
 from itertools import islice
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from orch23.features.pages.html.page import AttemptView, Badge, Row
-from orch23.features.pages.html.texts import LongText, ShownText, TextReader
+from orch23.features.pages.html.texts import LongText, TextReader
 from orch23.model.digest import FileEntry
 from orch23.model.errors import MissingBytesError
 from orch23.model.event import LlmResponse
@@ -23,22 +24,14 @@ _MAX_LINES = 400
 _MAX_FILES = 40
 
 
-class FileChange(Struct, frozen=True, kw_only=True):
-    """An output of a stage: the lines of its diff, or why there is none."""
-
-    path: str
-    diff: str = ""
-    note: str = ""
-
-
 class ChangeReader(Struct, frozen=True):
     """Compares the outputs of a result with the files that the stage started from, or with its result before."""
 
     records: ResultIndex
     contents: ContentStore
 
-    def changes(self, stage: str, key: str) -> tuple[FileChange, ...]:
-        """Return the changes to the outputs of the newest record with a key; none if there is no such record."""
+    def changes(self, stage: str, key: str) -> tuple[LongText, ...]:
+        """Return the diff of each output of the newest record with a key, or why there is none."""
         record = next(iter(self.records.by_key(key)), None)
         if record is None:
             return ()
@@ -46,21 +39,22 @@ class ChangeReader(Struct, frozen=True):
         found = (self._change(stage, record, path) for path in paths[:_MAX_FILES])
         changes = tuple(one for one in found if one is not None)
         more = len(paths) - _MAX_FILES
-        return (*changes, FileChange(path=f"{more} more files", note="not shown")) if more > 0 else changes
+        return (*changes, LongText(title=f"{more} more files", text="not shown")) if more > 0 else changes
 
-    def _change(self, stage: str, record: Record, path: str) -> FileChange | None:
+    def _change(self, stage: str, record: Record, path: str) -> LongText | None:
         now = record.outputs[path]
         before = record.start_of(path) or self._earlier(stage, record, path)
         if before == now:
             return None
         if max(now.digest.size_bytes, before.digest.size_bytes if before else 0) > _MAX_BYTES:
-            return FileChange(path=path, note=f"{now.digest.size_bytes:,} bytes: too long to compare")
+            return LongText(title=path, text=f"{now.digest.size_bytes:,} bytes: too long to compare")
         then, text = self._text(before), self._text(now)
         if then is None or text is None:
-            return FileChange(path=path, note="its bytes are no longer in the store")
+            return LongText(title=path, text="its bytes are no longer in the store")
         if "\0" in then or "\0" in text:
-            return FileChange(path=path, note=f"binary file of {now.digest.size_bytes:,} bytes")
-        return FileChange(path=path, diff=text_difference(then, text, "before", "after"))
+            return LongText(title=path, text=f"binary file of {now.digest.size_bytes:,} bytes")
+        diff = text_difference(then, text, "before", "after")
+        return LongText(title=path, text=diff, is_diff=bool(diff))
 
     def _earlier(self, stage: str, record: Record, path: str) -> FileEntry | None:
         """Return the output at a path of the newest record of the stage that is older than this one."""
@@ -80,7 +74,7 @@ class ChangeReader(Struct, frozen=True):
             return None
 
 
-Changes = Callable[[str, str], tuple[FileChange, ...]]
+Changes = Callable[[str, str], tuple[LongText, ...]]
 """Returns what a stage with a key changed."""
 
 
@@ -106,11 +100,7 @@ def attempt_texts(stage: StageFacts, read: TextReader, limit: int, *, brief: boo
 
     def kept(number: int, names: Sequence[tuple[str, str]]) -> list[LongText]:
         files = ((title, read(stage.name, number, name, limit)) for name, title in names)
-        return [
-            LongText(title=title, text=file.text, size=file.size, path=file.path)
-            for title, file in files
-            if file is not None and file.text.strip()
-        ]
+        return [replace(file, title=title) for title, file in files if file is not None and file.text.strip()]
 
     found: dict[int, list[LongText]] = {}
     former = ""
@@ -121,10 +111,10 @@ def attempt_texts(stage: StageFacts, read: TextReader, limit: int, *, brief: boo
         if response is not None:
             if former and not is_brief:
                 diff = text_difference(former, response.text, "attempt before", "this attempt")
-                texts.append(LongText(title="Response, compared", text=diff, size=len(diff), is_diff=True))
+                texts.append(LongText(title="Response, compared", text=diff, is_diff=True))
             former = response.text
         excerpt = attempt.ended.excerpt if attempt.ended is not None else ""
-        texts += [LongText(title="Failure", text=excerpt, size=len(excerpt))] if excerpt else []
+        texts += [LongText(title="Failure", text=excerpt)] if excerpt else []
         printed = [("output.txt", "Output of the step")]
         printed += [(one.printed, f"Output of {one.step}") for one in attempt.checks if one.printed]
         texts += [] if is_brief else kept(number, printed[:_MAX_PRINTED])
@@ -132,7 +122,7 @@ def attempt_texts(stage: StageFacts, read: TextReader, limit: int, *, brief: boo
     return found
 
 
-def attempt_view(attempt: AttemptFacts, texts: Sequence[ShownText]) -> AttemptView:
+def attempt_view(attempt: AttemptFacts, texts: Sequence[LongText]) -> AttemptView:
     """Return an attempt as the page shows it."""
     ended = attempt.ended
     if ended is None:

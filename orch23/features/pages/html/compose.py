@@ -33,7 +33,6 @@ from orch23.features.pages.html.page import (
 from orch23.features.pages.html.texts import (
     Anchors,
     LongText,
-    ShownText,
     TextReader,
     cut_text,
     fair_limit,
@@ -84,7 +83,7 @@ class PageSources(Struct, frozen=True, kw_only=True):
 
 class _StageTexts(Struct, frozen=True):
     attempts: dict[int, list[LongText]]
-    changes: list[LongText]
+    changes: Sequence[LongText]
 
 
 def compose_page(run: RunFacts, sources: PageSources, former: RunFacts | None = None) -> RunPage:
@@ -235,10 +234,7 @@ def _hints(stage: StageFacts) -> tuple[str, ...]:
 
 
 def _texts(stage: StageFacts, sources: PageSources, limit: int, *, brief: bool) -> _StageTexts:
-    changes = []
-    for one in sources.changes(stage.name, stage.key) if stage.key and stage.has_run else ():
-        text = one.diff or one.note
-        changes.append(LongText(title=one.path, text=text, size=len(text), is_diff=bool(one.diff)))
+    changes = sources.changes(stage.name, stage.key) if stage.key and stage.has_run else ()
     return _StageTexts(attempt_texts(stage, sources.read, limit, brief=brief), changes)
 
 
@@ -246,7 +242,7 @@ def _stage_view(
     stage: StageFacts, texts: _StageTexts | None, limit: int, longest: float, sources: PageSources, anchors: Anchors
 ) -> StageView:
     cost, seconds = stage.cost, stage.duration_s
-    kept = texts or _StageTexts({}, [])
+    kept = texts or _StageTexts({}, ())
     has_calls = bool(cost.calls or cost.recorded)
     # If a stage could not run, the reason says as much.
     is_plain = stage.message == stage.status or (stage.ended is not None and stage.ended.by)
@@ -274,7 +270,7 @@ def _stage_view(
     )
 
 
-def _cut(texts: Sequence[LongText], limit: int, sources: PageSources) -> tuple[ShownText, ...]:
+def _cut(texts: Sequence[LongText], limit: int, sources: PageSources) -> tuple[LongText, ...]:
     return tuple(cut_text(one, limit, sources.redact) for one in texts)
 
 

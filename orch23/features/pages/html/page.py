@@ -6,7 +6,7 @@ from typing import Final, Literal, TypeAlias
 
 from msgspec import Struct
 
-from orch23.features.pages.html.texts import ShownText
+from orch23.features.pages.html.texts import LongText
 
 Tone: TypeAlias = Literal["good", "kept", "bad", "stopped", "idle", "active"]
 """The color of a result: built; up to date or restored; failed; stopped; nothing to do; running."""
@@ -44,7 +44,7 @@ class AttemptView(Struct, frozen=True, kw_only=True):
     summary: str
     facts: tuple[Row, ...] = ()
     failing: tuple[str, ...] = ()
-    texts: tuple[ShownText, ...] = ()
+    texts: tuple[LongText, ...] = ()
 
 
 class StageView(Struct, frozen=True, kw_only=True):
@@ -65,7 +65,7 @@ class StageView(Struct, frozen=True, kw_only=True):
     hints: tuple[str, ...] = ()
     facts: tuple[Row, ...] = ()
     tries: tuple[AttemptView, ...] = ()
-    changes: tuple[ShownText, ...] = ()
+    changes: tuple[LongText, ...] = ()
 
     @property
     def has_details(self) -> bool:

@@ -8,6 +8,7 @@ from itertools import chain, count
 from typing import TypeAlias
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from orch23.model.patterns import lazy_pattern
 from orch23.model.text import visible
@@ -26,36 +27,23 @@ _TEXTS_OF_ATTEMPT = 3
 _LOOKAHEAD = 512
 
 
-class KeptText(Struct, frozen=True):
-    """The beginning of a file of an attempt. `size` is the number of characters of the whole, `path` where it is."""
-
-    text: str
-    size: int
-    path: str
-
-
-TextReader: TypeAlias = Callable[[str, int, str, int], KeptText | None]
-"""Return at least so many characters of a file, by stage, attempt, name and number; None if there is none."""
-
-
-class ShownText(Struct, frozen=True, kw_only=True):
-    """A text of a page, without secrets. With `rest` there are so many more characters, in the file `path`."""
-
-    title: str
-    text: str
-    rest: int = 0
-    path: str = ""
-    is_diff: bool = False
-
-
 class LongText(Struct, frozen=True, kw_only=True):
-    """A text before it is cut. `size` counts the characters of the whole; `text` may be only its beginning."""
+    """A text of a page: of a file of an attempt, of a difference, or why there is none.
 
-    title: str
+    Before it is cut, it may have secrets; `text` may be only a beginning of the whole, which has `size` characters.
+    Then `rest` characters are left out; they are in the file `path`.
+    """
+
+    title: str = ""
     text: str
-    size: int
+    size: int = 0
     path: str = ""
     is_diff: bool = False
+    rest: int = 0
+
+
+TextReader: TypeAlias = Callable[[str, int, str, int], LongText | None]
+"""Return at least so many characters of a file, by stage, attempt, name and number; None if there is none."""
 
 
 def total_limit(attempts: int) -> int:
@@ -84,7 +72,7 @@ def html_size(text: str) -> int:
     return len(html.escape(visible(text)).encode("utf-8", "replace"))
 
 
-def cut_text(whole: LongText, limit: int, redact: Callable[[str], str]) -> ShownText:
+def cut_text(whole: LongText, limit: int, redact: Callable[[str], str]) -> LongText:
     """Return the beginning of a text that takes at most `limit` bytes as HTML, without secrets."""
     text = redact(whole.text[: limit + _LOOKAHEAD])
     kept = text if len(whole.text) <= limit + _LOOKAHEAD and whole.size <= len(whole.text) else text[:limit]
@@ -96,13 +84,9 @@ def cut_text(whole: LongText, limit: int, redact: Callable[[str], str]) -> Shown
         # A line that is cut in its middle is hard to read, except if it is nearly all of the text.
         head, newline, _ = kept.rpartition("\n")
         kept = head if newline and len(head) > len(kept) // 2 else kept
-    return ShownText(
-        title=whole.title,
-        text=kept.rstrip(),
-        rest=max(0, whole.size - len(kept)) if len(kept) < len(text) or whole.size > len(whole.text) else 0,
-        path=whole.path,
-        is_diff=whole.is_diff,
-    )
+    is_cut = len(kept) < len(text) or whole.size > len(whole.text)
+    rest = max(0, whole.size - len(kept), len(whole.text) - len(kept)) if is_cut else 0
+    return replace(whole, text=kept.rstrip(), rest=rest)
 
 
 # Up to so many items of a foreach are shown one by one.
