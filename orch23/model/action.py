@@ -222,8 +222,8 @@ class ActionResult(Struct, frozen=True, kw_only=True):
     contain: links, special files, setuid bits, more files or bytes than the limits. `touched` are paths of a read-only
     tree that were changed, even if they were restored: only a step without a sandbox can do that. `tier` is the tier
     of the sandbox that it ran in, empty if it did not start. `results` are the files of `Action.results` by path, each
-    up to `MAX_RESULTS_BYTES` and one byte more. `read` are the inputs that the process may have read, None if that
-    cannot be seen.
+    up to `MAX_RESULTS_BYTES` and one byte more. Secrets are removed from `report` and `results` before they are stored.
+    `read` are the inputs that the process may have read, None if that cannot be seen.
     """
 
     exit_code: int

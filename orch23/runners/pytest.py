@@ -96,7 +96,7 @@ class _PytestRunner(ProcessStepRunner):
         """Judge the report, never the exit code alone: tests can end the process with any exit code."""
         # Each test in the staged files must be in the report: the code under test could make pytest skip some.
         expected = step.expect or _expected(step, runner, files)
-        report = _without_secrets(result.report, runner)
+        report = None if result.report is None else runner.contents.get(result.report)
         if step.must_fail:
             verdict = judge_failing(result.exit_code, report, expected, printed)
         else:
@@ -122,7 +122,7 @@ class _PytestRunner(ProcessStepRunner):
         del step, output
         from orch23.verdict.unfinished_test import unfinished_of_pytest  # noqa: PLC0415 - only for timeouts
 
-        return unfinished_of_pytest(_without_secrets(report, runner))
+        return unfinished_of_pytest(None if report is None else runner.contents.get(report))
 
     def reported(self, step: ProcessStep, verdict: "Verdict", contents: ContentStore) -> Files:
         return {path: FileEntry(contents.put(report_json(verdict))) for path in step.named_outputs}
@@ -167,14 +167,6 @@ def _unfixable(
         ),
         lambda module: tests.unfound_file(module, scope, files.keys()),
     )
-
-
-def _without_secrets(report: Digest | None, runner: ProcessRunner) -> bytes | None:
-    # `[redacted NAME]` needs no escapes in JSON, so the report stays valid.
-    if report is None:
-        return None
-    text = runner.contents.get(report).decode("utf-8", "surrogateescape")
-    return runner.redact(text).encode("utf-8", "surrogateescape")
 
 
 def _expected(step: PytestStep, runner: ProcessRunner, files: Files) -> tuple[str, ...]:

@@ -80,9 +80,9 @@ def _verdict(
         return None
     log, own = result.output.log, _depfile(step, runner)  # the log has the middle of a long output
     digests = {path: one for path, one in result.results.items() if path != own}
-    found = sorted(digests.items()) if place.place != STDOUT else [("", log)] if log else []
-    reports = {path: runner.redact(runner.contents.get(one).decode("utf-8", "replace")) for path, one in found}
-    reports |= {} if found or place.place != STDOUT else {"": printed}
+    reports = {path: _text(runner, one) for path, one in sorted(digests.items())}
+    if place.place == STDOUT:
+        reports = {"": runner.redact(_text(runner, log)) if log else printed}
     cwd, tests = runner.stage.cwd, _identity(step, runner, files)
     results = reported.read_reports(place.form, reports, cwd, place.place, place.line)
     if len(digests) > MAX_RESULTS_FILES or any(one.size_bytes > MAX_RESULTS_BYTES for one in digests.values()):
@@ -92,6 +92,10 @@ def _verdict(
     if verdict.passed and not results.are_findings:
         runner.trace.now[tests] = len(results.ids)
     return verdict
+
+
+def _text(runner: ProcessRunner, digest: Digest) -> str:
+    return runner.contents.get(digest).decode("utf-8", "replace")
 
 
 def _depfile(step: ShellStep, runner: ProcessRunner) -> str | None:
@@ -107,7 +111,7 @@ def _with_tracked(
 
     digest, result = ended.result.results.get(depfile), ended.result
     is_whole = digest is not None and digest.size_bytes <= MAX_RESULTS_BYTES
-    text = runner.contents.get(digest).decode("utf-8", "replace") if digest and is_whole else None
+    text = _text(runner, digest) if digest and is_whole else None
     tracked, problems = load_feature(DEPFILES["read"])(runner.stage, files, text, result.read)
     if problems:
         left = LeftoverFiles(result.written, result.removed)

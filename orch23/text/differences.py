@@ -21,18 +21,14 @@ def differing_values(text: str) -> str:
     while at < len(lines):
         first = _value(lines, at)
         second = _value(lines, first) if first > at else at
-        if second > first and max(_size(lines[at:first]), _size(lines[first:second])) > _LONG:
-            for one in _differing(lines[at:first], lines[first:second]):
-                kept += one
+        one, other = lines[at:first], lines[first:second]
+        if other and max(len("".join(one)), len("".join(other))) > _LONG:
+            kept += _differing(one, other)
             at = second
         else:
             kept.append(lines[at])
             at += 1
     return "\n".join(kept)
-
-
-def _size(lines: Sequence[str]) -> int:
-    return sum(map(len, lines))
 
 
 def _value(lines: Sequence[str], at: int) -> int:
@@ -46,22 +42,20 @@ def _value(lines: Sequence[str], at: int) -> int:
     return end
 
 
-def _differing(one: Sequence[str], other: Sequence[str]) -> tuple[list[str], list[str]]:
-    heads, parts = zip(*map(_parts, (one, other)), strict=True)
-    if max(map(len, parts)) == 1:
-        texts = [_around(parts[0][0], parts[1][0]), _around(parts[1][0], parts[0][0])]
-        return [f"{heads[0]}{texts[0]}"], [f"{heads[1]}{texts[1]}"]
-    same = _equal(*parts)
-    after = _equal(parts[0][same:][::-1], parts[1][same:][::-1])
-    middle = [one[max(0, same - _BEFORE) : len(one) - after] for one in parts]
+def _differing(one: Sequence[str], other: Sequence[str]) -> list[str]:
+    heads, (first, second) = zip(*map(_parts, (one, other)), strict=True)
+    if len(first) == len(second) == 1:
+        return [f"{heads[0]}{_around(*first, *second)}", f"{heads[1]}{_around(*second, *first)}"]
+    same = _equal(first, second)
+    after = _equal(first[same:][::-1], second[same:][::-1])
+    middle = [part[max(0, same - _BEFORE) : len(part) - after] for part in (first, second)]
     if max(map(len, middle)) > _MOST:
         middle = [[*(Counter(a) - Counter(b))][:_MOST] for a, b in (middle, middle[::-1])]
-    is_line = max(len(one), len(other)) <= _LINES
-    shown = [
-        [f"{head}{_MARK} {', '.join(map(str.strip, found))} {_MARK}"] if is_line else [f"{head}{_MARK}", *found, _MARK]
-        for head, found in zip(heads, middle, strict=True)
-    ]
-    return shown[0], shown[1]
+    if max(len(one), len(other)) <= _LINES:
+        middle = [[f"{_MARK} {', '.join(map(str.strip, found))} {_MARK}"] for found in middle]
+    else:
+        middle = [[_MARK, *found, _MARK] for found in middle]
+    return [line for head, found in zip(heads, middle, strict=True) for line in (f"{head}{found[0]}", *found[1:])]
 
 
 def _equal(one: Sequence[str], other: Sequence[str]) -> int:

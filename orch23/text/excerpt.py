@@ -39,7 +39,7 @@ _MAX_PATH = 4096
 _LEAST_SHARE = 400
 _LONG_LINE = 300
 _CONTEXT, _ALIKE, _PLACES, _SAME, _LEAST_HEAD = 2, 3, 20, 8, 3
-_MARK = "\n...\n"
+_MARK, _USUAL = "\n...\n", BriefLimits()
 _FAILURE_LINE = lazy_pattern(r"(?i)\b(?:not ok|(?:err|error|fail|failed|failure|fatal|panic|panicked|exception)s?\b)")
 _MESSAGE_LINE = lazy_pattern(r"([^\s:]{1,300}:\d{1,7}(?::\d{1,7})?):?[ \t]+(\S.*)")
 _DIGITS = lazy_pattern(r"\d+")
@@ -47,15 +47,16 @@ _EXPLAINED = "E  "
 _DIFFERENCE = lazy_pattern(r"E {2,9}[-+?] ")
 # Before the whole difference, after an empty line, pytest names the items that differ.
 _NAMED = lazy_pattern(r"(Differing items|(?:Left|Right) contains|Extra items|At index)\b.*")
-_CORE = (">  ", "E  ", "likewise ")  # of a failure of pytest, besides the line with its place
+# Of a failure of pytest: `tests/test_a.py:12: ValueError`, and the beginnings of the other lines that are kept.
+_PLACE = lazy_pattern(r"\S+:\d+: ")
+_CORE = (">  ", "E  ", "likewise ")
 
 
-def shorten(text: str, limits: BriefLimits | None = None) -> str:
+def shorten(text: str, limits: BriefLimits = _USUAL) -> str:
     """Return a text over the limit as its head, a mark and its tail: by default 4001 characters become 3505."""
-    limits = limits if limits is not None else BriefLimits()
     if len(text) <= limits.limit:
         return text
-    return f"{text[: limits.head]}\n...\n{text[len(text) - limits.tail :]}"
+    return f"{text[: limits.head]}{_MARK}{text[len(text) - limits.tail :]}"
 
 
 def fit_output(text: str, limits: BriefLimits) -> str:
@@ -83,28 +84,22 @@ def _failure_lines(lines: Sequence[str], size: int) -> str:
         if size < 0:
             break
         kept |= added
-    found = sorted(kept)
-    return "\n".join(
-        f"...\n{kept[one]}" if at and found[at - 1] != one - 1 else kept[one] for at, one in enumerate(found)
-    )
+    first = min(kept, default=0)
+    return "\n".join(text if one == first or one - 1 in kept else f"...\n{text}" for one, text in kept.items())
 
 
 def group_lines(text: str) -> str:
     """Return a text where lines `PLACE: MESSAGE` of a linter with one message, at least four, are one line."""
-    lines = [(line, _MESSAGE_LINE.match(line)) for line in text.split("\n")]
-    places: dict[str, list[str]] = {}
-    for _, found in lines:
-        if found:
-            places.setdefault(_DIGITS.sub("0", found[2]), []).append(found[1])
-    kept: list[str] = []
-    for line, found in lines:
-        key = _DIGITS.sub("0", found[2]) if found else ""
-        if key and len(places.get(key, ())) > _ALIKE:
-            (_, *others), places[key] = places[key], []
-            kept.append(f"{line} (and {len(others)} more such: {join_first(others, _PLACES)})")
-        elif not key or places[key]:
-            kept.append(line)
-    return "\n".join(kept)
+    lines, left_out = text.split("\n"), set[int]()
+    groups: dict[str, list[tuple[int, str]]] = {}
+    for number, line in enumerate(lines):
+        if found := _MESSAGE_LINE.match(line):
+            groups.setdefault(_DIGITS.sub("0", found[2]), []).append((number, found[1]))
+    for (first, _), *others in groups.values():
+        if len(others) >= _ALIKE:
+            lines[first] += f" (and {len(others)} more such: {join_first([place for _, place in others], _PLACES)})"
+            left_out.update(number for number, _ in others)
+    return "\n".join(line for number, line in enumerate(lines) if number not in left_out)
 
 
 def without_equal_lines(text: str) -> str:
@@ -159,19 +154,12 @@ def _fit(part: str, size: int, limits: BriefLimits) -> str:
     if len(part) > size:
         head, *lines = (cut_line(line, _LONG_LINE) for line in part.split("\n"))
         part = "\n".join((head, *lines))
-        core = [line for line in lines if line.startswith(_CORE) or _is_place(line)]
+        core = [line for line in lines if line.startswith(_CORE) or _PLACE.match(line)]
         if len(part) > size and any(line.startswith("E  ") for line in core):
             part = "\n".join((head, *core))
-    left = max(0, size - len("\n...\n"))
+    left = max(0, size - len(_MARK))
     tail = left * limits.tail // max(1, limits.head + limits.tail)
     return shorten(part, BriefLimits(size, left - tail, tail))
-
-
-def _is_place(line: str) -> bool:
-    """Return whether a line begins with a place, such as `tests/test_a.py:12: `."""
-    head, colon, _ = line.partition(": ")
-    path, _, number = head.rpartition(":")
-    return bool(colon and path) and number.isdecimal() and not any(map(str.isspace, path))
 
 
 def cut_line(line: str, size: int) -> str:

@@ -51,12 +51,12 @@ def judge_results(exit_code: int, results: RunResults, output: str, files: Itera
     """
     if results.failures:
         staged = frozenset(files)
-        names = Counter(path.rpartition("/")[2] for path in staged)
+        names = Counter(map(posixpath.basename, staged))
         # go names a file without its folder
-        named = {name: path for path in staged if names[name := path.rpartition("/")[2]] == 1}
+        known = {name: path for path in staged if names[name := posixpath.basename(path)] == 1}
+        known |= {path: path for path in staged}
         results.failures = [
-            replace(one, place=one.place or _place(f"{one.message}\n{one.text}", staged, named))
-            for one in results.failures
+            replace(one, place=one.place or _place(f"{one.message}\n{one.text}", known)) for one in results.failures
         ]
     # The output explains what the results do not; a report in the output itself would only be repeated.
     more = normalise(results.rest).strip() if exit_code or results.broken else ""
@@ -67,8 +67,7 @@ def _errors(exit_code: int, results: RunResults, least: int) -> Iterator[Diagnos
     if results.failures:
         return
     if exit_code != 0 and not results.outcomes and not (results.are_findings and results.broken is None):
-        # Its output says why.
-        why = f": {results.broken}" if results.broken else ""
+        why = f": {results.broken}" if results.broken else ""  # its output says more
         yield Diagnostic("E320", f"exited with {exit_code} before any result{why}", hint=_READ_OUTPUT)
     elif results.broken is not None:
         message = f"the results of the tests cannot be trusted: {results.broken} (exit code {exit_code})"
@@ -88,11 +87,7 @@ def _errors(exit_code: int, results: RunResults, least: int) -> Iterator[Diagnos
         yield Diagnostic("E305", message, hint="find out why tests are missing: one may have ended the program")
 
 
-def _place(text: str, files: frozenset[str], named: Mapping[str, str]) -> str:
-    """Return `file:line` of the first staged file in a text, or an empty text; `named` has the paths by name."""
-    for found in _PLACE.finditer(text[:_LOOKED_AT]):
-        path = posixpath.normpath(found[1])
-        path = path if path in files else named.get(path, "")
-        if path:
-            return f"{path}:{found[2]}"
-    return ""
+def _place(text: str, known: Mapping[str, str]) -> str:
+    """Return `file:line` of the first staged file in a text, or an empty text; `known` has the paths as written."""
+    places = ((known.get(posixpath.normpath(one[1])), one[2]) for one in _PLACE.finditer(text[:_LOOKED_AT]))
+    return next((f"{path}:{line}" for path, line in places if path), "")

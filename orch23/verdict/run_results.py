@@ -1,7 +1,6 @@
 """The results of a run of tests, whatever ran them, and groups of failed tests by cause."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from operator import and_
 
 from msgspec import Struct, field
 
@@ -70,7 +69,9 @@ class RunResults(Struct):
 
     def add(self, test: str, outcome: str, text: str = "", message: str = "", error: str = "", place: str = "") -> None:
         """Add a test, or a finding. Another one of the same id gets a number: some runners give several one name."""
-        test = " ".join(visible(test[:_MAX_ID]).split()) or "?"
+        test = test[:_MAX_ID]
+        # Most names are plain, and some reports have very many.
+        test = " ".join((test if test.isascii() and test.isprintable() else visible(test)).split()) or "?"
         number = self.ids[test] = self.ids.get(test, 0) + 1
         name = test if number == 1 else f"{test} ({number})"
         self.outcomes[name] = outcome
@@ -104,11 +105,9 @@ _OF_NODE = ("(node:", " node:", "/node_modules/", "(<anonymous>)")
 def without_runner_frames(text: str) -> str:
     """Return a stack trace with the frames of the project only; all of it if it has none of these."""
     lines = text.split("\n")
-    own = [not (_OF_JAVA.match(line) or any(mark in line for mark in _OF_NODE)) for line in lines]
-    frames = [_FRAME.match(line[:_LONG]) is not None for line in lines]
-    if not any(map(and_, own, frames)):
-        return text
-    return "\n".join(line for line, mine, frame in zip(lines, own, frames, strict=True) if mine or not frame)
+    frames = {line for line in lines if _FRAME.match(line[:_LONG])}
+    foreign = {line for line in frames if _OF_JAVA.match(line) or any(mark in line for mark in _OF_NODE)}
+    return text if frames == foreign else "\n".join(line for line in lines if line not in foreign)
 
 
 # A frame in the short form: its place, then its lines, which are indented.
@@ -180,9 +179,7 @@ def error_text(error: str, text: str) -> str:
     lines = [line[1:].strip() for line in text.splitlines() if line.startswith(_ERROR_LINE)]
     named = [line for line in lines if line.partition(":")[0].rpartition(".")[2].strip() == error]
     asserted = next((line for line in lines if line.startswith("assert ")), "")
-    found = f"{error}: {asserted}" if asserted else error
-    if named:
-        found = named[-1][named[-1].index(error) :].strip()
+    found = named[-1][named[-1].index(error) :].strip() if named else f"{error}: {asserted}" if asserted else error
     if len(found) > _MAX_LINE and (difference := named_difference(lines)):
         found = f"{error}: {difference}"
     return cut_line(found, _MAX_LINE)

@@ -5,17 +5,20 @@ from orch23.text.excerpt import normalise, shorten_tree_paths
 from orch23.verdict.pytest_report import read_report
 from orch23.verdict.readers.go import unfinished_test
 
-_MAX_NAME, _MAX_LINE, _FRAMES, _MAX_FRAMES = 300, 1_000, 5, 200
+_MAX_NAME, _MAX_LINE, _FRAMES = 300, 1_000, 5
 # gtest, `go test -v`, ctest, node's TAP; in TAP, a comment is the name of tape's next test.
 _STARTS = lazy_pattern(r"( *)(?:\[ RUN +\] |=== RUN +|Start +\d+: |# Subtest: )(\S.*)")
 _COMMENT = lazy_pattern(r"( *)# (\S.*)")
 # `ok 1 - NAME`, `[   OK ] NAME`, `--- PASS: NAME`
 _BEFORE_NAMES = ("- ", "] ", ": ")
 _TAP_PLAN = lazy_pattern(r"1\.\.\d+\s*$")
+_FRAME_TEXT = r'  File "([^"\n]{1,1000})", line (\d{1,9}) in ([^\n]{1,200})\n?'
+_FRAME = lazy_pattern(_FRAME_TEXT)
 # It follows what pytest printed, in its line.
-_DUMP = lazy_pattern(r"(?:Current thread|Thread|Stack)[^\n]{0,100}\(most recent call first\):\n")
-_FRAME = lazy_pattern(r'  File "([^"\n]{1,1000})", line (\d{1,9}) in ([^\n]{1,200})\n?')
-_END_OF_DUMP = lazy_pattern(r"  \.\.\.\n?")
+_DUMP = lazy_pattern(
+    r"(?:Current thread|Thread|Stack)[^\n]{0,100}\(most recent call first\):\n"
+    rf"(?P<frames>(?:{_FRAME_TEXT}){{1,200}})(?:  \.\.\.\n?)?"
+)
 
 
 def unfinished_of_pytest(report: bytes | None) -> str:
@@ -54,18 +57,11 @@ def stack_at_the_end(output: str, cwd: str) -> tuple[str, tuple[str, ...]]:
 
     The frames are the innermost five, the innermost last: `tests/test_a.py:3: in test_a`.
     """
-    kept, frames, done = list[str](), list[str](), 0
-    for found in _DUMP.finditer(output):
-        end, paths = found.end(), list[str]()
-        while len(paths) < _MAX_FRAMES and (frame := _FRAME.match(output, end)):
-            end = frame.end()
-            paths.append(f"{frame[1]}:{frame[2]}: in {frame[3]}")
-        if paths:
-            kept.append(output[done : found.start()])
-            more = _END_OF_DUMP.match(output, end)
-            done = more.end() if more else end
-            frames = [one for path in paths if (one := _of_project(path, cwd))] or frames
-    return "".join((*kept, output[done:])), tuple(reversed(frames[:_FRAMES]))
+    frames: list[str] = []
+    for dump in _DUMP.finditer(output):
+        every = (_of_project(f"{path}:{line}: in {name}", cwd) for path, line, name in _FRAME.findall(dump["frames"]))
+        frames = [*filter(None, every)] or frames
+    return _DUMP.sub("", output), tuple(reversed(frames[:_FRAMES]))
 
 
 def _of_project(frame: str, cwd: str) -> str:

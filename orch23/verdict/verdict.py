@@ -98,23 +98,22 @@ def verdict_of(results: RunResults, errors: tuple[Diagnostic, ...], output: str,
 
     `output` is shown if no test failed, `rest` also with failed tests.
     """
-    verdict = _with_headline(results, (*_failures(results), *errors), output)
-    return replace(verdict, parts=(*verdict.parts, rest)) if rest and results.failures else verdict
+    return _with_headline(results, (*_failures(results), *errors), output, rest)
 
 
-def _with_headline(results: RunResults, found: tuple[Diagnostic, ...], output: str) -> Verdict:
+def _with_headline(results: RunResults, found: tuple[Diagnostic, ...], output: str, rest: str = "") -> Verdict:
     failing = sorted({f"{failure.test} {failure.error}" for failure in results.failures})
     verdict = _verdict(results, found, failing, output)
     if not results.failures:
         return verdict
-    return replace(verdict, headline=_headline(results, verdict.counts), error=_most_frequent(results))
-
-
-def _most_frequent(report: RunResults) -> str:
-    groups = group_failures(report.failures)
-    others = len(groups) - 1
-    more = f" (and {others} more {'cause' if others == 1 else 'causes'})" if others else ""
-    return f"{shorten_tree_paths(groups[0].error, '')}{more}"
+    first, *others = group_failures(results.failures)
+    more = f" (and {len(others)} more {'causes' if others[1:] else 'cause'})" if others else ""
+    return replace(
+        verdict,
+        headline=_headline(results, verdict.counts),
+        error=f"{shorten_tree_paths(first.error, '')}{more}",
+        parts=(*verdict.parts, *filter(None, (rest,))),
+    )
 
 
 def judge_failing(exit_code: int, report: bytes | None, expected: Collection[str], output: str) -> Verdict:
@@ -221,17 +220,12 @@ def _untrusted(report: PytestReport, exit_code: int) -> str | None:
 
 def _failures(report: RunResults) -> Iterator[Diagnostic]:
     first = {failure.test: failure for failure in reversed(report.failures)}
-    labels: dict[str, dict[str, None]] = {}
+    labels: dict[str, dict[str, None]] = {name: {} for name in first}
     for one in report.failures:
-        labels.setdefault(one.test, {}).update({one.subtest: None} if one.subtest else {})
+        labels[one.test] |= {one.subtest: None} if one.subtest else {}
     found = [
-        Diagnostic(
-            "E301",
-            f"{_how(failure)}{_in_subtests([*labels[name]])}",
-            location_of_line(failure.place),
-            subject=name,
-        )
-        for name, failure in sorted(first.items())
+        Diagnostic(_FAILED, f"{_how(one)}{_in_subtests([*labels[name]])}", location_of_line(one.place), subject=name)
+        for name, one in sorted(first.items())
     ]
     are_findings = any(one.error == "finding" for one in first.values())
     yield from _listed(found, "findings" if are_findings else "tests failed")

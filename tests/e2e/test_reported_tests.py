@@ -81,6 +81,21 @@ def test_a_report_in_tmpdir_or_scratch_is_read(project: Project, place: str, pat
     assert "sub > small numbers: expected 1, got 5" in second_prompt(project)
 
 
+@pytest.mark.parametrize("place", ["stdout", "$TMPDIR/j.xml"])
+def test_a_secret_in_a_report_is_neither_shown_nor_stored(project: Project, place: str) -> None:
+    secret = "Qz7-very-secret-value-19"
+    shell = "sed s/_/-/g r.txt" if place == "stdout" else f"sed s/_/-/g r.txt > {place}"
+    alone(project, shell, inputs=["r.txt"], test_results={"junit": place})
+    failure = f'<failure message="{secret.replace("-", "_")}"/>'
+    project.write({"r.txt": f'<testsuite><testcase name="a">{failure}</testcase></testsuite>'})
+    built = project.build(env={"MY_API_KEY": secret})
+    assert (built.code, secret in built.err + built.out) == (1, False), built
+    (ended,) = project.events_of("stage_finished")
+    assert "[redacted MY_API_KEY]" in ended["data"]["failure"]
+    stored = [path for path in (project.root / ".orch23").rglob("*") if path.is_file()]
+    assert [path for path in stored if secret.encode() in path.read_bytes()] == []
+
+
 def test_a_report_that_the_step_did_not_write_does_not_count(project: Project) -> None:
     green = '<testsuite><testcase name="a"/></testsuite>'
     project.write({"build/j.xml": green})

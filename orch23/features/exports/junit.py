@@ -20,44 +20,44 @@ _ILLEGAL: Final = re.compile("[^\t\n\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010fff
 def junit_text(name: str, run: EndedRun) -> str:
     """Return a run as JUnit XML: a case for each stage, and one for each failed or forgiven test of a stage."""
     ends, failures = run.stages, len(run.failures)
-    tests = [(end.name, one) for end in run.failures for one in failed_tests(end.data)]
+    tests = [(end.name, one, "failure") for end in run.failures for one in failed_tests(end.data)]
+    tests += [(end.name, one, "flakyFailure") for end in ends for one in run.facts.stages[end.name].flaky.values()]
     known = [(end.name, one) for end in ends for one in end.data.forgiven or ()]
-    flaky = [(end.name, one) for end in ends for one in run.facts.stages[end.name].flaky.values()]
     suite = ET.Element(
         "testsuite",
         name=_legal(name),
         id=run.run_id,
-        tests=str(len(ends) + len(tests) + len(known) + len(flaky)),
-        failures=str(failures + len(tests)),
+        tests=str(len(ends) + len(tests) + len(known)),
+        failures=str(failures + [kind for *_, kind in tests].count("failure")),
         errors="0",
         skipped=str(sum(not end.status.has_result for end in ends) - failures + len(known)),
         time=f"{sum(end.data.duration_s or 0.0 for end in ends):.3f}",
     )
     for end in ends:
-        _add_case(suite, name, end)
-    for stage, test in (*tests, *flaky):
-        case = ET.SubElement(suite, "testcase", classname=_legal(stage), name=_legal(test.subject or ""), time="0.000")
-        is_flaky = (stage, test) in flaky
-        outcome = ET.SubElement(
-            case, "flakyFailure" if is_flaky else "failure", message=_legal(test.message), type="test"
-        )
-        if is_flaky:  # required by the schema of Surefire
+        _add_stage(suite, name, end)
+    for stage, test, kind in tests:
+        case = _add_case(suite, stage, test.subject or "")
+        outcome = ET.SubElement(case, kind, message=_legal(test.message), type="test")
+        if kind == "flakyFailure":  # required by the schema of Surefire
             ET.SubElement(outcome, "stackTrace").text = _legal(test.message)
         if test.location:
             case.set("file", _legal(test.location.file))
             case.set("line", str(test.location.line))
     for stage, test_id in known:
-        case = ET.SubElement(suite, "testcase", classname=_legal(stage), name=_legal(test_id), time="0.000")
-        ET.SubElement(case, "skipped", message="known failure, allowed by `may_fail`")
+        ET.SubElement(_add_case(suite, stage, test_id), "skipped", message="known failure, allowed by `may_fail`")
     suites = ET.Element("testsuites")
     suites.append(suite)
     ET.indent(suites)
     return f'<?xml version="1.0" encoding="UTF-8"?>\n{ET.tostring(suites, encoding="unicode")}\n'
 
 
-def _add_case(suite: ET.Element, name: str, end: FinishedStage) -> None:
-    case = ET.SubElement(suite, "testcase", classname=_legal(name), name=_legal(end.name))
-    case.set("time", f"{end.data.duration_s or 0.0:.3f}")
+def _add_case(suite: ET.Element, group: str, name: str, duration_s: float | None = None) -> ET.Element:
+    time = f"{duration_s or 0.0:.3f}"
+    return ET.SubElement(suite, "testcase", classname=_legal(group), name=_legal(name), time=time)
+
+
+def _add_stage(suite: ET.Element, name: str, end: FinishedStage) -> None:
+    case = _add_case(suite, name, end.name, end.data.duration_s)
     first = _legal(end.message.partition("\n")[0])
     if end.status.is_failure:
         failure = ET.SubElement(case, "failure", message=first, type=end.data.failure_kind or end.status.value)

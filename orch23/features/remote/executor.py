@@ -36,6 +36,7 @@ from orch23.model.action import (
     InputsChanged,
     Output,
     StepLimits,
+    TimedOut,
     changes_of,
     outcome_from_bytes,
 )
@@ -314,14 +315,18 @@ class RemoteExecutor:
         return self._without_secrets(outcome)
 
     def _without_secrets(self, outcome: ActionOutcome) -> ActionOutcome:
-        """Return an outcome whose report has no secrets: a worker does not know those of this machine."""
-        if not isinstance(outcome, Completed) or outcome.result.report is None:
+        """Return an outcome whose reports have no secrets: a worker does not know those of this machine."""
+        changes = changes_of(outcome)
+        if changes is None:
             return outcome
-        data = self._contents.get(outcome.result.report)
-        redacted = self._redact(data.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")
-        if redacted == data:
-            return outcome
-        return Completed(replace(outcome.result, report=self._contents.put(redacted)))
+        clean = replace(changes, report=None if changes.report is None else self._redacted(changes.report))
+        if isinstance(clean, TimedOut):
+            return clean
+        return Completed(replace(clean, results={path: self._redacted(one) for path, one in clean.results.items()}))
+
+    def _redacted(self, report: Digest) -> Digest:
+        text = self._contents.get(report).decode("utf-8", "surrogateescape")
+        return self._contents.put(self._redact(text).encode("utf-8", "surrogateescape"))
 
     def _refuse(self, reason: str, reply: Reply, faults: Faults) -> None:
         """Send nothing more to the worker of a reply; raise if there is no other one, or there were too many such."""

@@ -100,17 +100,15 @@ def _add(tests: dict[tuple[str, str], _Test], results: RunResults) -> None:
             package_passed = tests.get((package, ""), _Test()).outcome == "passed"
             one.outcome = "passed" if package_passed or f"--- PASS: {name} " in "".join(one.lines[-1:]) else "failed"
             one.lines += [] if one.outcome == "passed" else ["it did not end\n"]
-    above = {(package, name.rpartition("/")[0]) for package, name in ran}
-    failed = {(package, name) for (package, name), one in ran.items() if one.outcome == "failed"}
-    explained = {(package, name.rpartition("/")[0]) for package, name in failed}
+    failed = [key for key, one in ran.items() if one.outcome == "failed"]
+    above, explained = ({(package, name.rpartition("/")[0]) for package, name in some} for some in (ran, failed))
     for key, one in ran.items():
         # A test fails because of its subtests, which are named.
-        if key not in above or (key in failed and key not in explained):
+        if key not in (explained if one.outcome == "failed" else above):
             _add_one(" > ".join(key), one, results)
-    red = {package for package, _ in failed}
     for package in dict.fromkeys(package for package, _ in tests):
         one = tests.get((package, ""), _Test())
-        if one.outcome == "failed" and package not in red:
+        if one.outcome == "failed" and package not in dict(failed):
             _add_one(package, one, results)
         elif not one.outcome:
             results.broken = f"the package `{package[:200]}` did not end"

@@ -3,95 +3,90 @@
 By expat of the standard library. A document type is refused, so that no entity can be declared.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from xml.parsers import expat
 
 from msgspec import Struct, field
 
-from orch23.model.patterns import lazy_pattern
 from orch23.verdict.run_results import RunResults
 
 _DEPTH, _MAX_TEXT = 100, 20_000
-# Runners copy colours into their reports, which XML does not allow.
-_ILLEGAL = lazy_pattern("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
+# Runners copy colours into their reports. XML does not allow these bytes and characters.
+_CONTROLS, _NO_CHARACTERS = bytes({*range(32)} - {*b"\t\n\r"}), (b"\xef\xbf\xbe", b"\xef\xbf\xbf")
 _FAILED = ("failure", "error")
 _KINDS = {**dict.fromkeys(_FAILED, "failed"), "skipped": "skipped", "flakyFailure": "flaky", "flakyError": "flaky"}
+_PARTS = frozenset({*_KINDS, "system-out", "system-err"})
 # ctest also writes a test as skipped if its program is missing or its fixture failed. Real skips begin so.
 _ASKED_TO_SKIP = ("SKIP_", "Disabled")
-
-
-class _Case(Struct):
-    name: str
-    status: str = ""
-    kind: str = "passed"
-    message: str = ""
-    error: str = ""
-    texts: list[str] = field(default_factory=list)
+# The test case of a failure outside of test cases: a hook or the setup of a suite failed.
+_SUITE = {"name": "the suite"}
 
 
 class _Reader(Struct):
+    """`case` has the attributes of the open test case, `parts` its elements: name, attributes and pieces of text."""
+
     results: RunResults
-    path: list[str] = field(default_factory=list)
-    case: _Case | None = None
-    pieces: list[str] = field(default_factory=list)
-    left: int = 0
+    parser: expat.XMLParserType
+    depth: int = 0
+    case: Mapping[str, str] | None = None
+    parts: list[tuple[str, Mapping[str, str], list[str]]] = field(default_factory=list)
     counted: int = 0
 
     def start(self, tag: str, attributes: Mapping[str, str]) -> None:
-        self.path.append(tag)
-        if len(self.path) > _DEPTH:
+        self.depth += 1
+        if self.depth > _DEPTH:
             _refuse(f"it is nested deeper than {_DEPTH} levels")
-        if tag in ("testsuite", "testsuites"):
+        if tag == "testcase":
+            self.case, self.parts = attributes, []
+        elif tag in _PARTS:
+            if tag in _FAILED and self.case is None:
+                self.case, self.parts = _SUITE, []
+            self.parts.append((tag, attributes, []))
+            self.parser.CharacterDataHandler = self.parts[-1][2].append
+        elif tag in ("testsuite", "testsuites"):
             counts = (attributes.get(key, "")[:9] for key in ("failures", "errors"))
             self.counted = max(self.counted, sum(int(one) for one in counts if one.isdecimal()))
-        elif tag == "testcase":
-            names = dict.fromkeys(attributes.get(key, "").strip() for key in ("classname", "name"))
-            self.case = _Case(" > ".join(filter(None, names)), attributes.get("status", ""))
-        elif tag in _KINDS or tag.startswith("system-"):
-            if tag in _FAILED:
-                self.case = self.case or _Case("the suite")  # a hook or the setup of a suite failed
-            self.pieces, self.left = [], _MAX_TEXT
-            if self.case is not None and tag in _KINDS and self.case.kind != "failed":
-                self.case.kind, self.case.message = _KINDS[tag], attributes.get("message", "")
-                self.case.error = attributes.get("type", "")[:100].rpartition(".")[2]
-
-    def text(self, data: str) -> None:
-        if self.left > 0:
-            self.pieces.append(data[: self.left])
-            self.left -= len(data)
 
     def end(self, tag: str) -> None:
-        self.path.pop()
-        case = self.case
-        if case is not None and (tag in _KINDS or tag.startswith("system-")):
-            case.texts.append("".join(self.pieces))
-            self.left = 0
-        if case is not None and (tag == "testcase" or (tag in _FAILED and "testcase" not in self.path)):
-            self._add(case)
+        self.depth -= 1
+        if tag in _PARTS:
+            self.parser.CharacterDataHandler = None
+        # A test case may be in another one, which has no outcome of its own.
+        if self.case is not None and (tag == "testcase" or (tag in _FAILED and self.case is _SUITE)):
+            self._add(self.case.get)
             self.case = None
 
-    def _add(self, case: _Case) -> None:
-        if case.status == "notrun" and case.kind == "skipped" and not case.message.startswith(_ASKED_TO_SKIP):
-            case.kind = "failed"
-        elif case.status in ("disabled", "notrun") and case.kind == "passed":
-            case.kind = "skipped"
-        # Most cases passed: nothing is made for these.
-        text = "\n".join(one for one in (case.message, *case.texts) if one.strip()) if case.kind != "passed" else ""
-        self.results.add(case.name, case.kind, text, case.message, case.error)
+    def _add(self, read: Callable[[str, str], str]) -> None:
+        kind, message, error, text = "passed", "", "", ""
+        for tag, attributes, _ in self.parts:
+            if kind != "failed" and tag in _KINDS:
+                kind, message = _KINDS[tag], attributes.get("message", "")
+                error = attributes.get("type", "")[:100].rpartition(".")[2]
+        status = read("status", "")
+        if status == "notrun" and kind == "skipped" and not message.startswith(_ASKED_TO_SKIP):
+            kind = "failed"
+        elif status in ("disabled", "notrun") and kind == "passed":
+            kind = "skipped"
+        if kind != "passed":
+            text = "\n".join(filter(str.strip, (message, *("".join(pieces)[:_MAX_TEXT] for *_, pieces in self.parts))))
+        above, name = read("classname", "").strip(), read("name", "").strip()
+        name = f"{above} > {name}" if name and above not in ("", name) else name or above
+        self.results.add(name, kind, text, message, error)
 
 
 def read(text: str, results: RunResults) -> None:
     """Add the results of a document. What its counts say is used only where no case says why something failed."""
-    reader, before = _Reader(results), len(results.failures)
-    parser = expat.ParserCreate("utf-8")
+    parser, before, data = expat.ParserCreate("utf-8"), len(results.failures), text.strip().encode("utf-8", "replace")
+    reader = _Reader(results, parser)
     parser.buffer_text = True
     parser.StartElementHandler, parser.EndElementHandler = reader.start, reader.end
-    parser.CharacterDataHandler = reader.text
     parser.StartDoctypeDeclHandler = lambda *_: _refuse("it has a document type, which is not read")
+    for one in _NO_CHARACTERS:
+        data = data.replace(one, b"")
     try:
-        parser.Parse(_ILLEGAL.sub("", text.strip()).encode("utf-8", "replace"), True)  # noqa: FBT003 - of the library
+        parser.Parse(data.translate(None, _CONTROLS), True)  # noqa: FBT003 - of the library
     except (expat.ExpatError, ValueError) as error:
-        results.broken = results.broken or (f"it is not valid XML: {error}" if text.strip() else "it is empty")
+        results.broken = results.broken or (f"it is not valid XML: {error}" if data else "it is empty")
     if reader.counted and len(results.failures) == before:
         results.broken = results.broken or f"it counts {reader.counted} failures, and no test case has one"
 

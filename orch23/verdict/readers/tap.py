@@ -111,33 +111,30 @@ def _take_comments(document: _Document) -> None:
 def _take_result(document: _Document, indent: int, found: re.Match[str]) -> None:
     failed, number, rest = found.groups()
     _take_comments(document)
-    directive = _DIRECTIVE.search(rest)
-    kind = directive[1].lower() if directive else ""
-    outcome = ("xfailed" if kind == "todo" else "failed") if failed else _OUTCOMES[kind]
-    text = (rest[: directive.start()] if directive else rest).strip().removeprefix("-").removesuffix("{").strip()
-    name = text.replace("\\#", "#") or f"#{number or len(document.points) + 1}"
+    text, kind, reason = (_DIRECTIVE.split(rest, maxsplit=1) + ["", ""])[:3]
+    outcome = ("xfailed" if kind.lower() == "todo" else "failed") if failed else _OUTCOMES[kind.lower()]
+    name = text.strip().removeprefix("-").removesuffix("{").strip().replace("\\#", "#")
+    name = name or f"#{number or len(document.points) + 1}"
     if document.group not in ("", name) and indent == 0 and not document.has_subtests:
         name = f"{document.group} > {name}"
     start = len(document.points)
     while start and document.points[start - 1].indent > indent:
         start -= 1
     nested = document.points[start:]
-    del document.points[start:]
-    document.points.append(_Point(indent, name, outcome, rest[directive.end() :] if directive else "", nested))
+    document.points[start:] = [_Point(indent, name, outcome, reason, nested)]
 
 
 def _finish(document: _Document, results: RunResults) -> None:
     _take_comments(document)
     for point in document.points:
         _add(point, "", results)
-    number, planned = sum(one.indent == 0 for one in document.points), document.planned
-    if planned is None and not document.points:
-        document.broken = document.broken or "it has no result in TAP"
-    elif planned is None:
-        document.broken = document.broken or "it has no plan, such as `1..3`: the program may have ended early"
+    number, planned, why = [one.indent for one in document.points].count(0), document.planned, None
+    if planned is None:
+        no_plan = "it has no plan, such as `1..3`: the program may have ended early"
+        why = no_plan if document.points else "it has no result in TAP"
     elif planned > number:  # ava writes more results than it planned
-        document.broken = document.broken or f"its plan is 1..{planned}, and it has {number} results"
-    results.broken = results.broken or document.broken
+        why = f"its plan is 1..{planned}, and it has {number} results"
+    results.broken = results.broken or document.broken or why
 
 
 def _add(point: _Point, above: str, results: RunResults) -> None:

@@ -24,11 +24,13 @@ from orch23.features.remote.engine import (
 from orch23.features.remote.worker import RemoteWorker
 from orch23.model.action import (
     Action,
+    ActionOutcome,
     ActionResult,
     Cancelled,
     Completed,
     EngineUnavailable,
     Output,
+    TimedOut,
     outcome_from_bytes,
     outcome_to_bytes,
 )
@@ -324,14 +326,22 @@ def test_a_worker_with_another_declared_tool_runs_nothing(rig: Rig) -> None:
         assert (outcome.diagnostic.code, why in outcome.reason) == ("E482", True)
 
 
-def test_secrets_of_this_machine_are_removed_from_a_report(tmp_path: Path) -> None:
+def test_secrets_of_this_machine_are_removed_from_reports(tmp_path: Path) -> None:
     with fake_rig(tmp_path, redact=lambda text: text.replace("s3cret", "***")) as rig:
         report = rig.contents.put(b'{"text":"s3cret"}')
-        forged = Completed(ActionResult(exit_code=0, written={}, report=report))
-        rig.engine.on_reply = lambda _: Reply(outcome=outcome_to_bytes(forged)).to_bytes()
-        found = passed(rig.executor.run(Action(argv=("true",), inputs={}))).report
-        assert found is not None
-        assert rig.contents.get(found) == b'{"text":"***"}'
+
+        def outcome_of(sent: ActionOutcome) -> ActionOutcome:
+            rig.engine.on_reply = lambda _: Reply(outcome=outcome_to_bytes(sent)).to_bytes()
+            return rig.executor.run(Action(argv=("true",), inputs={}))
+
+        found = passed(
+            outcome_of(Completed(ActionResult(exit_code=0, written={}, report=report, results={"j.xml": report})))
+        )
+        late = outcome_of(TimedOut(Output(""), 1.0, report=report))
+        assert isinstance(late, TimedOut)
+        for one in (found.report, found.results["j.xml"], late.report):
+            assert one is not None
+            assert rig.contents.get(one) == b'{"text":"***"}'
 
 
 def test_cancel_while_nothing_is_submitted_yet_starts_nothing(rig: Rig) -> None:

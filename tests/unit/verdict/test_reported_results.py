@@ -1,6 +1,7 @@
 """Reports of real runners (`tests/golden/reports`), and broken ones: the verdict, and the tests that it names."""
 
 import json
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -269,3 +270,37 @@ def test_tap_is_read_without_a_key_only_at_the_beginning(text: str) -> None:
     assert own_format(f"something\n{text}") == ""
     assert own_format("TAPestry") == own_format('{"Action": "run"}') == own_format("") == ""
     assert own_format('{"Time":"x","Action":"start","Package":"p"}\n') == "go"
+
+
+MANY = 500
+REPORTS_OF_MANY = {
+    "junit": ("".join(f'<testcase classname="a" name="{n}" time="0"/>\n' for n in range(MANY)), 4),
+    "tap": ("".join(f"ok {n} - a\n" for n in range(MANY)), 9),
+    "go": (
+        "".join(
+            f'{{"Action":"{action}","Package":"p","Test":"T{n}"}}\n' for n in range(MANY) for action in ("run", "pass")
+        ),
+        5,
+    ),
+}
+
+
+@pytest.mark.parametrize("form", sorted(REPORTS_OF_MANY))
+def test_a_passed_test_of_a_report_takes_few_calls(form: str) -> None:
+    """A runner takes 0.1 ms for an empty test, and reading its result may take 5 % of that."""
+    tests, most = REPORTS_OF_MANY[form]
+    text = {"junit": f"<testsuite>{tests}</testsuite>", "tap": f"TAP version 13\n{tests}1..{MANY}"}.get(form, tests)
+    judged(form, text)  # what is imported and compiled is so
+    calls = 0
+
+    def note(_frame: object, event: str, _more: object) -> None:
+        nonlocal calls
+        calls += event == "call"
+
+    before = sys.getprofile()
+    sys.setprofile(note)
+    try:
+        judged(form, text)
+    finally:
+        sys.setprofile(before)
+    assert calls / MANY < most + 0.5
