@@ -321,6 +321,10 @@ _WORDS = (
     "E   x\n",
     "a: not found\n",
     "${{",
+    '<file path="a.py">\n',
+    "</file>\n",
+    '{"path": "a.py", "content": ["\n',
+    "&lt;",
 )
 
 

@@ -204,6 +204,13 @@ RETURNS = ("files", "blocks", "edits", "json", "text", "code")
 FUNCTIONS: dict[str, linear.Function] = {
     **{f"judge {returns}": functools.partial(judged, returns=returns) for returns in RETURNS},
     "a file in an envelope": lambda text: judged(json.dumps({"writes": [{"path": "a.py", "content": text}]})),
+    "an element of XML": lambda text: [judged(f'<file path="a.py">{start}{text}</file>') for start in ("", "\n")],
+    "parts of an element": lambda text: judged(f"<file><path>a.py</path><content>{text}</content></file>"),
+    "JSON in prose": lambda text: judged(f"{text}\n{json.dumps({'a.py': text.splitlines()})}\n{text}"),
+    "a call of a tool": lambda text: judged(json.dumps({"name": "write", "arguments": text})),
+    "blanks to ignore": lambda text: judged(
+        f"a.py\n<<<<<<< SEARCH\n{text} \n=======\nx\n>>>>>>> REPLACE\n", "edits", text
+    ),
     "a block to search": lambda text: judged(f"a.py\n<<<<<<< SEARCH\n{text}\n=======\nx\n>>>>>>> REPLACE\n", "edits"),
     "a base to search": lambda text: judged("a.py\n<<<<<<< SEARCH\nab\n=======\nx\n>>>>>>> REPLACE\n", "edits", text),
     "likely_cause": cause_of,

@@ -88,6 +88,11 @@ BATCHES: Final[Mapping[str, str]] = {
 }
 # What a model with `explore` is shown: its map and its parts, in a build and in a plan.
 EXPLORE: Final[Mapping[str, str]] = {"begin": "explore.session:explorer_of"}
+# What reads the files, or the JSON, of a response in another form than the usual ones.
+OTHER_FORMS: Final[Mapping[str, str]] = {
+    "files": "other_forms.reading:read_other_forms",
+    "json": "other_forms.reading:read_other_json",
+}
 # What reads the depfile of a step.
 DEPFILES: Final[Mapping[str, str]] = {"read": "depfiles.reading:tracked_inputs"}
 # Which caches of tools a step uses, how it gets them, and what keeps the views of promoted stages; errors of a plan.

@@ -84,6 +84,15 @@ def parse_json(
     return _Reader(text, depth, lone_surrogates=lone_surrogates, lenient=lenient).whole()
 
 
+def parse_json_at(text: str, start: int) -> tuple[Json, int]:
+    """Return the JSON value that begins at a position, read with `lenient`, and the position after it.
+
+    Raises:
+        StrictJsonError: it is not JSON.
+    """
+    return _Reader(text, MAX_JSON_DEPTH, lenient=True).value(start, 0)
+
+
 def parse_stored(text: str | bytes) -> Json:
     """Return the value of a text that orch23 stored, of any size and depth: the reader of the file limits these.
 

@@ -16,7 +16,7 @@ from orch23.model.paths import unsafe_reason
 from orch23.proposal import proposal_codes as codes
 from orch23.proposal.fenced_files import EditBlock, EditResponse, block_fault, read_edits
 from orch23.proposal.omissions import common_prefixes
-from orch23.proposal.proposal_files import MAX_ENTRIES, ProposalScope, normalize_envelope, relative_path, too_many_error
+from orch23.proposal.proposal_files import MAX_ENTRIES, ProposalScope, normalize_envelope, too_many_error, written_path
 from orch23.proposal.response_parser import FilesEnvelope, ProposedFile, stated_in, unwrapped
 from orch23.text.excerpt import escape_text
 
@@ -92,6 +92,9 @@ def _locate(block: EditBlock, file: _File) -> tuple[_Place | None, Diagnostic | 
             return None, _error(codes.NO_MATCH, "SEARCH is empty, but the file exists", block, file.path, hint)
         return _Place(0, 0, block), None
     found = _matches(file.lines, block.search)
+    if not found and any(map(str.strip, block.search)):
+        found = _matches([line.rstrip(" \t") for line in file.lines], [line.rstrip(" \t") for line in block.search])
+        block = _with_blanks_of(block, file.lines[found[0] : found[0] + len(block.search)]) if found else block
     seen = [at for at in found if any(a <= at and at + len(block.search) <= b for a, b in file.shown)]
     if len(seen) == 1:
         return _Place(seen[0], seen[0] + len(block.search), block), None
@@ -104,6 +107,15 @@ def _locate(block: EditBlock, file: _File) -> tuple[_Place | None, Diagnostic | 
         message = f"SEARCH matches at line {found[0] + 1}, which was not shown"
         return None, _error(codes.NO_MATCH, message, block, file.path, "edit only lines that were shown")
     return None, _no_match(block, file)
+
+
+def _with_blanks_of(block: EditBlock, lines: Sequence[str]) -> EditBlock:
+    """Return a block with the lines of the file, which differ only in blanks at their ends, where it keeps them too."""
+    written = list(block.written)
+    for kind, a, b, start, end in _line_changes(block.search, block.written):
+        if kind == "equal":
+            written[start:end] = lines[a:b]
+    return replace(block, search=tuple(lines), written=tuple(written))
 
 
 def _matches(lines: Sequence[str], wanted: Sequence[str]) -> list[int]:
@@ -281,7 +293,7 @@ def _edited(response: EditResponse, scope: ProposalScope) -> EditedFiles:
     grouped: dict[str, list[EditBlock]] = {}
     for block in response.edits:
         if not block.fault:
-            grouped.setdefault(relative_path(block.path, scope.write_scope.write, scope), []).append(block)
+            grouped.setdefault(written_path(block.path, scope), []).append(block)
     files: list[ProposedFile] = []
     for path, blocks in grouped.items():
         content, problems = _applied(path, blocks, scope)

@@ -5,7 +5,7 @@ Pure: it reads and writes no files. The caller passes the texts of the files in 
 
 import json
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, TypeAlias, assert_never
+from typing import TYPE_CHECKING, Any, TypeAlias, assert_never
 
 from msgspec.structs import replace
 
@@ -17,7 +17,7 @@ from orch23.model.paths import match_any, unsafe_reason
 from orch23.model.pipeline import FailureKind
 from orch23.proposal import proposal_codes as codes
 from orch23.proposal.edit_proposal import EditedFiles, read_edited_files
-from orch23.proposal.fenced_files import has_search_block
+from orch23.proposal.fenced_files import has_search_block, is_path
 from orch23.proposal.omissions import MARKDOWN, has_patch, repeated_end
 from orch23.proposal.proposal_files import (
     MAX_FILE_BYTES,
@@ -32,6 +32,7 @@ from orch23.proposal.proposal_files import (
 )
 from orch23.proposal.response_parser import (
     MAX_RESPONSE_BYTES,
+    AmbiguousFormError,
     FilesEnvelope,
     ProposedFile,
     code_block_of,
@@ -91,14 +92,14 @@ def _judge_form(
         return _keep(outputs, scope)
     match step.returns:
         case "files":
-            return _judge_files(normalize_envelope(read_files(text, only_json=step.only_json), scope), scope)
+            return _judge_listed(read_files(text, only_json=step.only_json), text, step, scope)
         case "blocks":
-            return _judge_files(normalize_envelope(read_blocks(text), scope), scope)
+            return _judge_listed(read_blocks(text), text, step, scope)
         case "edits":
             edited = read_edited_files(text, scope)
             return _judge_files(edited.envelope, scope, edited)
         case "json":
-            return _judge_json(parse_json_response(text, only_json=step.only_json), outputs, scope, validate)
+            return _judge_value(text, step, lambda response: _judge_json(response, outputs, scope, validate))
         case "text":
             output = _only(outputs)
             reason = None if output.endswith(".json") else stated_in(text)
@@ -184,6 +185,53 @@ def _judge_json(
     output = _only(outputs)
     content = json.dumps(value, indent=2, ensure_ascii=False) + "\n"
     return _conclude(_one_file(output, content, scope), [*found, *size_errors((ProposedFile(output, content),))])
+
+
+def _judge_listed(envelope: FilesEnvelope, text: str, step: "LLMStep", scope: ProposalScope) -> Judgement:
+    """Judge the files of a response. If it has none in the usual form, it may have another."""
+    judged = _judge_files(normalize_envelope(envelope, scope), scope)
+    paths = [one.path for one in envelope.files if is_path(one.path) and unsafe_reason(one.path) is None]
+    names_files = not envelope.errors and (paths or envelope.deletes or envelope.stated_error is not None)
+    if isinstance(judged, Proposal) or names_files or (read := _other_form("files", step)) is None:
+        return judged
+    try:
+        other = read(text, only_elements=step.returns == "blocks")
+    except AmbiguousFormError as error:
+        return _ambiguous(judged, error)
+    if other is None or (other.errors and {d.code for d in judged.diagnostics} != {codes.NOT_JSON}):
+        return judged
+    return _judge_files(normalize_envelope(other, scope), scope)
+
+
+def _judge_value(text: str, step: "LLMStep", judge: Callable[[tuple[Json, Diagnostic | None]], Judgement]) -> Judgement:
+    """Judge a response that is JSON. If it is refused, the value may have text around it, or be in a call of a tool."""
+    value, error = parse_json_response(text, only_json=step.only_json)
+    judged = judge((value, error))
+    if isinstance(judged, Proposal) or (read := _other_form("json", step)) is None:
+        return judged
+    try:
+        others = [judge((other, None)) for other in read(text) if other != value]
+    except AmbiguousFormError as unclear:
+        return judged if error is None else _ambiguous(judged, unclear)
+    # The errors of a value say more than that it has text around it.
+    refused = others[0] if error is not None and others else judged
+    return next((one for one in others if isinstance(one, Proposal)), refused)
+
+
+def _other_form(kind: str, step: "LLMStep") -> Callable[..., Any] | None:
+    """Return what reads another form of a response; None if the stage takes only JSON, or the feature is not there."""
+    from orch23.model.features import OTHER_FORMS, is_installed, load_feature  # noqa: PLC0415 - seldom needed
+
+    return load_feature(OTHER_FORMS[kind]) if not step.only_json and is_installed(OTHER_FORMS[kind]) else None
+
+
+def _ambiguous(judged: RefusedResponse, error: AmbiguousFormError) -> RefusedResponse:
+    """Return a response refused with the reason why it was not read in another form."""
+    first, reason = judged.diagnostics[0], f"may mean several things: {error}"
+    hint = "respond once, in one form, with nothing beside it"
+    if first.code in (codes.NOT_JSON, codes.WRONG_SHAPE):
+        return _refuse(first.code, f"{first.message}; or it {reason}", hint)
+    return _refuse(codes.WRONG_SHAPE, f"the response {reason}", hint)
 
 
 def _judge_files(envelope: FilesEnvelope, scope: ProposalScope, edits: EditedFiles | None = None) -> Judgement:

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import digest_bytes
 from orch23.model.file_policy import allows_write, is_protected, sealed_reason
-from orch23.model.paths import match_any, unsafe_reason, without_dot
+from orch23.model.paths import is_glob, match_any, unsafe_reason, without_dot
 from orch23.model.pipeline import WriteScope
 from orch23.proposal import proposal_codes as codes
 from orch23.proposal.fenced_files import sole_fence
@@ -285,14 +285,13 @@ def normalize_envelope(envelope: FilesEnvelope, scope: ProposalScope) -> FilesEn
     """Return a response with its paths relative to `cwd`, and contents with the line ends of the files they replace."""
     if (number := len(envelope.files) + len(envelope.deletes)) > MAX_ENTRIES:
         return FilesEnvelope(errors=(too_many_error(number, "files and deletes"),))
-    write, delete = scope.write_scope.write, scope.write_scope.delete
     return replace(
         envelope,
         files=tuple(
-            _normalized(file, relative_path(file.path, write, scope), scope, in_json=not envelope.from_blocks)
+            _normalized(file, written_path(file.path, scope), scope, in_json=not envelope.from_blocks)
             for file in envelope.files
         ),
-        deletes=tuple(relative_path(path, delete, scope) for path in envelope.deletes),
+        deletes=tuple(relative_path(path, scope.write_scope.delete, scope) for path in envelope.deletes),
     )
 
 
@@ -308,6 +307,17 @@ def relative_path(path: str, allowed: tuple[str, ...], scope: ProposalScope) -> 
     # Both may be written. Only if the one exists, and nothing in a directory of the other, is the meaning clear.
     below = f"{full.removesuffix(inside)}"
     return inside if path in existing and not any(one.startswith(below) for one in existing) else path
+
+
+def written_path(path: str, scope: ProposalScope) -> str:
+    """Return `relative_path` of a file, with the folder that it lacks if only one literal path can be meant."""
+    write = scope.write_scope.write
+    path = relative_path(path, write, scope)
+    full = scope.project_path(path)
+    if full in write or any(map(is_glob, write)) or unsafe_reason(path) or full in (existing := scope.existing_files()):
+        return path
+    meant = {one for one in (*write, *existing) if one.endswith(f"/{path}")}
+    return scope.response_path(meant.pop()) if len(meant) == 1 and meant <= {*write} else path
 
 
 def _normalized(file: ProposedFile, path: str, scope: ProposalScope, *, in_json: bool) -> ProposedFile:

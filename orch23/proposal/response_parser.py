@@ -16,8 +16,8 @@ from orch23.text.excerpt import escape_text
 # 500 KB of files, which JSON escapes may double, and the rest of the response.
 MAX_RESPONSE_BYTES = 2 * 1_048_576
 
-_ENVELOPE_KEYS = frozenset({"summary", "writes", "edits", "files", "deletes", "error", "status", "reason"})
-_LISTS = ("writes", "edits", "files")
+ENVELOPE_KEYS = frozenset({"summary", "writes", "edits", "files", "deletes", "error", "status", "reason"})
+LISTS = ("writes", "edits", "files")
 # A whole response that says that no change is needed: words beside it could say the opposite.
 _NO_CHANGE = frozenset(
     f"no {what}{number} {why}"
@@ -27,27 +27,27 @@ _NO_CHANGE = frozenset(
 )
 _WRITE_KEYS = frozenset({"path", "content", "base_sha256"})
 # Words in the name of an unknown key that say that a response means more than whole files.
-_OPERATIONS = frozenset(
+OPERATIONS = frozenset(
     {"append", "copy", "delete", "deleted", "diff", "hunks", "insert", "move", "moved", "patch", "prepend"}
     | {"remove", "removed", "rename", "renamed"}
 )
 # The same in an entry, and those that say that `content` is not the whole file.
-_PARTIAL = _OPERATIONS | frozenset(
+_PARTIAL = OPERATIONS | frozenset(
     {"after", "anchor", "before", "content", "edits", "encoding", "end", "executable", "find", "from", "line", "lines"}
     | {"mode", "offset", "old", "original", "partial", "permissions", "position", "range", "replace", "search", "start"}
     | {"to", "truncated"}
 )
 _KEY_WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+")
-_ACTIONS = frozenset({"action", "change", "op", "operation", "status", "type"})
-_DELETES = frozenset({"delete", "deleted", "remove", "removed"})
+ACTIONS = frozenset({"action", "change", "op", "operation", "status", "type"})
+DELETES = frozenset({"delete", "deleted", "remove", "removed"})
 # Other names of `path`, as tools of editors and agents have it.
-_PATH_KEYS = ("path", "file_path", "filepath", "filename", "file")
+PATH_KEYS = ("path", "file_path", "filepath", "filename", "file")
 _OPEN_THOUGHT = re.compile(r"\s*+<(think|thinking|thought|reasoning)>")
 _THOUGHT_TAG = re.compile(r"<(?:think|thinking|thought|reasoning)>")
 # The chat templates of some models begin the thoughts themselves: the response has only their end.
 _END_OF_THOUGHTS = re.compile(r"^[ \t]*+</think(?:ing)?>[ \t]*+$", re.MULTILINE)
 _FENCE_LINE = re.compile(r"^[ ]{0,3}(?:```|~~~|<<<<<)", re.MULTILINE)
-_JSON_IN_PROSE = re.compile(r'^\s*[\[{"]|\{\s*"')
+JSON_IN_PROSE = re.compile(r'^\s*[\[{"]|\{\s*"')
 _JSON_LANGUAGES = frozenset({"json", "jsonc", "json5"})
 _JSON_START = ("{", "[")
 _NOTHING: tuple[Json, ...] = (None, "", False, [], {})
@@ -58,6 +58,10 @@ _FENCE = re.compile(r"^[ ]{0,3}(?P<marks>`{3,}+|~{3,}+)(?P<info>[^\n`]*+)\n", re
 _COMMANDS = frozenset({"bash", "sh", "shell", "zsh", "console", "terminal", "shell-session", "powershell"})
 _SEARCHED_BLOCKS = 50
 _COMMAND_FILES = (".sh", ".bash", ".zsh", ".ps1")
+
+
+class AmbiguousFormError(ValueError):
+    """A response in another form may mean several things; the message says which."""
 
 
 class ProposedFile(Struct, frozen=True):
@@ -149,7 +153,7 @@ def read_blocks(text: str) -> FilesEnvelope:
 
 def says_no_change(text: str, *, only_json: bool = False) -> bool:
     """Return whether no file needs a change: by JSON with an empty list of files, or by one fixed sentence."""
-    if any(f'"{key}"' in text for key in _LISTS) or unwrapped(text) == "[]":
+    if any(f'"{key}"' in text for key in LISTS) or unwrapped(text) == "[]":
         found = read_files(text, only_json=only_json)
         return not (found.files or found.deletes or found.errors or found.stated_error is not None)
     return not only_json and " ".join(unwrapped(text).rstrip(".!").casefold().split()) in _NO_CHANGE
@@ -205,7 +209,7 @@ def _sole_json_block(fenced: FencedResponse) -> str | None:
 
     It begins with as many line breaks as lines are before it, so that an error names a line of the response.
     """
-    if len(fenced.blocks) != 1 or any(_JSON_IN_PROSE.search(line) for _, line in fenced.outside):
+    if len(fenced.blocks) != 1 or any(JSON_IN_PROSE.search(line) for _, line in fenced.outside):
         return None
     (block,) = fenced.blocks
     is_json = block.language in _JSON_LANGUAGES or (not block.language and block.text.lstrip().startswith(_JSON_START))
@@ -224,9 +228,9 @@ def _files_of_blocks(fenced: FencedResponse) -> FilesEnvelope:
 
 def stated_error(value: Json) -> str | None:
     """Return the reason that a model gives for not doing its work, in one of two forms; None if it gives none."""
-    if not isinstance(value, Mapping) or not value.keys() <= _ENVELOPE_KEYS:
+    if not isinstance(value, Mapping) or not value.keys() <= ENVELOPE_KEYS:
         return None
-    if any(value.get(key) for key in (*_LISTS, "deletes")):
+    if any(value.get(key) for key in (*LISTS, "deletes")):
         return None
     error = value.get("error")
     if isinstance(error, str) and error.strip():
@@ -240,7 +244,7 @@ def parse_envelope(value: Json) -> FilesEnvelope:
         return _read_entries(value, "")
     if not isinstance(value, Mapping):
         return FilesEnvelope(errors=(_shape("", f"the response is {_kind(value)}, not an object"),))
-    lists = [key for key in _LISTS if key in value]
+    lists = [key for key in LISTS if key in value]
     if not lists and "deletes" not in value and not value.keys() & {"error", "summary"}:
         return _read_entries(value, "")  # no key of the envelope: it is `{path: content}`
     summary = value.get("summary")
@@ -256,8 +260,8 @@ def parse_envelope(value: Json) -> FilesEnvelope:
 
 
 def _envelope_errors(value: Mapping[str, Json], lists: list[str]) -> Iterator[Diagnostic]:
-    for key in sorted(value.keys() - _ENVELOPE_KEYS):
-        if not lists or _may_propose(key, value[key]):
+    for key in sorted(value.keys() - ENVELOPE_KEYS):
+        if not lists or may_propose(key, value[key]):
             yield _shape(key, "unknown key", "files are listed in `writes`")
     if len(lists) > 1:
         yield _shape(lists[1], f"`{lists[0]}` and `{lists[1]}` mean the same; use one of them")
@@ -268,9 +272,9 @@ def _envelope_errors(value: Mapping[str, Json], lists: list[str]) -> Iterator[Di
         yield _shape("summary", f"a text is expected, not {_kind(summary)}")
 
 
-def _may_propose(key: str, value: Json) -> bool:
+def may_propose(key: str, value: Json) -> bool:
     """Return whether an unknown key beside the list of files may propose something; an explanation does not."""
-    if "/" in key or "." in key or (value not in _NOTHING and _words(key) & _OPERATIONS):
+    if "/" in key or "." in key or (value not in _NOTHING and key_words(key) & OPERATIONS):
         return True
     inner = value if isinstance(value, list | tuple) else (value,)
     return any(isinstance(one, Mapping) and (one.keys() & _WRITE_KEYS or any("/" in k for k in one)) for one in inner)
@@ -280,14 +284,15 @@ def _is_partial(key: str, value: Json) -> bool:
     """Return whether an unknown key of an entry says that the file is not just its `content`."""
     if value in _NOTHING:
         return False
-    if isinstance(value, str) and key in _ACTIONS:
-        return bool(_words(value) & _OPERATIONS)
+    if isinstance(value, str) and key in ACTIONS:
+        return bool(key_words(value) & OPERATIONS)
     if isinstance(value, str) and key == "encoding":
         return value.lower() not in ("utf-8", "utf8")
-    return bool(_words(key) & _PARTIAL)
+    return bool(key_words(key) & _PARTIAL)
 
 
-def _words(text: str) -> frozenset[str]:
+def key_words(text: str) -> frozenset[str]:
+    """Return the words of a key or a name, such as `renameTo`, in lower case."""
     return frozenset(word.lower() for word in _KEY_WORD.findall(text))
 
 
@@ -348,7 +353,7 @@ def _with_path(item: Json) -> Json:
     """Return an entry with `path` in place of another name of it, if it has exactly one of these."""
     if not isinstance(item, Mapping):
         return item
-    names = [name for name in _PATH_KEYS if name in item]
+    names = [name for name in PATH_KEYS if name in item]
     if len(names) != 1 or names == ["path"]:
         return item
     return {"path" if name == names[0] else name: value for name, value in item.items()}
@@ -358,8 +363,8 @@ def _deleted_path(item: Json) -> str | None:
     """Return the path of an entry that only says that a file is deleted: it has an action, and no content."""
     if not isinstance(item, Mapping) or item.get("content") not in (None, ""):
         return None
-    says_delete = {key for key in _DELETES if item.get(key) is True}
-    says_delete |= {key for key in _ACTIONS if str(item.get(key)).lower() in _DELETES}
+    says_delete = {key for key in DELETES if item.get(key) is True}
+    says_delete |= {key for key in ACTIONS if str(item.get(key)).lower() in DELETES}
     others = item.keys() - _WRITE_KEYS - says_delete
     path = item.get("path")
     if not says_delete or not isinstance(path, str) or any(_is_partial(key, item[key]) for key in others):

@@ -2,6 +2,7 @@
 
 import contextlib
 import math
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextvars import ContextVar
 from datetime import UTC, datetime
@@ -9,8 +10,10 @@ from datetime import UTC, datetime
 from msgspec.structs import replace
 
 from orch23.model.diagnostic import Diagnostic
+from orch23.model.digest import Json
 from orch23.model.errors import ProviderError
 from orch23.model.llm import Request, Usage
+from orch23.model.parsing import json_at
 from orch23.providers.rate_limits import http_date, wait_in_text_s
 
 _BUSY = frozenset({408, 409})
@@ -31,6 +34,9 @@ _AT_WORK = frozenset({500, 502, 504})
 CLIENT_ERRORS = 400
 _SERVER_ERRORS = 500
 _SHOWN = 300
+# The reason why a server refuses a schema ends with the place in it.
+_SHOWN_OF_SCHEMA = 2_000
+_OF_SCHEMA = re.compile("schema|grammar", re.IGNORECASE)
 # A server that requires a longer wait means never.
 _YEAR_S = 365 * 86_400.0
 # What a vendor's library raises, beyond its documented errors, if a reply does not match the API.
@@ -48,6 +54,8 @@ _HINTS: Mapping[str, str] = {
     _BAD_REQUEST: "change what the message names",
     _INVALID_REPLY: "check `llm.base_url`",
 }
+_CONTEXT_HINT = "give the stage fewer or shorter inputs, or start the server with a larger context"
+_SCHEMA_HINT = "change the schema, or write `structured_output: false`: it is not sent then, only checked"
 _TOO_LARGE_HINT = "give the stage fewer or shorter inputs, lower `llm.max_tokens`, or use another model"
 
 
@@ -121,13 +129,15 @@ def status_error(
     *,
     charged: bool = False,
     marks: Iterable[str] = (),
+    error: Json = None,
 ) -> TransportError:
     """Return the error of a reply with an error status.
 
     408, 409, 429 and 5xx are transient, unless the server sends `x-should-retry: false`. Of these 500, 502 and 504 may
     be charged; 503 and 529 reject requests before any work. An empty account is not transient, whatever the status,
     nor is a request that alone exceeds the limit of tokens.
-    `headers` have names in lower case; `said` is the server's text, or empty; `marks` are code and type of its error.
+    `headers` have names in lower case; `said` is the server's text, or empty; `marks` are code and type of its error,
+    `error` is the object with these, if it has more fields.
     """
     given = headers or {}
     is_too_large = status == _RATE_LIMIT and said.strip().lower().startswith(_TOO_LARGE_TEXT)
@@ -137,14 +147,27 @@ def status_error(
     wait_s = retry_after_s(given)
     if wait_s is None and code == _RATE_LIMITED:
         wait_s = wait_in_text_s(said)
-    message = f"{who} replied {status}" + (f": {printable_line(said)}" if said.strip() else "")
+    hint, most = (_TOO_LARGE_HINT if is_too_large else _HINTS[code]), _SHOWN
+    if over := _over_context(error):
+        said, hint = over, _CONTEXT_HINT
+    elif code == _BAD_REQUEST and _OF_SCHEMA.search(said):
+        hint, most = _SCHEMA_HINT, _SHOWN_OF_SCHEMA
+    message = f"{who} replied {status}" + (f": {printable_line(said, most)}" if said.strip() else "")
     return TransportError(
-        Diagnostic(code, message, hint=_TOO_LARGE_HINT if is_too_large else _HINTS[code]),
+        Diagnostic(code, message, hint=hint),
         transient=transient,
         charged=charged or status in _AT_WORK,
         status=status,
         retry_after_s=wait_s if transient else None,
     )
+
+
+def _over_context(error: Json) -> str:
+    """Return what llama.cpp says of a prompt that is larger than its context; empty for another error."""
+    prompt, context = json_at(error, "n_prompt_tokens"), json_at(error, "n_ctx")
+    if json_at(error, "type") == "exceed_context_size_error" and isinstance(prompt, int) and isinstance(context, int):
+        return f"the prompt has {prompt:,} tokens, and the context of the server only {context:,}"
+    return ""
 
 
 def with_key_variable(fault: TransportError, variable: str, *, has_key: bool) -> TransportError:
@@ -266,11 +289,11 @@ def redacted(text: str) -> str:
     return text if redact is None else redact(text)
 
 
-def printable_line(text: str) -> str:
+def printable_line(text: str, most: int = _SHOWN) -> str:
     """Return a server's text for a message: without secrets, on one line, printable, limited."""
-    line = "".join(c if c.isprintable() else " " for c in redacted(text)[: 4 * _SHOWN])
+    line = "".join(c if c.isprintable() else " " for c in redacted(text)[: 4 * most])
     short = " ".join(line.split())
-    return short if len(short) <= _SHOWN else f"{short[:_SHOWN]}..."
+    return short if len(short) <= most else f"{short[:most]}..."
 
 
 def _code_of(status: int) -> str:

@@ -27,6 +27,7 @@ class Answer:
     writes: tuple[str, ...] = ()
     deletes: tuple[str, ...] = ()
     content: str = ""
+    needs: str = ""
 
     @property
     def names_files(self) -> bool:

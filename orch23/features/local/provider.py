@@ -11,12 +11,13 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import NoReturn
 from urllib.parse import urlsplit
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from orch23.features.local import local_model
 from orch23.model.diagnostic import Diagnostic
@@ -28,7 +29,7 @@ from orch23.model.parsing import json_at, parse_json
 from orch23.providers.adapter import Adapter, CallContext, ProviderContext, nearest_hint, seed_of
 from orch23.providers.connections import CallSockets, OpenCalls
 from orch23.providers.extra_fields import extra_fields
-from orch23.providers.faults import printable_line
+from orch23.providers.faults import status_error
 
 DEFAULT_SEED = 1
 DEFAULT_TEMPERATURE = 0.0
@@ -41,6 +42,7 @@ _MAX_BODY = 4 * 1_048_576
 _STOPS: Mapping[str, StopReason] = {"stop": "end", "length": "max_tokens"}
 _INHERITED = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "SYSTEMROOT")
 _AGAIN = "build again, which restarts the model's server; a shorter prompt may help a small model"
+_CONTEXT_HINT = f"give the stage fewer or shorter inputs: the context of `local` has {CONTEXT_TOKENS:,} tokens"
 _INSTALL_HINT = "`orch23 doctor` checks its library and weights, and prints how to install them"
 
 
@@ -206,11 +208,26 @@ def _post(running: _Running, body: Mapping[str, Json], timeout_s: float) -> Json
     if why:
         _fail(f"the local model's server cannot be reached: {why}")
     if status != http.client.OK:
-        _fail(f"the local model's server replied {status}: {printable_line(data.decode('utf-8', 'replace'))}")
+        _refuse(status, data)
     try:
         return parse_json(data, max_bytes=_MAX_BODY)
     except ValueError as error:  # also not UTF-8
         _fail(f"the local model's server replied without JSON: {error}")
+
+
+def _refuse(status: int, data: bytes) -> NoReturn:
+    """Raise the error of a reply with an error status: of the request, or of the server."""
+    text = data.decode("utf-8", "replace")
+    error: Json = None
+    with suppress(ValueError):
+        error = json_at(parse_json(text, max_bytes=_MAX_BODY), "error")
+    said = json_at(error, "message")
+    said = said if isinstance(said, str) else text
+    found = status_error("the local model's server", status, said, error=error).diagnostic
+    if found.code != "E415":
+        _fail(found.message)
+    hint = _CONTEXT_HINT if json_at(error, "n_ctx") else found.hint
+    raise ProviderError(replace(found, hint=hint)) from None
 
 
 def _fail(message: str) -> NoReturn:

@@ -22,6 +22,7 @@ from orch23.features.vendors.server_replies import (
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
 from orch23.model.llm import Request, Usage
+from orch23.model.parsing import json_at
 from orch23.providers.connections import ClientConnection, TlsContexts
 from orch23.providers.faults import (
     DamagedTextError,
@@ -157,7 +158,9 @@ def api_error(url: str, error: "APIStatusError", *, charged: bool, variable: str
     """
     status = _STATUS_OF_ERROR.get(str(error.type), 500) if charged else error.status_code
     said = error.api_message or (error.body if isinstance(error.body, str) else "")
-    fault = status_error(url, status, said, dict(error.response.headers), charged=charged, marks=(str(error.type),))
+    headers, marks = dict(error.response.headers), (str(error.type),)
+    fields = json_at(error.body, "error")  # type: ignore[arg-type]  # it is JSON or None
+    fault = status_error(url, status, said, headers, charged=charged, marks=marks, error=fields)
     return with_key_variable(fault, variable, has_key=True) if variable else fault
 
 

@@ -27,7 +27,7 @@ _NAME: Final = re.compile(r"(?:[a-z-]+\.)?anthropic\.(claude-[a-z0-9.-]+?)(?:-v\
 
 
 def claude_in_bedrock(model: str) -> str:
-    """Return the vendor's name of a model of Bedrock, such as `eu.anthropic.claude-opus-4-8-v1:0`."""
+    """Return the vendor's name of a model of Bedrock, such as `eu.anthropic.claude-opus-4-6-v1`."""
     found = _NAME.fullmatch(model)
     return found[1] if found else model
 

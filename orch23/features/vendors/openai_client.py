@@ -229,7 +229,8 @@ def transport_error(error: Exception, url: str) -> TransportError:
             what = error.body.get("error", error.body) if isinstance(error.body, Mapping) else None
             marks = {str(what.get("code")), str(what.get("type"))} if isinstance(what, Mapping) else ()
             given = {name.lower(): value for name, value in error.response.headers.items()}
-            return status_error(url, error.status_code, server_message(error.body), given, marks=marks)
+            said = server_message(error.body)
+            return status_error(url, error.status_code, said, given, marks=marks, error=what)
         case openai.APIConnectionError() | httpx2.HTTPError():
             return unreachable_error(url, error.__cause__ or error)
         case openai.APIError():  # in the middle of a stream
@@ -252,15 +253,15 @@ def server_error(what: str, *marks: str) -> TransportError:
     """Return the error of a request that failed at the server. `marks` (code, type) decide whether it is transient."""
     transient = any(mark in _SERVERS_OWN or mark in _SERVERS_STATUS for mark in marks)
     hint = "build again; if it fails the same way, use another model or change the prompt"
-    diagnostic = Diagnostic("E401", f"the provider failed: {what}", hint=hint)
+    diagnostic = Diagnostic("E401", f"the provider failed: {printable_line(what)}", hint=hint)
     return TransportError(diagnostic, transient=transient, charged=True)
 
 
 def server_message(body: object) -> str:
-    """Return the server's message in an error, short and on one line."""
+    """Return the server's message in an error."""
     error = body.get("error", body) if isinstance(body, Mapping) else body
     found = error.get("message") if isinstance(error, Mapping) else error
-    return printable_line(found) if isinstance(found, str) else ""
+    return found if isinstance(found, str) else ""
 
 
 # ---- replies --------------------------------------------------------------

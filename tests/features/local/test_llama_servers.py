@@ -137,9 +137,10 @@ def test_a_wrong_key_is_reported_and_tried_once(project: Project, llama: Llama, 
     assert "E414" in outcome.out + outcome.err
 
 
-def test_a_prompt_beyond_its_context_is_reported_in_its_words(project: Project, llama: Llama) -> None:
-    story(project, WAYS["chat"].replace("URL", llama.url) + ", returns: text", "word " * 6000)
+@pytest.mark.parametrize("way", WAYS)
+def test_a_prompt_beyond_its_context_is_reported_with_both_sizes(project: Project, llama: Llama, way: str) -> None:
+    story(project, WAYS[way].replace("URL", llama.url) + ", returns: text", "word " * 6000)
     outcome = project.build(env=llama.keys())
     assert outcome.code == 5
     assert "E415" in outcome.out + outcome.err
-    assert "context size" in outcome.out + outcome.err
+    assert "tokens, and the context of the server only 4,096" in outcome.out + outcome.err

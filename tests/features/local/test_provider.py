@@ -42,6 +42,8 @@ class Handler(BaseHTTPRequestHandler):
         choice = {"message": {"content": "hi"}, "finish_reason": "length" if mode == "length" else "stop"}
         full = {"choices": [choice], "usage": {"prompt_tokens": 5, "completion_tokens": 2}}
         texts = {"html": "<html>", "shape": "{}", "error": "broken"}
+        if mode.startswith("{"):
+            return self.reply(400, mode)
         self.reply(500 if mode == "error" else 200, texts.get(mode, json.dumps(full)))
         if mode == "dies":
             os._exit(1)
@@ -162,6 +164,33 @@ def test_a_server_that_misbehaves_is_a_provider_failure(serve, mode: str, said: 
         ask(serve(mode))
     assert caught.value.diagnostics[0].code == "E401"
     assert said in caught.value.diagnostics[0].message
+
+
+# As the server of xllamacpp 2026.10 replies.
+LARGE = {
+    "code": 400,
+    "message": "request (9412 tokens) exceeds the available context size (4096 tokens), try increasing it",
+    "type": "exceed_context_size_error",
+    "n_prompt_tokens": 9412,
+    "n_ctx": 4096,
+}
+REASON = "Automatic parser generation failed: JSON schema error at #/properties/" + "p/" * 200 + ": cannot resolve $ref"
+
+
+@pytest.mark.parametrize(
+    ("error", "said", "hint"),
+    [
+        (LARGE, "the prompt has 9,412 tokens, and the context of the server only 4,096", "of `local` has 4,096 tokens"),
+        ({"code": 400, "message": REASON}, f"replied 400: {REASON}", "`structured_output: false`"),
+    ],
+)
+def test_a_request_that_the_server_refuses_says_why_and_what_to_do(serve, error, said: str, hint: str) -> None:
+    with pytest.raises(ProviderError) as caught:
+        ask(serve(json.dumps({"error": error})))
+    (found,) = caught.value.diagnostics
+    assert found.code == "E415"
+    assert found.message.endswith(said)
+    assert hint in str(found.hint)
 
 
 def test_a_server_without_a_reply_is_a_provider_failure(serve) -> None:

@@ -177,6 +177,12 @@ def test_each_error_has_its_code_and_what_was_turned_away_is_not_charged(
     assert f"replied {reply.status}" in fault.diagnostic.message
 
 
+def test_a_prompt_beyond_the_context_of_a_local_server_has_both_sizes() -> None:
+    error = {"type": "exceed_context_size_error", "message": "too large", "n_prompt_tokens": 9412, "n_ctx": 4096}
+    found = failed(json_reply({"error": error}, 400)).diagnostic
+    assert found.message.endswith("replied 400: the prompt has 9,412 tokens, and the context of the server only 4,096")
+
+
 def test_the_servers_words_and_its_wait_are_handed_on() -> None:
     fault = failed(error_reply(429, "rate_limit_error", "slow down", {"retry-after": "7"}))
     assert fault.diagnostic.message.endswith("replied 429: slow down")

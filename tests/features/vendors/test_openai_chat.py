@@ -243,6 +243,23 @@ def test_the_servers_message_is_reported() -> None:
         assert "max_tokens is too large: 32000" in fault(server).diagnostic.message
 
 
+def test_a_prompt_beyond_the_context_has_both_sizes_and_a_way_out() -> None:
+    body = {"code": 400, "message": "too large", "type": "exceed_context_size_error", "n_prompt_tokens": 9412}
+    with OpenAIServer(reported({"error": {**body, "n_ctx": 4096}}, 400)) as server:
+        found = fault(server).diagnostic
+    assert found.code == "E415"
+    assert found.message.endswith("replied 400: the prompt has 9,412 tokens, and the context of the server only 4,096")
+    assert "start the server with a larger context" in str(found.hint)
+
+
+def test_the_reason_why_a_schema_is_refused_is_whole_and_the_hint_leaves_the_schema_out() -> None:
+    reason = f"JSON schema error at #/{'properties/a/' * 40}: cannot resolve $ref"
+    with OpenAIServer(error(400, reason)) as server:
+        found = fault(server).diagnostic
+    assert found.message.endswith(reason)
+    assert "`structured_output: false`" in str(found.hint)
+
+
 @pytest.mark.parametrize(("headers", "seconds"), [({"retry_after": "7"}, 7.0), ({"retry_after_ms": "250"}, 0.25)])
 def test_the_wait_that_a_server_requires_is_passed_on(headers: dict[str, str], seconds: float) -> None:
     with OpenAIServer(error(429, "slow down", **headers)) as server:

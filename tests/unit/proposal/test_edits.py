@@ -261,6 +261,11 @@ def test_one_edit_replaces_the_one_place_or_none(text: str, search: list[str], w
     lines = text.replace("\r\n", "\n").split("\n")
     lines = lines if lines[-1] else lines[:-1]
     count = sum(lines[at : at + len(search)] == search for at in range(len(lines)))
+    if not count and any(map(str.strip, search)):
+        ends = [line.rstrip(" ") for line in search]
+        same = [at for at in range(len(lines)) if [line.rstrip(" ") for line in lines[at : at + len(search)]] == ends]
+        assume(len(same) != 1)  # test_blanks_at_the_end_of_lines_to_find_do_not_matter
+        count = len(same)
     result, problems = apply_edits("a", text, [EditBlock(1, "a", tuple(search), tuple(written))])
     if count != 1:
         assert [problem.code for problem in problems] == [codes.SEVERAL_MATCHES if count else codes.NO_MATCH]
@@ -271,6 +276,36 @@ def test_one_edit_replaces_the_one_place_or_none(text: str, search: list[str], w
     expected = [*lines[:at], *written, *lines[at + len(search) :]]
     got = result.replace("\r\n", "\n").split("\n")
     assert got in (expected, [*expected, ""]) or (not expected and result == "")
+
+
+@pytest.mark.parametrize("blanks", [" ", "\t", "  \t "])
+def test_blanks_at_the_end_of_lines_to_find_do_not_matter(blanks: str) -> None:
+    assert edited("a\nb\nc\n", ["a", f"b{blanks}"], ["a", "x"]) == "a\nx\nc\n"
+    # A line that the block keeps stays as it is in the file.
+    assert edited(f"a{blanks}\nb\nc\n", ["a", "b"], ["a", "x", "y"]) == f"a{blanks}\nx\ny\nc\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "search", "code"),
+    [
+        ("a\na \n", ["a  "], codes.SEVERAL_MATCHES),
+        ("a\nb\n", [" a"], codes.NO_MATCH),
+        ("\n \n", ["  "], codes.NO_MATCH),
+        ("a b\n", ["a  b"], codes.NO_MATCH),
+    ],
+)
+def test_other_blanks_or_several_places_are_refused(text: str, search: list[str], code: str) -> None:
+    result, problems = apply_edits("a", text, [EditBlock(1, "a", tuple(search), ("x",))])
+    assert (result, [problem.code for problem in problems]) == (text, [code])
+
+
+def test_lines_that_match_exactly_go_before_those_with_other_blanks() -> None:
+    assert edited("a\na \n", ["a "], ["x"]) == "a\nx\n"
+
+
+def test_lines_with_other_blanks_must_have_been_shown() -> None:
+    block = EditBlock(1, "a", ("b ",), ("x",))
+    assert [one.code for one in apply_edits("a", "a\nb\n", [block], ((0, 1),))[1]] == [codes.NO_MATCH]
 
 
 # ---- line ends ----------------------------------------------------------------------------------

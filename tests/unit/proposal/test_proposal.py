@@ -124,8 +124,8 @@ def test_a_wrong_shape_is_named_in_every_place(answer, count: int) -> None:
     "text",
     [
         'Or {"src/b.py": ""}:\n```json\n{"src/a.py": ""}\n```',
-        'Here: {"src/a.py": ""}',
-        '{"src/a.py": ""} done',
+        'Here: {"src/a.py": ""} and {"src/b.py": ""}',
+        '{"src/a.py": ""} done {"src/b.py": ""}',
         '{"a": 1, "a": 2}',
         "[NaN]",
     ],
