@@ -61,7 +61,7 @@ NO_FEEDBACK = M(CODE_PROMPT, "{{ inputs | blocks }}", "{{ inputs | blocks }}{% s
 NO_EXCERPT = M(FEEDBACK_TEXT, '        yield DataBlock("what failed", feedback.excerpt)', "        yield from ()")
 NO_TEST_REPORT = M(
     "orch23/verdict/verdict.py",
-    "    return replace(verdict, headline=_headline(results, verdict.counts), error=_most_frequent(results))\n",
+    "    return replace(verdict, headline=_headline(results, verdict.counts), error=error, parts=parts)\n",
     "    return replace(verdict, parts=())\n",
 )
 FOLLOW_UP = "orch23/resolve/dialogue.py"
@@ -119,13 +119,13 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "S0-04": (
         M(
             "orch23/features/vendors/openai_adapter.py",
-            "        if not self.key(environ) and self.is_remote:",
+            "        if not self.key(environ) and not is_loopback(url):",
             "        if False:",
         ),
         M(
             "orch23/features/vendors/vendor_adapters.py",
-            '        return environ.get(self.key_variable, "").strip()',
-            '        return environ.get(self.key_variable, "none").strip()',
+            '        return environ.get(self.variable_of_key(environ), "").strip()',
+            '        return environ.get(self.variable_of_key(environ), "none").strip()',
         ),
     ),
     "S0-05": (
@@ -516,7 +516,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
             "    validate = None\n",
         ),
         NO_WRITE_FENCE,
-        M(ENVELOPE, "    for key in sorted(value.keys() - _ENVELOPE_KEYS):\n", "    for key in list[str]():\n"),
+        M(ENVELOPE, "    for key in sorted(value.keys() - ENVELOPE_KEYS):\n", "    for key in list[str]():\n"),
     ),
     "S3-05": (
         M(
@@ -720,11 +720,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     ),
     "S4-22": (M(CHAIN, "    state.add(present)\n", ""), M(CHAIN, "        state.add(order.postconditions)\n", "")),
     "S4-23": (
-        M(
-            CHAIN,
-            '        found.append({**order, "verify_exempt": bool(missing)})\n',
-            '        found.append({"verify_exempt": bool(missing), **order})\n',
-        ),
+        M(CHAIN, "        yield bool(missing)\n", "        yield bool(order.verify_exempt)\n"),
         M(CHAIN, "    missing = set(required) - set(present)\n", "    missing = set(required)\n"),
     ),
     "S4-24": (
@@ -1084,7 +1080,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
         M(CONTENTS, "    if is_diff(full, entry.content, base):", "    if False:"),
         M(
             ENVELOPE,
-            "    lists = [key for key in _LISTS if key in value]",
+            "    lists = [key for key in LISTS if key in value]",
             '    lists = [key for key in ("writes", "files") if key in value]',
         ),
     ),

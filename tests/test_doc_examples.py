@@ -3,6 +3,7 @@
 import configparser
 import json
 import re
+import textwrap
 import tomllib
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -22,22 +23,22 @@ from orch23.steps.llm.spec import LLMStep
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
-FENCE = re.compile(r"^(?P<indent> *)(?P<marks>`{3,}|~{3,})(?P<info>[^\n`]*)$")
+FENCE = re.compile(r"^ *(?P<marks>`{3,}|~{3,})(?P<info>[^\n`]*)$")
 
 
 def blocks(page: Path) -> Iterator[tuple[int, str, str]]:
     """Yield line, language and text of each fenced block of a page."""
-    opened, found = None, []
+    start, marks, info, found = 0, "", "", list[str]()
     for number, line in enumerate(page.read_text().splitlines(), 1):
         fence = FENCE.match(line)
-        if opened is None and fence:
-            opened, found = (number, fence), []
-        elif opened is not None and fence and fence["marks"].startswith(opened[1]["marks"]) and not fence["info"]:
-            yield opened[0], (opened[1]["info"].split() or [""])[0], "\n".join(found) + "\n"
-            opened = None
+        if not start and fence:
+            start, marks, info, found = number, fence["marks"], fence["info"], []
+        elif start and fence and fence["marks"].startswith(marks) and not fence["info"]:
+            yield start, (info.split() or [""])[0], textwrap.dedent("\n".join(found)) + "\n"
+            start = 0
         else:
-            found.append(line.removeprefix(opened[1]["indent"]) if opened else line)
-    assert opened is None, f"{page.name}: the block in line {opened and opened[0]} has no end"
+            found.append(line)
+    assert not start, f"{page.name}: the block in line {start} has no end"
 
 
 def read_ini(text: str) -> None:

@@ -144,7 +144,6 @@ def test_only_providers_can_reach_the_network() -> None:
     network = network_names(one for path in known.values() for one in imported(path))
     beyond = {name for name, path in known.items() if network.intersection(imported(path))}
     expected = {
-        "orch23.features.batches.anthropic_batches": set(),  # by the client of the provider
         "orch23.features.cache.http_cache": set(),  # to the shared cache that the user names
         "orch23.features.cache.grpc_cache": set(),  # likewise, by a library
         "orch23.features.cache.grpc_calls": set(),  # likewise

@@ -57,7 +57,7 @@ ALLOWED = {
     "files that are installed": {
         "cli/pages": "read_text",
         "features/cache/distributions": "open read_bytes read_text",
-        "features/cache/environment": "open read_bytes read_text",
+        "features/cache/environment": "open read_bytes",
         "execute/interpreters": "open read_text",
         "features/toolchains/versions": "read_text",
         "execute/pytest_report": "read_bytes",

@@ -1,29 +1,28 @@
-"""Verify the base of a stage: before an answer, to compare a failure with it, and with the tests of a result.
+"""Verify the base of a stage: to compare a failure of a result with it, and with the tests of a result.
 
-Before an answer, it shows whether the verification can pass with any answer. Then the results tell apart what failed
-before and what an answer broke, and which failures may be forgiven (ADR 95). With the tests of a result, a step must
-fail: that proves that the change is needed (ADR 96).
+The results tell apart what failed before and what an answer broke, and which failures may be forgiven (ADR 95). With
+the tests of a result, a step must fail on the base: that proves that the change is needed (ADR 96).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+from msgspec import Struct
 from msgspec.structs import replace
 
-from orch23.attempt.failures import Failure, failure_of
-from orch23.attempt.process_runner import Files, ProcessRunner, StageTrace, StepResult, StepRun, run_step, step_run
+from orch23.attempt.failures import FAILED, Failure, failure_of
+from orch23.attempt.process_runner import Files, FinishedProcess, ProcessRunner, StageTrace, run_step
 from orch23.execute.process import NOT_EXECUTABLE
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json, digest_json
 from orch23.model.event import BaseVerified, FailedOnBase, Warned
 from orch23.model.parsing import from_struct
-from orch23.model.paths import is_glob, match_any
+from orch23.model.paths import match_any
 from orch23.model.patterns import lazy_pattern
 from orch23.model.step import ProcessStep
 from orch23.model.text import join_first, shorten_command
-from orch23.plan.nodes import writes_of
 from orch23.resolve.commands import typed_command
 from orch23.resolve.resolution import ResolvedStage
 from orch23.store.safe_files import PRIVATE_FILE_MODE, read_regular, write_atomic
@@ -32,9 +31,8 @@ from orch23.verdict.run_results import NOT_RUN, PASSED
 MOST_NAMED = 5
 """The most tests that a message or a record names."""
 
-_MOST, _MOST_BYTES = 10, 2_000_000
+_MOST = 10
 _TITLES = {"failed_before": "Failed before", "broken": "Broken by this answer"}
-_WORD = lazy_pattern(r"\w+")
 _CODE = "E329"
 _PASSES_HINT = "test what the change corrects, so that the test fails without it"
 _IMPORT_HINT = "import it inside the test: then the test runs without the change, and fails"
@@ -46,26 +44,23 @@ _PYTEST = lazy_pattern(r"\bpytest\b")
 _CRASHES = range(2, 6)
 
 
-def base_errors(resolved: ResolvedStage, runner: ProcessRunner) -> tuple[Diagnostic, ...]:
-    """Return why the verification fails with any answer, if that is certain. Called before a model is called.
+class StepResult(Struct, frozen=True, kw_only=True):
+    """The result of a step: whether it passed, and the outcomes of its tests by id, if it reported any."""
 
-    Each step runs at most once on a base: its result is kept in the store.
+    passed: bool
+    tests: Mapping[str, str] = {}
 
-    Raises:
-        As `ProcessRunner.run`.
-    """
-    files = resolved.verified_files(resolved.base)
-    steps = resolved.stage.verify.programs if resolved.base else _without_outputs(resolved, runner, files)
-    new = [one for one in steps if _known(resolved, runner, one) is None]
-    if not new:
-        return ()
-    from orch23.attempt.broken_verification import verification_errors  # noqa: PLC0415 - only before a model call
+    @property
+    def failed(self) -> frozenset[str]:
+        """The ids of the tests and findings that failed, and of files that could not be collected."""
+        return frozenset(name for name, outcome in self.tests.items() if outcome in FAILED)
 
-    runs = _run(runner, files, new)
-    errors = tuple(error for one in runs for error in verification_errors(one, runner, files))
-    if not errors:
-        _keep(resolved, runner, runs)
-    return errors
+
+class StepRun(StepResult, frozen=True, kw_only=True):
+    """How a step of `verify` ended. `failure` is None if it passed."""
+
+    step: ProcessStep
+    failure: Failure | None = None
 
 
 def compare_with_base(
@@ -94,7 +89,7 @@ def compare_with_base(
     lost = passed - run.tests.keys()
     if may_pass and run.failed <= base.failed and not lost:
         runner.trace.forgiven.update(run.failed)
-        runner.trace.passed.append(run)  # a forgiven test proves nothing; another may
+        runner.trace.passed.append((step, failure))  # a forgiven test proves nothing; another may
         forgiven = tuple(sorted(run.failed))
         runner.report.emit(Warned(), f"known failures, allowed by `may_fail`: {join_first(forgiven, MOST_NAMED)}")
         return None, {"forgiven": forgiven}
@@ -130,29 +125,31 @@ def _on_base(resolved: ResolvedStage, runner: ProcessRunner, step: ProcessStep, 
     base = resolved.base
     if not (base or runs) or runner.contents.absent([entry.digest for entry in base.values()]):
         return None
-    known = _known(resolved, runner, step)
+    known = known_result(resolved, runner, step)
     if runs and known is None:
-        (known,) = ran = _run(runner, resolved.verified_files(base), [step])
-        _keep(resolved, runner, ran)
+        (known,) = ran = run_on_base(runner, resolved.verified_files(base), [step])
+        keep_results(resolved, runner, ran)
     return known
 
 
-def _run(runner: ProcessRunner, files: Files, steps: Sequence[ProcessStep]) -> tuple[StepRun, ...]:
-    """Run steps of `verify`; nothing is counted or kept for an attempt."""
+def run_on_base(runner: ProcessRunner, files: Files, steps: Sequence[ProcessStep]) -> tuple[StepRun, ...]:
+    """Run steps of `verify` on files. Nothing is counted or kept for an attempt.
+
+    Raises:
+        As `ProcessRunner.run`.
+    """
     runner = replace(runner, trace=StageTrace())
     return tuple(step_run(one, run_step(runner, one, files, verifies=True)) for one in steps)
 
 
-def _without_outputs(resolved: ResolvedStage, runner: ProcessRunner, files: Files) -> tuple[ProcessStep, ...]:
-    """Return the steps that do not name what the stage makes: they can be tried before its files are there."""
-    stage, patterns = resolved.stage, writes_of(resolved.stage)
-    names = {name for path in patterns for name in _WORD.findall(path.rpartition("/")[2].partition(".")[0])}
-    size = sum(entry.digest.size_bytes for entry in files.values())
-    if stage.item or size > _MOST_BYTES or any(is_glob(one) or one.endswith("/") for one in patterns):
-        return ()
-    texts = [runner.tree.read(path, entry).decode("utf-8", "replace") for path, entry in files.items()]
-    steps = stage.verify.programs if names.isdisjoint(_WORD.findall("\n".join(texts))) else ()
-    return tuple(one for one in steps if names.isdisjoint(_WORD.findall(str(one.declared))))
+def step_run(step: ProcessStep, ran: FinishedProcess | Failure) -> StepRun:
+    """Return how a step ended, with the tests that it reported."""
+    failure, verdict, tests = ran if isinstance(ran, Failure) else None, ran.verdict, dict[str, str]()
+    if verdict is not None:
+        # A file that cannot be collected has no test: its error is reported by its path.
+        tests = {**dict.fromkeys(verdict.uncollected, "error"), **verdict.tests}
+        tests |= {name: "failed" for name, one in verdict.subtests.items() if one in FAILED}
+    return StepRun(passed=failure is None, tests=tests, step=step, failure=failure)
 
 
 def _place(resolved: ResolvedStage, runner: ProcessRunner, step: ProcessStep) -> Path:
@@ -163,19 +160,19 @@ def _place(resolved: ResolvedStage, runner: ProcessRunner, step: ProcessStep) ->
     return runner.trust().state.store.base_runs / f"{digest_json(ran)}.json"
 
 
-def _known(resolved: ResolvedStage, runner: ProcessRunner, step: ProcessStep) -> StepResult | None:
+def known_result(resolved: ResolvedStage, runner: ProcessRunner, step: ProcessStep) -> StepResult | None:
+    """Return the kept result of a step on the base; None without one."""
     with suppress(ValueError):
-        data = read_regular(_place(resolved, runner, step)) or b""
-        return runner.trust().state.store.key.decode(data, StepResult)
+        return runner.trust().state.store.key.decode(read_regular(_place(resolved, runner, step)) or b"", StepResult)
     return None
 
 
-def _keep(resolved: ResolvedStage, runner: ProcessRunner, runs: Sequence[StepRun]) -> None:
+def keep_results(resolved: ResolvedStage, runner: ProcessRunner, runs: Sequence[StepRun]) -> None:
+    """Keep results on the base, and report them."""
     for one in runs:
         # What a time limit has ended may end otherwise next time.
         if one.failure is None or one.failure.kind == "verify_failed":
-            result = StepResult(passed=one.passed, tests=one.tests)
-            data = runner.trust().state.store.key.encode(result)
+            data = runner.trust().state.store.key.encode(StepResult(passed=one.passed, tests=one.tests))
             write_atomic(_place(resolved, runner, one.step), data, mode=PRIVATE_FILE_MODE, durable=False)
     failing = tuple(sorted({name for one in runs for name in one.failed}))
     text = f"the verification ran on the base: {sum(not one.passed for one in runs)} of {len(runs)} steps failed"
@@ -203,13 +200,14 @@ def prove_on_base(
     if not changed:
         message = f"the result has no new or changed file that matches `{', '.join(patterns)}`"
         return _failure([Diagnostic(_CODE, message, hint="add a test that fails without the change")], ())
-    named = [one for one in runner.trace.passed if one.tests]
-    passed = named or runner.trace.passed
+    passed = [step_run(step, ran) for step, ran in runner.trace.passed]
+    named = [one for one in passed if one.tests]
+    passed = named or passed
     files = {**{path: entry for path, entry in base.items() if not match_any(patterns, path)}, **taken}
     entries = {path: str(entry) for path, entry in files.items()}
     key = digest_json([resolved.stage.name, resolved.key, [one.step.declared for one in passed], entries])
     if key not in known:
-        known[key] = _run(runner, resolved.verified_files(files), [one.step for one in passed])
+        known[key] = run_on_base(runner, resolved.verified_files(files), [one.step for one in passed])
     tests = [{name for name, how in one.tests.items() if how == "passed"} for one in passed]
     pairs = [*zip(known[key], tests, strict=True)]
     found = [name for run, names in pairs for name in sorted(run.failed & names)]
@@ -236,9 +234,8 @@ def _command(failure: Failure) -> str:
 
 def _fails(failure: Failure) -> bool:
     """Return whether a step without named tests failed by itself: not by a timeout, a signal or a missing program."""
-    code = failure.feedback.exit_code if failure.kind == "verify_failed" else None
-    is_crash = code in _CRASHES and _PYTEST.search(failure.feedback.command)
-    return code is not None and 0 < code < NOT_EXECUTABLE and not is_crash
+    code = (failure.feedback.exit_code or 0) if failure.kind == "verify_failed" else 0
+    return 0 < code < NOT_EXECUTABLE and not (code in _CRASHES and _PYTEST.search(failure.feedback.command))
 
 
 def _text(runner: ProcessRunner, files: Files, paths: Sequence[str]) -> str:

@@ -11,25 +11,28 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from orch23.attempt.base_verification import StepRun, keep_results, known_result, run_on_base, step_run
 from orch23.attempt.failures import Failure
 from orch23.attempt.missing_programs import simple_commands
-from orch23.attempt.process_runner import Files, ProcessRunner, StepRun, step_run
+from orch23.attempt.process_runner import Files, ProcessRunner
 from orch23.model.action import Completed
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry
 from orch23.model.file_policy import sealed_reason, secret_file_reason
-from orch23.model.paths import escape_pattern, match_any
+from orch23.model.paths import escape_pattern, is_glob, match_any
 from orch23.model.patterns import lazy_pattern
 from orch23.model.plugins import load_object
 from orch23.model.step import ProcessStep, describe_step
 from orch23.model.text import join_first
 from orch23.plan.nodes import writes_of
 from orch23.resolve.commands import display_command
+from orch23.resolve.resolution import ResolvedStage
 from orch23.steps.shell.spec import ShellStep
 from orch23.store.safe_files import read_regular
 from orch23.text.excerpt import normalise, shorten_tree_paths
 
-_MAX_TEXT, _MAX_NAMES, _MAX_FILES, _INTERNAL = 200_000, 20, 20, 3
+_MAX_TEXT, _MAX_NAMES, _MAX_FILES, _MAX_BYTES, _INTERNAL = 200_000, 20, 20, 2_000_000, 3
+_NAME = lazy_pattern(r"\w+")
 # The exit codes by which a runner says that it could not run: its own documentation is the source of each.
 _CRASHES: Final = {"pytest": (3, 4), "ruff": (2,), "eslint": (2,), "pylint": (32,), "shellcheck": (3, 4)}
 _UNFOUND = lazy_pattern(r"(?:file or directory not found|not found): (\S+)")
@@ -45,12 +48,40 @@ _OFF = "with `first: off` in `verify`, the model is called anyway"
 _ENDS = ("", ".*", "/__init__.*", "/index.*")
 
 
-def verification_errors(run: StepRun, runner: ProcessRunner, files: Files) -> tuple[Diagnostic, ...]:
-    """Return why a step that failed on these files of the base fails with any answer; nothing if that is not certain.
+def base_errors(resolved: ResolvedStage, runner: ProcessRunner) -> tuple[Diagnostic, ...]:
+    """Return why the verification fails with any answer, if that is certain. Called before a model is called.
+
+    Each step runs at most once on a base: its result is kept in the store.
 
     Raises:
         As `ProcessRunner.run`.
     """
+    files = resolved.verified_files(resolved.base)
+    steps = resolved.stage.verify.programs if resolved.base else _without_outputs(resolved, runner, files)
+    new = [one for one in steps if known_result(resolved, runner, one) is None]
+    if not new:
+        return ()
+    runs = run_on_base(runner, files, new)
+    errors = tuple(error for one in runs for error in _errors(one, runner, files))
+    if not errors:
+        keep_results(resolved, runner, runs)
+    return errors
+
+
+def _without_outputs(resolved: ResolvedStage, runner: ProcessRunner, files: Files) -> tuple[ProcessStep, ...]:
+    """Return the steps that do not name what the stage makes: they can be tried before its files are there."""
+    stage, patterns = resolved.stage, writes_of(resolved.stage)
+    names = {name for path in patterns for name in _NAME.findall(path.rpartition("/")[2].partition(".")[0])}
+    size = sum(entry.digest.size_bytes for entry in files.values())
+    if stage.item or size > _MAX_BYTES or any(is_glob(one) or one.endswith("/") for one in patterns):
+        return ()
+    texts = [runner.tree.read(path, entry).decode("utf-8", "replace") for path, entry in files.items()]
+    steps = stage.verify.programs if names.isdisjoint(_NAME.findall("\n".join(texts))) else ()
+    return tuple(one for one in steps if names.isdisjoint(_NAME.findall(str(one.declared))))
+
+
+def _errors(run: StepRun, runner: ProcessRunner, files: Files) -> tuple[Diagnostic, ...]:
+    """Return why a step that failed on the base fails with any answer; nothing if that is not certain."""
     failure = run.failure
     if failure is None or failure.safety:
         return ()

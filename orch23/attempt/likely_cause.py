@@ -254,7 +254,7 @@ def unseen_program(project: ProjectFacts, interpreter: str, key: str, name: str)
     if is_shown:
         text = f"`{name}` is {place} on your PATH; that of a step is fixed, and does not have this directory"
         return LikelyCause(kind="program", text=text, hint=f"write `{place}` in place of `{name}` in the command")
-    if found is None and (tool := installed_tool(name, project.root, project.environ)) is not None:
+    if found is None and (tool := installed_tool(name, str(project.root), project.environ)) is not None:
         text = f"`{name}` is {tool.origin}, which a step sees only if its stage names the tool"
         return LikelyCause(kind="program", text=text, key="tools", value=name, appends=True)
     where = f"{place}, a link to {target}," if found else f"{place} on your PATH"

@@ -9,15 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, assert_never
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from orch23.attempt.failures import (
-    E_SUPPLIED,
-    FAILED,
-    Failure,
-    LeftoverFiles,
-    command_failed,
-    diagnostic_line,
-    failure_of,
-)
+from orch23.attempt.failures import E_SUPPLIED, Failure, LeftoverFiles, command_failed, diagnostic_line, failure_of
 from orch23.attempt.run_events import StageReporter
 from orch23.model.action import (
     Action,
@@ -156,25 +148,6 @@ class ProcessHooks(Protocol):
         """Judge the result of a program that stayed inside its limits; secrets are removed from `printed`."""
 
 
-class StepResult(Struct, frozen=True, kw_only=True):
-    """The result of a step: whether it passed, and the outcomes of its tests by id, if it reported any."""
-
-    passed: bool
-    tests: Mapping[str, str] = {}
-
-    @property
-    def failed(self) -> frozenset[str]:
-        """The ids of the tests and findings that failed, and of files that could not be collected."""
-        return frozenset(name for name, outcome in self.tests.items() if outcome in FAILED)
-
-
-class StepRun(StepResult, frozen=True, kw_only=True):
-    """How a step of `verify` ended. `failure` is None if it passed."""
-
-    step: ProcessStep
-    failure: Failure | None = None
-
-
 class StageTrace(Struct, frozen=True):
     """What the processes of a stage showed: the sandboxes that they ran in, and the tests of its result.
 
@@ -185,7 +158,7 @@ class StageTrace(Struct, frozen=True):
 
     before: Mapping[str, int] = {}
     now: dict[str, int] = field(default_factory=dict)
-    passed: list[StepRun] = field(default_factory=list)
+    passed: list[tuple[ProcessStep, FinishedProcess | Failure]] = field(default_factory=list)
     forgiven: set[str] = field(default_factory=set)
     proof: list[str] = field(default_factory=list)
     sandboxes: set[str] = field(default_factory=set)
@@ -439,13 +412,3 @@ def run_step(
         return ran
     again: Callable[..., FinishedProcess | Failure] = load_object(_RERUNS)
     return again(runner, step, ran, run)
-
-
-def step_run(step: ProcessStep, ran: FinishedProcess | Failure) -> StepRun:
-    """Return how a step ended, with the tests that it reported."""
-    failure, verdict, tests = ran if isinstance(ran, Failure) else None, ran.verdict, dict[str, str]()
-    if verdict is not None:
-        # A file that cannot be collected has no test: its error is reported by its path.
-        tests = {**dict.fromkeys(verdict.uncollected, "error"), **verdict.tests}
-        tests |= {name: "failed" for name, one in verdict.subtests.items() if one in FAILED}
-    return StepRun(passed=failure is None, tests=tests, step=step, failure=failure)

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from orch23.attempt.attempt import AttemptHistory, AttemptLoop, Models, Shown, StageResult, step_runner
 from orch23.attempt.failures import Failure, failure_of
-from orch23.attempt.process_runner import Files, ProcessRunner, StageTrace, StepRun
+from orch23.attempt.process_runner import Files, ProcessRunner, StageTrace
 from orch23.attempt.run_events import Reporter
 from orch23.attempt.safeguards import Safeguards, guard_edit
 from orch23.attempt.verification import Verifier
@@ -35,6 +35,7 @@ from orch23.resolve.resolution import ResolvedStage
 from orch23.steps.registry import is_llm
 
 if TYPE_CHECKING:
+    from orch23.attempt.base_verification import StepRun
     from orch23.attempt.likely_cause import ProjectFacts
     from orch23.attempt.pytest_trust import TestTrust
     from orch23.model.ports import Executor
@@ -90,7 +91,7 @@ class Worker(Struct, frozen=True, kw_only=True):
     warned: set[Diagnostic] = field(default_factory=set)
     warned_checks: set[tuple[str, str]] = field(default_factory=set)
     traces: dict[str, StageTrace] = field(default_factory=dict)
-    base_runs: dict[str, tuple[StepRun, ...]] = field(default_factory=dict)
+    base_runs: "dict[str, tuple[StepRun, ...]]" = field(default_factory=dict)
 
     def work(self, resolved: ResolvedStage, verify: VerifyOnly | StageResult | None) -> StageResult:
         """Return the result of `_work`, with what its processes showed."""
@@ -229,9 +230,8 @@ class Worker(Struct, frozen=True, kw_only=True):
         secret = guard_edit(self.safeguards.secrets, texts)
         failure = failure_of("preflight", secret, retryable=False) if secret else None
         failure = failure or attempts.verify_recorded(recorded.outputs, recorded.deleted)
-        done = replace(
-            _verified(recorded), exchanges=(), made={p: e for p, e in recorded.made.items() if p not in adopted}
-        )
+        made = {path: entry for path, entry in recorded.made.items() if path not in adopted}
+        done = replace(_verified(recorded), exchanges=(), made=made)
         if failure is not None:
             note = f"the edit of {', '.join(adopted)} does not pass"
             return replace(done, failure=failure, note=note, outputs={})
@@ -448,15 +448,13 @@ class Worker(Struct, frozen=True, kw_only=True):
         """Return the files in the write scope that the prompt does not show: a model may not overwrite them."""
         state, stage = self.opened.state, resolved.stage
         view, obsolete = StageTree(state, stage.name), ObsoleteFiles(state)
-        # The stage may replace the outputs of its own last result without seeing them.
         former = state.former.get(stage.name)
-        mine = set(former.outputs) if former else set()
-        shown = set(resolved.base) | set(resolved.files)
+        # The stage may replace the outputs of its own last result without seeing them.
+        known = {*resolved.base, *resolved.files, *(former.outputs if former else ())}
         globs = filter(is_glob, writes_of(stage))
         found = frozenset[str]().union(*map(state.store.workspace.writable_files, globs))
-        return frozenset(
-            path for path in found - shown - mine if not obsolete.is_obsolete(path) and not view.made_by_chain(path)
-        )
+        others = (path for path in found - known if not obsolete.is_obsolete(path))
+        return frozenset(path for path in others if not view.made_by_chain(path))
 
     def _trial(self, stage: Stage, files: Files) -> tuple[Diagnostic, ...]:
         """Expand every foreach over one of these files, without changing the plan; return the errors of its items."""

@@ -1,7 +1,7 @@
 """Verify a result: declared outputs, write scope, checks, processes, conditions."""
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -14,7 +14,7 @@ from orch23.attempt.failures import (
     failure_of,
     joined_failure,
 )
-from orch23.attempt.process_runner import Files, FinishedProcess, ProcessRunner, StepRun, run_step, step_run
+from orch23.attempt.process_runner import Files, FinishedProcess, ProcessRunner, run_step
 from orch23.model.diagnostic import Diagnostic, Severity, errors
 from orch23.model.digest import FileEntry
 from orch23.model.event import CheckResult, Warned
@@ -27,6 +27,9 @@ from orch23.model.text import shorten_command
 from orch23.plan.diagnostics import missing_outputs
 from orch23.resolve.commands import command_steps
 from orch23.resolve.resolution import ResolvedStage
+
+if TYPE_CHECKING:
+    from orch23.attempt.base_verification import StepRun
 
 TrialExpansion: TypeAlias = Callable[[Files], tuple[Diagnostic, ...]]
 """Expand every foreach over one of these files, without changing the plan; return the errors."""
@@ -50,7 +53,7 @@ class Verifier(Struct, frozen=True, kw_only=True):
     previous: Files = field(default_factory=dict)
     plugins: tuple[str, ...] = ()
     warned: set[tuple[str, str]] = field(default_factory=set)
-    base_runs: dict[str, tuple[StepRun, ...]] = field(default_factory=dict)
+    base_runs: "dict[str, tuple[StepRun, ...]]" = field(default_factory=dict)
 
     def verify(self, result: Files, tree: Files, attempt: int = 0) -> Failure | None:
         """Return the first failure (or all, with `all: true`, as one), or None.
@@ -106,8 +109,8 @@ class Verifier(Struct, frozen=True, kw_only=True):
                 failures.append(replace(failure, reason=f"verify: {failure.summary}"))
                 if not stage.verify.run_all:
                     break
-        passed = [one.step for one in self.runner.trace.passed]
-        if not any(one.kind == "pytest" or {*one.judged_by} - {"reruns"} for one in passed):
+        passed = self.runner.trace.passed
+        if not any(step.kind == "pytest" or {*step.judged_by} - {"reruns"} for step, _ in passed):
             return failures
         # A later step failed: no test did.
         return [replace(one, failed_tests=one.failed_tests or 0) for one in failures]
@@ -124,10 +127,10 @@ class Verifier(Struct, frozen=True, kw_only=True):
                 ran = run_step(self.runner, step, files, verifies=True)
                 if not isinstance(ran, FinishedProcess):
                     return ran, ran.printed
-                passed = step_run(step, ran)
-                self.runner.trace.passed.append(passed)
-                if skipped := [name for name, outcome in passed.tests.items() if outcome == "skipped"]:
-                    found = f"{len(skipped)} of {len(passed.tests)} tests skipped: {', '.join(skipped[:3])}"
+                self.runner.trace.passed.append((step, ran))
+                tests = {} if ran.verdict is None else ran.verdict.tests
+                if skipped := [name for name, outcome in tests.items() if outcome == "skipped"]:
+                    found = f"{len(skipped)} of {len(tests)} tests skipped: {', '.join(skipped[:3])}"
                     self.runner.report.emit(Warned(), found)
                 return None, ran.result.output.text
             case CommandsStep():
@@ -141,15 +144,13 @@ class Verifier(Struct, frozen=True, kw_only=True):
 
         A timeout or a write outside of the scope is a failure of its own, at once.
         """
-        passed: list[tuple[str, str]] = []
-        failed: list[Failure] = []
-        printed = ""
+        passed, failed, printed = list[tuple[str, str]](), list[Failure](), ""
         for one in command_steps(step):
             ran = self.runner.run(one, files, verifies=True)
             if isinstance(ran, FinishedProcess):
                 command, text = ran.command, ran.result.output.text
                 passed.append((command, text))
-                self.runner.trace.passed.append(step_run(one, ran))
+                self.runner.trace.passed.append((one, ran))
             else:
                 command, text = ran.feedback.command, ran.printed or ""
                 failed.append(ran)

@@ -67,11 +67,11 @@ class FactFinder(Struct):
             ConfigurationError: an interpreter or a declared tool is missing.
         """
         step = stage.step.of_attempt(stage.retry, 1) if is_llm(stage.step) else stage.step
-        place, found = self._interpreter(stage.python) if has_process(stage) else ("", InterpreterFacts("", None))
+        place, found = self._interpreter(stage.python) if has_process(stage) else ("", InterpreterFacts("", ""))
         path = str(place)
         facts = Facts(
             python=found.version,
-            pytest=found.pytest_major or "",
+            pytest=found.pytest_major,
             interpreter=path,
             tools={tool.name: self._tool(tool, path, stage.cwd) for tool in stage.tools},
             plugins=self._plugins_of(stage, step),
@@ -148,7 +148,7 @@ class FactFinder(Struct):
             self._look_at(Path(folder, tool.name) for folder in folders)
             own = None if tool.path or tool.version else tool_digest(tool.name, folders)
             # Else a version manager of the user may have it.
-            found = FoundTool(identity=own) if own else find_tool(tool, self.root, self.environ, folders, cwd)
+            found = FoundTool(identity=own) if own else find_tool(tool, str(self.root), self.environ, folders, cwd)
             self._look_at(map(Path, found.looked_at))
             if found.error and self.needs_tools:
                 raise ConfigurationError(Diagnostic("E482", found.error, hint=found.hint))

@@ -365,20 +365,18 @@ def _without_plan(pipeline: Pipeline, tools: PlanningTools, store: ProjectStore)
     ]
 
 
-def missing_input_errors(plan: Plan, store: ProjectStore, known: Collection[str] = ()) -> tuple[Diagnostic, ...]:
-    """Return an error for each literal input that does not exist and that no stage makes; `known` stages have all."""
-    return _missing_inputs(plan, store, lambda path: store.workspace.input_entry(path) is not None, known)
-
-
-def _missing_inputs(
+def missing_input_errors(
     plan: Plan,
     store: ProjectStore,
-    exists: Callable[[str], bool],
-    known: Collection[str],
+    known: Collection[str] = (),
+    exists: Callable[[str], object] | None = None,
     is_result: Callable[[str], bool] = lambda _path: False,
 ) -> tuple[Diagnostic, ...]:
+    """Return an error for each literal input that does not exist and that no stage makes; `known` stages have all."""
+    found_by = exists or store.workspace.input_entry
+
     def errors(deleted: Collection[str]) -> tuple[Diagnostic, ...]:
-        is_there, is_folder = (lambda path: path in deleted or exists(path)), store.workspace.is_folder
+        is_there, is_folder = (lambda path: path in deleted or bool(found_by(path))), store.workspace.is_folder
         return missing_inputs_errors(plan, is_there, is_folder, known, _similar_paths(store), is_result)
 
     if not (found := errors(())):
@@ -421,7 +419,7 @@ def _check_lists(decider: StageDecider, check: CheckProvider) -> None:
     before_makers = plan.upstream_of_chains
     if not problems and (plan.expansions or has_ended_stages or before_makers):  # otherwise `check_plan` has found all
         known = () if plan.expansions or has_ended_stages else plan.nodes.keys() - before_makers.keys()
-        problems += _missing_inputs(plan, state.store, exists, known, state.is_only_result)
+        problems += missing_input_errors(plan, state.store, known, exists, state.is_only_result)
     if problems:
         raise InvalidInputError(*problems)
 

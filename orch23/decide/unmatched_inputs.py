@@ -17,6 +17,7 @@ from orch23.model.paths import match, match_any, static_prefix
 from orch23.model.pipeline import ForeachStage, GlobInput, Pipeline, Stage, family_of, written_path
 from orch23.model.plan import Plan
 from orch23.plan.nodes import Node, WriterIndex, may_overlap_unexcluded, placed_inputs, reads_of
+from orch23.plan.planner import closure
 from orch23.resolve.resolution import ResolvedStage
 from orch23.steps.registry import is_llm
 from orch23.store.lock_file import lock_path
@@ -37,9 +38,7 @@ def unmatched_inputs(
         if not one.unmatched:
             continue
         # A foreach as declared: today it may have no items.
-        after, new = set[str](), {one.stage.name}
-        while new:
-            after, new = after | new, {below for name in new for below in plan.downstream.get(name, ())} - after - new
+        after = closure({one.stage.name}, plan.downstream)
         writers = writers or WriterIndex({**{stage.name: stage for stage in plan.pipeline.stages}, **plan.nodes})
         for where, pattern in one.unmatched:
             # A file that a stage may make may come later, or not be needed.
@@ -108,19 +107,12 @@ def _candidates(text: str, workspace: Workspace) -> Iterator[str]:
     head, sign, ending = text.rpartition("*.")
     if sign and ending.isalnum():
         present = {one.rpartition(".")[2] for one in workspace.neighbours(f"{above}x") if "." in one}
-        for near in (*nearest_names(ending, sorted(present)), *sorted(_SAME_KIND.get(ending, ()))):
+        same_kind = (one for pair in _SAME_KIND if ending in pair for one in pair)
+        for near in (*nearest_names(ending, sorted(present)), *same_kind):
             yield f"{head}*.{near}"
 
 
-_SAME_KIND: Mapping[str, tuple[str, ...]] = {
-    "markdown": ("md",),
-    "md": ("markdown",),
-    "yaml": ("yml",),
-    "yml": ("yaml",),
-    "htm": ("html",),
-    "jpeg": ("jpg",),
-    "jpg": ("jpeg",),
-}
+_SAME_KIND = (("markdown", "md"), ("yaml", "yml"), ("htm", "html"), ("jpeg", "jpg"))
 
 
 _MOST_FOLDERS = 100

@@ -6,7 +6,7 @@ A stage that waits for a pool does not block others: a later one with free place
 import math
 import threading
 from _queue import SimpleQueue
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Mapping
 
 from msgspec import Struct, field
@@ -56,7 +56,7 @@ class StagePools(Struct):
     jobs: int | None
     places: Mapping[str, Callable[[], int]] = {}
     place_of: Callable[[Stage], str] = lambda _: ""
-    _taken: dict[str, int] = field(default_factory=dict)
+    _taken: Counter[str] = field(default_factory=Counter)
     _inside: dict[str, tuple[str, ...]] = field(default_factory=dict)
     _queues: dict[tuple[str, ...], deque[tuple[int, str]]] = field(default_factory=dict)
     _arrivals: int = 0
@@ -65,7 +65,7 @@ class StagePools(Struct):
     def is_full(self) -> bool:
         """Whether no stage can be admitted."""
         # Without `jobs`, each stage has a place.
-        limits = (_JOBS,) if self.jobs is not None else map(_place_pool, self.places)
+        limits = (_JOBS,) if self.jobs is not None else [f"{_PLACE}{one}" for one in self.places]
         return not any(map(self._has_place, (*limits, *({_CALLS} & self.sizes.keys()))))
 
     @property
@@ -88,26 +88,23 @@ class StagePools(Struct):
         pools = min(heads)[1]
         _, name = self._queues[pools].popleft()
         self._inside[name] = pools
-        for pool in pools:
-            self._taken[pool] = self._taken.get(pool, 0) + 1
+        self._taken.update(pools)
         return name
 
     def release(self, name: str) -> None:
         """Free the places of a stage, if it has any."""
-        for pool in self._inside.pop(name, ()):
-            self._taken[pool] -= 1
+        self._taken.subtract(self._inside.pop(name, ()))
 
     def _pools_of(self, stage: Stage) -> tuple[str, ...]:
         named = {name for name in (stage.kind, *stage.pools) if name in self.sizes}
         if stage.kind == _CALLS and _CALLS in named:  # it only waits
             return tuple(sorted(named))
         place = self.place_of(stage)
-        return tuple(sorted(named | {_JOBS} | ({_place_pool(place)} if place in self.places else set())))
+        return tuple(sorted(named | {_JOBS} | ({f"{_PLACE}{place}"} if place in self.places else set())))
 
     def _has_place(self, pool: str) -> bool:
-        taken = self._taken.get(pool, 0)
         # One stage always has a place, so that a cluster is not asked before something runs on it.
-        return not taken or taken < self._limit(pool)
+        return not self._taken[pool] or self._taken[pool] < self._limit(pool)
 
     def _limit(self, pool: str) -> float:
         if pool == _JOBS:
@@ -117,10 +114,6 @@ class StagePools(Struct):
 
 _PLACE = "@"
 """Before the name of a place, as a pool. Names of pools in a pipeline have no such character."""
-
-
-def _place_pool(place: str) -> str:
-    return f"{_PLACE}{place}"
 
 
 _IDLE = "orch23-idle"

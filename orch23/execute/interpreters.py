@@ -21,10 +21,10 @@ _PYTEST = lazy_pattern(r"pytest-(\d++)\..*\.(?:dist-info|egg-info)$")
 
 
 class InterpreterFacts(Struct, frozen=True):
-    """The facts that staleness depends on: the version as X.Y, and the major version of pytest, or None."""
+    """The facts that staleness depends on: the version as X.Y, and the major version of pytest, or an empty text."""
 
     version: str
-    pytest_major: str | None
+    pytest_major: str
 
 
 def find_interpreter(declared: str | None, root: Path, environ: Mapping[str, str]) -> Path:
@@ -69,12 +69,11 @@ def check_interpreter(wanted: Interpreter, path: Path, facts: InterpreterFacts) 
     Raises:
         ConfigurationError: it has others.
     """
-    pytest = facts.pytest_major or ""
-    if wanted.version in ("", facts.version) and wanted.pytest in ("", pytest):
+    if wanted.version in ("", facts.version) and wanted.pytest in ("", facts.pytest_major):
         return
     needed, found = (
         f"Python {version} with pytest {major}" if major else f"Python {version}"
-        for version, major in ((wanted.version or facts.version, wanted.pytest), (facts.version, pytest))
+        for version, major in ((wanted.version or facts.version, wanted.pytest), (facts.version, facts.pytest_major))
     )
     name = str(path) if wanted.declared is None or wanted.is_by_path else wanted.declared
     raise _missing(name, f"the stage needs {needed}, this is {found}", "install it")
@@ -260,9 +259,9 @@ def _is_local(folder: Path, name: str) -> bool:
     return False
 
 
-def _pytest_major(folders: Iterable[Path]) -> str | None:
+def _pytest_major(folders: Iterable[Path]) -> str:
     for folder in folders:
         with contextlib.suppress(OSError):
             for found in filter(None, map(_PYTEST.match, sorted(os.listdir(folder)))):
                 return found[1]
-    return None
+    return ""

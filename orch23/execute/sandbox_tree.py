@@ -15,7 +15,7 @@ from fnmatch import translate
 from functools import cached_property, lru_cache
 from itertools import islice
 from pathlib import Path
-from typing import Final, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, Protocol, TypeAlias
 
 from msgspec import Struct, field
 
@@ -28,6 +28,9 @@ from orch23.store.file_copy import FileProgress, hash_file
 from orch23.store.index import NETWORK_FILE_SYSTEMS, file_system_type
 from orch23.store.safe_files import FileStamp, closing, stamp_of, walk_tree
 from orch23.store.tree_removal import DIRECTORY_FLAGS, make_accessible, open_below, open_subdirectory
+
+if TYPE_CHECKING:
+    from orch23.execute.cache_mount import CacheMount
 
 SANDBOX_EPOCH = 315_619_200
 """The mtime of all files and folders in a tree, and SOURCE_DATE_EPOCH: 1980-01-02 UTC, which zip archives can hold."""
@@ -77,18 +80,6 @@ class FolderMount(Struct, frozen=True):
     moved_ns: int = 0
 
 
-class CacheMount(Struct, frozen=True):
-    """The cache of a tool: the files of a folder, at `path` of the sandbox directory if the step has namespaces.
-
-    With `layers`, the folder for overlayfs, the step writes to `path` itself, above these files.
-    """
-
-    path: str
-    files: Path
-    is_writable: bool
-    layers: Path | None = None
-
-
 class SandboxDir(Struct, frozen=True, dict=True):
     """The directory in which one process runs. `marker` is random and identifies the processes of the step.
 
@@ -99,7 +90,7 @@ class SandboxDir(Struct, frozen=True, dict=True):
     marker: str
     mounts: tuple[FolderMount, ...] = ()
     moved: tuple[FolderMount, ...] = ()
-    caches: tuple[CacheMount, ...] = ()
+    caches: "tuple[CacheMount, ...]" = ()
     variables: Mapping[str, str] = {}
 
     def seen_from_inside(self, tier: str) -> "SandboxDir":

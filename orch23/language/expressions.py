@@ -10,7 +10,7 @@ from msgspec import Struct, field
 
 from orch23.model.digest import Json
 from orch23.model.fields import Problem, path_below
-from orch23.model.parsing import map_strings, strings_in
+from orch23.model.parsing import json_at, map_strings, strings_in
 from orch23.model.paths import patterns_between
 from orch23.resolve.expression_syntax import (
     E_EXPRESSION,
@@ -85,12 +85,8 @@ def members_used(tree: Json, name: str) -> frozenset[str]:
 def node_at(tree: Json, path: str) -> Json:
     """Return the node of a tree at a path, or None."""
     for name in path.split("/"):
-        if isinstance(tree, Mapping):
-            tree = tree.get(name)
-        elif isinstance(tree, Sequence) and not isinstance(tree, str) and name.isdigit() and int(name) < len(tree):
-            tree = tree[int(name)]
-        else:
-            return None
+        is_position = isinstance(tree, list | tuple) and name.isdecimal()
+        tree = json_at(tree, int(name) if is_position else name)
     return tree
 
 

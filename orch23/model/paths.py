@@ -26,7 +26,7 @@ ORIGINALS_FOLDER = "originals"
 """The folder beside transcripts with the bytes that a stage started from."""
 
 _DIGITS = 64
-_DIGEST = lazy_pattern(r"[0-9a-f]{64}")
+SHA256 = lazy_pattern(r"[0-9a-f]{64}")
 _TRANSCRIPT = lazy_pattern(r"[0-9a-f]{64}\.json")
 _TRANSCRIPT_MARK = b'"orch23_exchange"'
 _OF_A_RUN = lazy_pattern(r"\d{8}T\d{6}Z-[0-9a-f]{8}(?:-\d+)?(?:\.jsonl)?|crash-\d{8}T\d{12}Z\.txt")
@@ -55,7 +55,7 @@ def is_own_file(path: str, read: Callable[[], bytes]) -> bool:
         return False
     if _TRANSCRIPT.fullmatch(name) is not None:
         return _TRANSCRIPT_MARK in read()
-    if above.rpartition("/")[2] == ORIGINALS_FOLDER and _DIGEST.fullmatch(name) is not None:
+    if above.rpartition("/")[2] == ORIGINALS_FOLDER and SHA256.fullmatch(name) is not None:
         return digest_bytes(read()).sha256 == name
     return False
 

@@ -290,10 +290,11 @@ class Item(Struct, frozen=True, omit_defaults=True, kw_only=True):
     value: Json
 
 
-class _Named(Struct, frozen=True, kw_only=True):
-    """A stage as it is declared, or an item of a foreach."""
+class _Named(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """A stage as it is declared, or an item of a foreach. `promote` is its promotion group, if it has one."""
 
     name: str
+    promote: str | None = None
 
     @property
     def family(self) -> str:
@@ -352,7 +353,6 @@ class Stage(_Named, frozen=True, omit_defaults=True, tag=True, kw_only=True):
     chain: ChainLink | None = None
     stop: StopConditions = StopConditions()
     pools: tuple[str, ...] = ()
-    promote: str | None = None
     own_inputs: tuple[int, ...] = ()
     metrics: tuple[str, ...] = ()
     approve: bool = False
@@ -458,7 +458,6 @@ class ForeachStage(_Named, frozen=True, omit_defaults=True, tag=True, kw_only=Tr
     needs: tuple[str, ...] = ()
     reads: tuple[str, ...] = ()
     writes: tuple[str, ...] = ()
-    promote: str | None = None
     starts_processes: bool = False
     uses_network: bool = False
     plugins: tuple[str, ...] = ()
@@ -495,7 +494,6 @@ class SkippedStage(_Named, frozen=True, omit_defaults=True, kw_only=True):
     condition: str = ""
     # For the hint about an input that only this stage would make (ADR 12).
     writes: tuple[str, ...] = ()
-    promote: str | None = None
 
 
 def source_path(path: str, moved: Mapping[str, str]) -> str:

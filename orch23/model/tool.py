@@ -1,7 +1,6 @@
 """Where declared tools are."""
 
 from collections.abc import Mapping
-from pathlib import Path
 
 from msgspec import Struct
 
@@ -32,7 +31,7 @@ class FoundTool(Struct, frozen=True):
 
 
 def find_tool(
-    tool: Tool, root: Path, environ: Mapping[str, str], folders: tuple[str, ...] = (), cwd: str = "."
+    tool: Tool, root: str, environ: Mapping[str, str], folders: tuple[str, ...] = (), cwd: str = "."
 ) -> FoundTool:
     """Return what the function of `TOOLCHAINS` returns.
 
@@ -43,7 +42,7 @@ def find_tool(
     return found
 
 
-def installed_tool(name: str, root: Path, environ: Mapping[str, str]) -> FoundTool | None:
+def installed_tool(name: str, root: str, environ: Mapping[str, str]) -> FoundTool | None:
     """Return the program that a step would see if its stage named it in `tools`, apart from those of the system."""
     found = find_tool(Tool(name), root, environ) if is_installed(TOOLCHAINS) else None
     return None if found is None or found.error else found

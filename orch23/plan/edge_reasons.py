@@ -117,9 +117,8 @@ def _reads(pipeline: Pipeline, node: Node) -> Iterator[_Written]:
 
 def _writes(pipeline: Pipeline, node: Node) -> Iterator[_Written]:
     if isinstance(node, ForeachStage):
-        yield from _texts(pipeline, node, ("outputs",), node.body.get("outputs"))
-        yield from _texts(pipeline, node, ("edits",), node.body.get("edits"))
-        yield from _texts(pipeline, node, ("allowed_paths",), node.body.get("allowed_paths"))
+        for key in ("outputs", "edits", "allowed_paths"):
+            yield from _texts(pipeline, node, (key,), node.body.get(key))
         return
     scope = () if node.edits else node.fence.write
     places = (("edits",), node.edits), (("outputs",), node.required_outputs), (("allowed_paths", "write"), scope)

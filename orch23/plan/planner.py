@@ -99,16 +99,13 @@ def _plan(facts: PlanNodes, graph: CompiledGraph, cache: CompileCache | None) ->
 
 def unknown_needs_errors(pipeline: Pipeline, names: Collection[str]) -> tuple[Diagnostic, ...]:
     """Return an error for each entry of `needs` that is not one of these names. It needs no plan."""
-    unknown = [
-        (stage, position, need)
+    known = Suggestions(names)
+    return tuple(
+        unknown_need_error(pipeline, stage, position, need, known)
         for stage in pipeline.stages
         for position, need in enumerate(stage.needs)
         if family_of(need.removesuffix("[*]")) not in names
-    ]
-    if not unknown:
-        return ()
-    known = Suggestions(names)
-    return tuple(unknown_need_error(pipeline, *one, known) for one in unknown)
+    )
 
 
 def extend_plan(

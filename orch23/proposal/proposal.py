@@ -227,7 +227,7 @@ def _other_form(kind: str, step: "LLMStep") -> Callable[..., Any] | None:
 
 def _ambiguous(judged: RefusedResponse, error: AmbiguousFormError) -> RefusedResponse:
     """Return a response refused with the reason why it was not read in another form."""
-    first, reason = judged.diagnostics[0], f"may mean several things: {error}"
+    first, reason = judged.diagnostics[0], f"may mean several things: {escape_text(str(error), 200)}"
     hint = "respond once, in one form, with nothing beside it"
     if first.code in (codes.NOT_JSON, codes.WRONG_SHAPE):
         return _refuse(first.code, f"{first.message}; or it {reason}", hint)

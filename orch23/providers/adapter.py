@@ -245,6 +245,10 @@ class Adapter:
     def consent(self, environ: Mapping[str, str], root: Path, files: ProjectFiles) -> Grant | None:
         """Return the grant that the user must give before a call; None if none is needed."""
 
+    def server(self, environ: Mapping[str, str]) -> tuple[str, str]:  # noqa: ARG002 - what is declared for all providers
+        """Return the address that is called, and the variable of the environment that it is from, if it is."""
+        return self.endpoint, ""
+
     @property
     def stored_at(self) -> str:
         """The server that keeps a response after it was sent; empty if none does."""

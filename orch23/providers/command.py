@@ -192,7 +192,7 @@ def _on_path(name: str, environ: Mapping[str, str], root: Path) -> tuple[Path, t
         raise FileNotFoundError(2, os.strerror(2), name)
     path = Path(found).absolute()
     # A shim is a script that looks for its version manager, which is not in the sandbox.
-    if path.parent.name == _SHIMS and (tool := installed_tool(name, root, environ)) is not None:
+    if path.parent.name == _SHIMS and (tool := installed_tool(name, str(root), environ)) is not None:
         return Path(tool.program), tuple(map(Path, tool.shown))
     return path, ()
 

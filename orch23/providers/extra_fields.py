@@ -7,6 +7,7 @@ from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
 from orch23.model.llm import Request
 from orch23.providers.adapter import unsupported_error
+from orch23.text.secret_patterns import is_secret_key
 
 if TYPE_CHECKING:
     from orch23.providers.adapter import Adapter
@@ -20,10 +21,14 @@ _OTHER_RESPONSES |= {"previous_response_id", "conversation", "prompt"}
 
 
 def extra_errors(extra: Mapping[str, Json], adapter: "Adapter") -> Iterator[Diagnostic]:
-    """Yield the errors of fields that the adapter sets itself, whose price is not known, or with another response."""
-    for path in sorted(_paths(extra)) if adapter.sets else ():
+    """Yield the errors of secrets, and of fields that the adapter sets, with an unknown price or another response."""
+    for path in sorted(_paths(extra)):
         name = path.partition(".")[0]
-        if name in _UNPRICED:
+        if any(map(is_secret_key, path.split("."))):
+            yield _refused(path, "is named like a secret, which may not be in a pipeline", "remove it")
+        elif not adapter.sets:
+            continue  # the program of the user knows its own parameters
+        elif name in _UNPRICED:
             yield _refused(path, "changes the price, which orch23 then does not know", _UNPRICED[name])
         elif name in _OTHER_RESPONSES:
             yield _refused(path, "asks for a response that is not one text", "remove it")

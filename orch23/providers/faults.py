@@ -79,14 +79,10 @@ class TransportError(Exception):
     ) -> None:
         """Make the error of one request."""
         super().__init__(diagnostic.message)
-        self.diagnostic = diagnostic
-        self.transient = transient
+        self.diagnostic, self.status = diagnostic, status
+        self.transient, self.retry_after_s = transient, retry_after_s
         # A charged call without a usage counts in full against the limits, since its cost is unknown (ADR 8).
-        self.charged = charged
-        self.usage = usage
-        self.is_final = True
-        self.status = status
-        self.retry_after_s = retry_after_s
+        self.charged, self.usage, self.is_final = charged, usage, True
 
     def knowing(self, usage: Usage) -> "TransportError":
         """Add what the server had counted when a response was cut, unless it reported all."""

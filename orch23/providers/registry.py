@@ -228,11 +228,11 @@ def _parameter_errors(step: "LLMStep") -> tuple[Diagnostic, ...]:
     )
 
 
-def _extra_errors(step: "LLMStep", adapter: type[Adapter]) -> Iterator[Diagnostic]:
+def _extra_errors(step: "LLMStep", adapter: Adapter) -> Iterator[Diagnostic]:
     if step.extra is not None and "extra" in adapter.takes:
         from orch23.providers.extra_fields import extra_errors  # noqa: PLC0415 - few steps have it
 
-        yield from extra_errors(_extra_of(step), adapter_for(step))
+        yield from extra_errors(_extra_of(step), adapter)
 
 
 def _extra_of(step: "LLMStep") -> dict[str, Json]:

@@ -37,7 +37,9 @@ class SharedBeginnings(Struct, frozen=True):
         if lengths is None:
             return request
         text = request.messages[0].content
-        ends = tuple(length for length in sorted(lengths) if _digest(text[:length]) in lengths[length])
+        found = (length for length in sorted(lengths) if _digest(text[:length]) in lengths[length])
+        # Vendors refuse a block of blanks, and in the block before they would change it.
+        ends = tuple(length for length in found if not text[length:].isspace())
         return replace(request, beginnings=ends, system_users="stages" if request.system else request.system_users)
 
 

@@ -241,15 +241,15 @@ def _line(
 
 
 def _footer(view: PlanView) -> list[str]:
-    writes, edits = _files(view, lambda line: line.outputs), _files(view, lambda line: line.edits)
-    out = [f" would {verb} {files}" for verb, files in (("write", writes), ("edit", edits)) if files]
+    files = {"write": _files(view, lambda line: line.outputs), "edit": _files(view, lambda line: line.edits)}
     servers = sorted({line.estimate.stored_at for line in view.lines if line.estimate.may_call} - {""})
     return [
         *_estimate_lines(view),
-        *out,
+        *(f" would {verb} {names}" for verb, names in files.items() if names),
         *_groups(view),
         *_exposed(view),
         *(f" tool {visible(name)}: {visible(origin)}" for name, origin in view.tools.items()),
+        *(f" requests go to {visible(server)}, from {visible(name)}" for name, server in view.servers.items()),
         *(f" responses are stored at {visible(one)}; `llm.background: false` prevents it" for one in servers),
         *_shared(view),
         *_dead(view),

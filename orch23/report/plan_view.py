@@ -120,7 +120,8 @@ class PlanView(Struct, frozen=True, kw_only=True):
     that the last build waits for, `errors` those that a build would find at the stages that run, `warnings` those about
     responses that it will refuse, `sources` the texts that they are in. `would_store` are the stages whose results
     would be stored in the shared cache, `not_shared` maps stages that run to the reasons why the cache is not used for
-    them. `tools` are the declared tools outside of the system directories, and where each is.
+    them. `tools` are the declared tools outside of the system directories, and where each is, `servers` the
+    variables of the environment that name a server, and the server of each.
     """
 
     name: str
@@ -142,6 +143,7 @@ class PlanView(Struct, frozen=True, kw_only=True):
     would_store: tuple[str, ...] = ()
     not_shared: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     tools: Mapping[str, str] = field(default_factory=dict)
+    servers: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def skip_count(self) -> int:

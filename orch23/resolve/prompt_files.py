@@ -152,8 +152,7 @@ def shows(prompt: str, text: str) -> bool:
 
 
 def _context_limits(stage: str, step: "LLMStep", given: tuple[PromptInput, ...]) -> list[Diagnostic]:
-    labels = ((one, f"{one.path}#{one.slice}" if one.slice else one.path) for one in given)
-    sizes = sorted(((_size_bytes(one), label) for one, label in labels), key=lambda pair: (-pair[0], pair[1]))
+    sizes = sorted(((_size_bytes(one), one.place) for one in given), key=lambda pair: (-pair[0], pair[1]))
     size = sum(size for size, _ in sizes)
     counted = join_first([f"{name} ({size:,})" for size, name in sizes], _SHOWN_INPUTS)
     problems = []

@@ -162,7 +162,7 @@ def shared_by_attempts(
     first = {**sent, "attempt": 1, "previous": None, "brief": None, "inputs": choices[0]}
     later = {**sent, "attempt": 2, "previous": "?", "brief": _OTHER_BRIEF}
     is_first = (this.attempt, this.previous, this.feedback) == (1, None, None)
-    texts = [now]
+    texts: list[RenderedPrompt | None] = [now]
     if not is_first or len(given) != len(this.given):
         texts.append(render_sent(step.prompt, first, sources)[0])
     template = stage.retry.prompt or step.prompt

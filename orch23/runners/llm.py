@@ -211,7 +211,7 @@ def _call(
     if hopeless and not conversation.is_recorded(request):
         return AttemptResult(start, exchanges, failure_of("preflight", hopeless, retryable=False))
     if attempts.resolved.stage.verifies_first and not conversation.is_recorded(request):
-        from orch23.attempt.base_verification import base_errors  # noqa: PLC0415 - only before such a call
+        from orch23.attempt.broken_verification import base_errors  # noqa: PLC0415 - only before such a call
 
         if broken := base_errors(attempts.resolved, attempts.runner):
             return AttemptResult(start, exchanges, failure_of("preflight", broken, retryable=False))

@@ -18,6 +18,7 @@ from orch23.model.digest import Digest, FileEntry
 from orch23.model.paths import match_any
 from orch23.model.ports import ContentStore
 from orch23.model.step import ProcessStep
+from orch23.plan.nodes import writes_of
 from orch23.resolve.commands import EMPTY_PYTEST_CONFIG, REPORTER_MODULE
 from orch23.steps.pytest.spec import PytestStep
 from orch23.verdict.pytest_discovery import expected_tests, selects_tests
@@ -130,7 +131,7 @@ class _PytestRunner(ProcessStepRunner):
 
 def _fixed_files(runner: ProcessRunner, files: Files) -> dict[str, str]:
     """Return the texts of staged Python files that the stage (a check: any stage) cannot write, by path below `cwd`."""
-    scope, asks_model = (*runner.stage.fence.write, *runner.stage.outputs), runner.stage.step.asks_model
+    scope, asks_model = writes_of(runner.stage), runner.stage.step.asks_model
     others = (path for path in files if path.endswith(".py") and not match_any(scope, path))
     return _texts(runner, {path: files[path] for path in others if asks_model or not runner.trust().makers_of(path)})
 
@@ -157,14 +158,12 @@ def _unfixable(
     from orch23.verdict import unfixable_tests as tests  # noqa: PLC0415 - only for failures
     from orch23.verdict.pytest_report import read_report  # noqa: PLC0415 - only for failures
 
-    scope, folders = (*stage.fence.write, *stage.outputs), (".", *step.pythonpath)
+    scope, folders, may_make = writes_of(stage), (".", *step.pythonpath), runner.trust().may_make_module
     return tests.collection_error(
         read_report(report).failures,
         _fixed_files(runner, files),
         stage.cwd,
-        lambda module: (
-            tests.may_be_module(module, scope) or (not asks_model and runner.trust().may_make_module(module, folders))
-        ),
+        lambda module: tests.may_be_module(module, scope) or (not asks_model and may_make(module, folders)),
         lambda module: tests.unfound_file(module, scope, files.keys()),
     )
 

@@ -18,7 +18,7 @@ from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Digest, Json, digest_bytes, digest_json
 from orch23.model.errors import CorruptStateError
 from orch23.model.parsing import JsonObject, from_struct, map_strings, parse_stored, refuse, to_struct
-from orch23.model.paths import ORIGINALS_FOLDER
+from orch23.model.paths import ORIGINALS_FOLDER, SHA256
 from orch23.model.patterns import lazy_pattern
 from orch23.model.pipeline import family_of
 from orch23.model.text import escape_hidden
@@ -54,7 +54,6 @@ _FAILED = frozenset({"failed", "invalid", "refused", "truncated", "empty", "reje
 _MERGED = "it has the conflict markers of a merge"
 _ONE_SIDE = "take one side of the file: `git checkout --ours {name}` or `--theirs`; two responses cannot be merged"
 _RESTORE = "restore the file from version control, or delete it"
-_SHA256 = lazy_pattern(r"[0-9a-f]{64}", re.ASCII)
 _TEXT = lazy_pattern(rb'"sha256:([0-9a-f]{64})"')
 _NAME = lazy_pattern(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}", re.ASCII)
 
@@ -242,7 +241,7 @@ class Exchanges:
     def original_files(self) -> tuple[ExchangeFile, ...]:
         """Return the files of original bytes in the local store, without reading them."""
         paths = list_folder(self._folder / "originals")
-        return tuple(_seen(path for path in paths if _SHA256.fullmatch(path.name)))
+        return tuple(_seen(path for path in paths if SHA256.fullmatch(path.name)))
 
     def set_damaged_aside(self) -> None:
         """Read the whole local store, and rename damaged files to `*.damaged`; they are reported in `damaged`.
@@ -278,7 +277,7 @@ class Exchanges:
         left = [path for path, (question, is_kept) in found.items() if not is_kept and question not in asked]
         kept = (self._bytes(path, committed=True) or b"" for path in found.keys() - {*left})
         named = {name.decode() for data in kept for name in _TEXT.findall(data)}
-        texts = (path for path in _files(folder / TEXTS_FOLDER) if _SHA256.fullmatch(path.stem))
+        texts = (path for path in _files(folder / TEXTS_FOLDER) if SHA256.fullmatch(path.stem))
         return tuple(_seen((*left, *(path for path in texts if path.stem not in named))))
 
     def remove_transcript(self, file: ExchangeFile) -> None:

@@ -271,13 +271,15 @@ def resolve_links(path: str, base: str, text_of: Callable[[str], str | None]) ->
 
 def outside_link_error(path: str) -> SafetyError:
     """Return the error for an input that is a link to a place where no input may be."""
-    message = f"the link {path!r} leads out of the project, or into a folder of git or orch23"
-    hint = f'copy what it leads to into the project; if a pattern finds it, exclude it: "!{path}"'
-    return SafetyError(Diagnostic("E691", message, hint=hint))
+    where = "out of the project, or into a folder of git or orch23"
+    return _link_error(path, where, "copy what it leads to into the project")
 
 
 def link_cycle_error(path: str) -> SafetyError:
     """Return the error for an input that is a link to itself, or to a folder above it."""
-    message = f"the link {path!r} leads in a circle"
-    hint = f'remove it; if a pattern finds it, exclude it: "!{path}"'
-    return SafetyError(Diagnostic("E691", message, hint=hint))
+    return _link_error(path, "in a circle", "remove it")
+
+
+def _link_error(path: str, where: str, way: str) -> SafetyError:
+    hint = f'{way}; if a pattern finds it, exclude it: "!{path}"'
+    return SafetyError(Diagnostic("E691", f"the link {path!r} leads {where}", hint=hint))

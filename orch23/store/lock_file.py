@@ -16,7 +16,7 @@ from orch23.model.diagnostic import Diagnostic, Location
 from orch23.model.digest import Json, canonical_json, digest_bytes, is_identical
 from orch23.model.errors import CorruptStateError
 from orch23.model.parsing import JsonObject, parse_stored, refuse, to_struct
-from orch23.model.paths import IGNORED_NAMES, LOCK_MARK, LOGS_FOLDER
+from orch23.model.paths import IGNORED_NAMES, LOCK_MARK, LOGS_FOLDER, SHA256
 from orch23.model.patterns import lazy_pattern
 from orch23.model.pipeline import DEFAULT_SCRATCH
 from orch23.model.record import LockFile, Record
@@ -120,7 +120,6 @@ _LAST = b'\n  "~": null\n'
 _HEAD = lazy_pattern(rb'\n  "(?:[^"\\\n]|\\.)*+": \{(?=\n)')
 # Aspects that follow from contents, as those whose value is a digest do.
 _CONTENTS = ("item", "list:", "verify.list:")
-_SHA256 = lazy_pattern(r"[0-9a-f]{64}")
 _MOST_DEFAULTS = 1024  # characters
 _MOST_ERRORS = 100
 # Up to so many records are searched for one by one.
@@ -285,7 +284,7 @@ def _text_of(name: str, record: Record | None, *, failed: bool) -> str:
     for aspect in {**usual, **manifest}.keys() - digests.keys():
         value, default = manifest.get(aspect), usual.get(aspect)
         if not is_identical(value, default):
-            is_digest = isinstance(value, str) and _SHA256.match(value) is not None
+            is_digest = isinstance(value, str) and SHA256.match(value) is not None
             lines[is_digest or aspect.startswith(_CONTENTS)][aspect] = value
     parts = ",\n    ".join(_members(line) for line in lines if line)
     rest = {field: value for field, value in body.items() if not is_identical(value, given.get(field))}
@@ -405,9 +404,8 @@ def decode_lock(data: bytes, origin: str, *, is_known: bool = False, only_intact
             raise CorruptStateError(*errors)
         return LockFile(found[0][0], found[1][0], (), found[2][0])
     except ValueError as error:
-        line, column = (error.lineno, error.colno) if isinstance(error, json.JSONDecodeError) else (1, 1)
         message = f"the lock file cannot be read: {error}"
-        unreadable = _error(_DAMAGED, message, Location(origin, line, column), _RESTORE)
+        unreadable = _error(_DAMAGED, message, Location(origin, 1, 1), _RESTORE)
         if only_intact:
             raise unreadable from error
         return _of_both_sides([data], unreadable)

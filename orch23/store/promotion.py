@@ -22,6 +22,7 @@ from orch23.store.safe_files import (
     PRIVATE_FILE_MODE,
     DirectoryCache,
     closing,
+    discard_temp,
     make_directories,
     open_directory,
     open_regular,
@@ -201,7 +202,7 @@ class Promoter:
         finally:
             places.close()
             for path, temp in temps.items():
-                self._discard(path, temp)
+                discard_temp(self._root, path, temp)
 
     def _prepare(self, places: DirectoryCache, path: str, entry: FileEntry, temps: dict[str, str]) -> bool:
         """Write the bytes of a file to a temporary file beside it, unless it has them. Return False if it cannot be."""
@@ -235,11 +236,6 @@ class Promoter:
         os.rename(temps[path], name, src_dir_fd=parent, dst_dir_fd=parent)
         del temps[path]
         return True
-
-    def _discard(self, path: str, temp: str) -> None:
-        names, _ = split_path(path)
-        with contextlib.suppress(OSError, SafetyError), open_directory(self._root, names) as parent:
-            os.unlink(temp, dir_fd=parent)
 
     def _remove(self, path: str, old: FileEntry | None) -> bool:
         """Delete a file and the directories that this leaves empty. Return whether nothing is there now."""

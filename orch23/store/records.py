@@ -250,12 +250,10 @@ class Records:
             return rows, {}
 
     def _results(self, kind: str, value: str) -> tuple[Record, ...]:
-        found = self._newest(kind, value)
-        return tuple(record for record in found if not record.failed) if found else ()
+        return tuple(record for record in self._newest(kind, value) if not record.failed)
 
     def _newest(self, kind: str, value: str) -> tuple[Record, ...]:
-        found = self._entries(kind, value)
-        return tuple(entry.record for entry in found) if found else ()
+        return tuple(entry.record for entry in self._entries(kind, value))
 
     def _entries(self, kind: str, value: str) -> tuple[RecordEntry, ...]:
         with self._lock:

@@ -363,9 +363,14 @@ class StagedFiles(contextlib.AbstractContextManager["StagedFiles"]):
     def __exit__(self, *_: object) -> None:
         """Delete the temporary files that are left."""
         for path, temp in self._temps:
-            names, _name = split_path(path)
-            with contextlib.suppress(OSError, SafetyError), open_directory(self._root, names) as parent:
-                try_unlink(temp, parent)
+            discard_temp(self._root, path, temp)
+
+
+def discard_temp(root: Path, path: str, temp: str) -> None:
+    """Delete the temporary file of a path below the root, which is beside it or absolute, if that is possible."""
+    names, _ = split_path(path)
+    with contextlib.suppress(OSError, SafetyError), open_directory(root, names) as parent:
+        os.unlink(temp, dir_fd=parent)
 
 
 def open_own(name: str | Path, flags: int = os.O_RDONLY, parent: int | None = None) -> int:

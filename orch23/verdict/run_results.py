@@ -110,11 +110,10 @@ def without_runner_frames(text: str) -> str:
     return text if frames == foreign else "\n".join(line for line in lines if line not in foreign)
 
 
-# A frame in the short form: its place, then its lines, which are indented.
-_SHORT_FRAME = lazy_pattern(r"(\S[^\n]{0,1000}?):\d+: in \S.*")
-# The end of a frame in the long form: its lines come before it.
-_END_OF_FRAME = lazy_pattern(r"(\S[^\n]{0,1000}?):\d+: ?[\w.]*")
 _BETWEEN_FRAMES = lazy_pattern(r"(?:_ )+_? ?")
+# A frame in the short form: its place and its function, then its lines, which are indented. In the long form, its lines
+# come before its place. `_ _ _` is between such frames.
+_FRAME_PLACE = lazy_pattern(r"(?P<path>\S[^\n]{0,1000}?):\d+:(?:(?P<function> in \S.*)| ?[\w.]*)|(?:_ )+_? ?")
 _LIBRARY = ("/python/", "<frozen ")
 _ERROR_LINE = "E  "
 _ADVICE = "Hint: make sure your test modules/packages have valid Python names."
@@ -130,7 +129,8 @@ def without_library_frames(text: str) -> str:
     if not any(mark in text for mark in _LIBRARY):
         return text
     kept = [line for line in _kept(text.split("\n")) if line != _ADVICE]
-    if not any(line.startswith(_ERROR_LINE) or _END_OF_FRAME.fullmatch(line) for line in kept):
+    places = (place.lastgroup for place in map(_FRAME_PLACE.fullmatch, kept) if place)
+    if "path" not in places and not any(line.startswith(_ERROR_LINE) for line in kept):
         return text
     lines: list[str] = []
     for line in kept:
@@ -150,22 +150,15 @@ def _kept(lines: list[str]) -> Iterator[str]:
     frame: list[str] = []
     skips = False
     for line in lines:
-        if found := _SHORT_FRAME.fullmatch(line):
-            yield from frame
-            frame = []
-            skips = found[1].startswith(_LIBRARY)
-            if not skips:
-                yield line
-        elif skips and line.startswith(" "):
-            continue
-        elif _BETWEEN_FRAMES.fullmatch(line):
-            yield from (*frame, line)
-            frame, skips = [], False
-        elif (found := _END_OF_FRAME.fullmatch(line)) and not line.startswith(_ERROR_LINE):
-            is_library = found[1].startswith(_LIBRARY)
+        place = None if line.startswith(_ERROR_LINE) else _FRAME_PLACE.fullmatch(line)
+        is_library = place is not None and (place["path"] or "").startswith(_LIBRARY)
+        if place and place["function"]:
+            yield from (*frame, *([] if is_library else [line]))
+            frame, skips = [], is_library
+        elif place:
             yield from (one for one in (*frame, line) if not is_library or one.startswith(_ERROR_LINE))
             frame, skips = [], False
-        else:
+        elif not (skips and line.startswith(" ")):
             frame.append(line)
             skips = False
     yield from frame
@@ -199,11 +192,9 @@ class FailureGroup(Struct, frozen=True):
         head = f"{failure.name} ({failure.when}): {failure.error}" if failure.when else f"{failure.name}: {self.error}"
         shown = without_equal_lines(without_library_frames(failure.text))
         if others := self.tests[1:]:
-            is_finding = failure.error == "finding"
-            named = join_first(others, _NAMED_SUBTESTS if failure.subtest or is_finding else _NAMED)
-            head = (
-                f"{len(self.tests)} {'findings' if is_finding else 'tests'} with this cause: {head}\nlikewise {named}"
-            )
+            what = "findings" if failure.error == "finding" else "tests"
+            named = join_first(others, _NAMED_SUBTESTS if failure.subtest or what == "findings" else _NAMED)
+            head = f"{len(self.tests)} {what} with this cause: {head}\nlikewise {named}"
         return f"{head}\n{shown}".rstrip()
 
     @property
@@ -224,9 +215,8 @@ def group_failures(failures: Iterable[ReportedFailure]) -> tuple[FailureGroup, .
     known: dict[tuple[str, ...], list[ReportedFailure]] = {}
     for failure in ordered:
         causes = _causes(failure)
-        mine = next((known[cause] for cause in causes if cause in known), None)
-        if mine is None:
-            mine = []
+        mine = next((known[cause] for cause in causes if cause in known), [])
+        if not mine:
             groups.append(mine)
         mine.append(failure)
         for cause in causes:

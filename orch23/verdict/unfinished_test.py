@@ -41,9 +41,8 @@ def last_started(form: str, output: str) -> str:
             return ""  # what follows are numbers of tests
         found = _STARTS.match(line) or (_COMMENT.match(line) if form == "tap" else None)
         if found:
-            running = [one for one in running if one[0] < len(found[1])]
-            running.append((len(found[1]), found[2].strip()))
-            has_begun = True
+            above = (one for one in running if one[0] < len(found[1]))
+            running, has_begun = [*above, (len(found[1]), found[2].strip())], True
         elif running and any(f"{mark}{running[-1][1]}" in line for mark in _BEFORE_NAMES):
             running.pop()
     # `pytest -v`, `unittest -v` and `cargo test` write a name, and its result once it is known.

@@ -92,22 +92,19 @@ def _import(
     if found is None:
         return None
     path, line, statement = found
-    if (missing := _NO_MODULE.search(text)) and _imports(statement, missing[1]):
+    missing, lacking = _NO_MODULE.search(text), _NO_NAME.search(text)
+    if missing and any(f"{name}.".startswith(f"{missing[1]}.") for name in imported_names(statement)):
         if can_write_module(_top(missing[1])):
             file = unfound(missing[1])
             message = f"imports `{missing[1]}`, but `{file}` is in no directory of `pythonpath`"
             return (path, line, message) if file else None
         return path, line, f"imports `{missing[1]}`, which does not exist (the stage cannot write it)"
-    lacking = _NO_NAME.search(text)
-    if lacking is None or not _imports_name(statement, lacking[2], lacking[1]):
+    if lacking is None or not isinstance(statement, ast.ImportFrom) or statement.module != lacking[2]:
         return None
-    if can_write_module(_top(lacking[2])) or not _lacks(lacking[3], lacking[1], fixed):
+    if lacking[1] not in [one.name for one in statement.names] or can_write_module(_top(lacking[2])):
         return None
-    return (
-        path,
-        line,
-        f"imports `{lacking[1]}` from `{lacking[2]}`, which lacks it (the stage cannot write either file)",
-    )
+    message = f"imports `{lacking[1]}` from `{lacking[2]}`, which lacks it (the stage cannot write either file)"
+    return (path, line, message) if _lacks(lacking[3], lacking[1], fixed) else None
 
 
 def _top(module: str) -> str:
@@ -122,16 +119,6 @@ def _import_at(source: str, line: int) -> ast.Import | ast.ImportFrom | None:
         if isinstance(one, ast.Import | ast.ImportFrom) and one.lineno <= line <= (one.end_lineno or one.lineno):
             return None if isinstance(one, ast.ImportFrom) and one.level else one
     return None
-
-
-def _imports(statement: ast.Import | ast.ImportFrom, module: str) -> bool:
-    return any(name == module or name.startswith(f"{module}.") for name in imported_names(statement))
-
-
-def _imports_name(statement: ast.Import | ast.ImportFrom, module: str, name: str) -> bool:
-    if not isinstance(statement, ast.ImportFrom) or statement.module != module:
-        return False
-    return any(one.name == name for one in statement.names)
 
 
 def _lacks(file: str, name: str, fixed: Mapping[str, str]) -> bool:

@@ -108,12 +108,8 @@ def _with_headline(results: RunResults, found: tuple[Diagnostic, ...], output: s
         return verdict
     first, *others = group_failures(results.failures)
     more = f" (and {len(others)} more {'causes' if others[1:] else 'cause'})" if others else ""
-    return replace(
-        verdict,
-        headline=_headline(results, verdict.counts),
-        error=f"{shorten_tree_paths(first.error, '')}{more}",
-        parts=(*verdict.parts, *filter(None, (rest,))),
-    )
+    error, parts = f"{shorten_tree_paths(first.error, '')}{more}", (*verdict.parts, *filter(None, [rest]))
+    return replace(verdict, headline=_headline(results, verdict.counts), error=error, parts=parts)
 
 
 def judge_failing(exit_code: int, report: bytes | None, expected: Collection[str], output: str) -> Verdict:

@@ -347,6 +347,13 @@ def test_a_step_without_named_results_is_distinguished_as_a_whole(
     assert said in repository.build().err
 
 
+def test_a_file_that_an_answer_made_impossible_to_collect_is_broken_by_it(repository: Repository) -> None:
+    answers = [f"{NEW}\ndel g  # {number}\n" for number in range(3)]
+    prepare(repository, Case([PYTEST], {"src/app.py": BEFORE, "t/test_app.py": TWO_TESTS}, answers=answers))
+    assert "Broken by this answer: t/test_app.py\n" in repository.build().err
+    assert repository.events_of("check_result")[0]["data"]["broken"] == ["t/test_app.py"]
+
+
 OLD, NEW = "t/test_app.py::test_old", f"{RIGHT}\ndef g():\n    return 1\n"
 
 

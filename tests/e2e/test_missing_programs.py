@@ -39,6 +39,22 @@ def test_a_verifier_that_is_not_installed_costs_no_call(project: Project, comman
     green(project.build())
 
 
+@pytest.mark.parametrize("folder", ["", "lib/"])
+def test_a_module_that_the_answer_makes_may_be_missing_before(project: Project, folder: str) -> None:
+    stage = {
+        "inputs": ["task.md"],
+        "outputs": [f"{folder}job.py"],
+        "env": {"PYTHONPATH": "lib"},
+        "llm": {},
+        "verify": [{"shell": "python -m job"}],
+    }
+    project.write(
+        {**scripted({"make": stage}, {"make": [files_answer({f"{folder}job.py": ""})]}), "task.md": "a task\n"}
+    )
+    green(project.build())
+    assert calls(project) == 1
+
+
 def test_a_path_that_the_sandbox_does_not_show_costs_no_call(project: Project) -> None:
     tool = project.home / "bin/tool"
     tool.parent.mkdir(parents=True)

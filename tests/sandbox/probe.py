@@ -174,7 +174,7 @@ class World:
         path.write_text("#!/bin/sh\n")
         path.chmod(0o755)
         tool = Tool(path.name, f"~/{place}/{path.name}" if place.startswith("opt") else "")
-        found = find_tool(tool, self.folder / "project", {"HOME": str(self.folder / "home")})
+        found = find_tool(tool, str(self.folder / "project"), {"HOME": str(self.folder / "home")})
         assert str(path) in found.shown or str(path.parent) in found.shown, found
         return found
 

@@ -1,6 +1,6 @@
 """Run `plan` and `status`: show what a build would do, with estimates of calls, tokens and cost."""
 
-from collections.abc import Callable, Collection, Container, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from contextlib import suppress
 from decimal import Decimal
 from functools import cache, partial
@@ -304,6 +304,17 @@ def shared_results(console: Console, project: Project, args: PipelineArguments) 
     return results
 
 
+def _servers_of(stages: Iterable[Stage], environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables of the environment that name a server which stages call, and the server of each."""
+    from orch23.language.llm_steps import fallbacks_of, llm_steps_of  # noqa: PLC0415 - not for a status
+
+    found: dict[str, str] = {}
+    for step in (step for stage in stages for step in (*llm_steps_of(stage), *fallbacks_of(stage))):
+        server, variable = adapter_for(step).server(environ)
+        found |= {variable: server} if variable else {}
+    return found
+
+
 def _view_of(project: Project, seen: Preview, *, estimated: bool) -> PlanView:
     """Return the view of a preview with the errors and warnings that a build would have."""
     failures, sources = foreseen_failures(seen) if estimated else {}, project.tools.sources
@@ -326,6 +337,7 @@ def _view_of(project: Project, seen: Preview, *, estimated: bool) -> PlanView:
     return replace(
         view,
         tools=project.facts.tool_origins(),
+        servers=_servers_of([one.stage for one in running], project.settings.environ) if estimated else {},
         errors=errors,
         warnings=(*view.warnings, *warnings),
         sources={**view.sources, **texts_of(project, (*warnings, *errors))},

@@ -348,18 +348,11 @@ def _cut(text: str) -> str:
     return text[: _TEXT_LIMIT // 2] + "\n...\n" + text[-_TEXT_LIMIT // 2 :]
 
 
-def _write_stack_when_killed() -> None:
-    """Write the stack into the output at SIGQUIT, which orch23 sends before it kills pytest at a timeout.
-
-    From C, so also while other C code runs; and without a thread, about which Python would warn at each fork.
-    """
-    if hasattr(faulthandler, "register"):
-        faulthandler.register(signal.SIGQUIT, os.dup(2), all_threads=False)
-
-
 _SEND = _open_channel()
-if _SEND is not None:
-    _write_stack_when_killed()
+if _SEND is not None and hasattr(faulthandler, "register"):
+    # Write the stack into the output at SIGQUIT, which orch23 sends before it kills pytest at a timeout. From C, so
+    # also while other C code runs; and without a thread, about which Python would warn at each fork.
+    faulthandler.register(signal.SIGQUIT, os.dup(2), all_threads=False)
 _RUNNER: Any = []
 
 

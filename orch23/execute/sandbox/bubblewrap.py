@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from subprocess import DEVNULL
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -22,13 +22,16 @@ from orch23.execute.process import ProcessOutcome
 from orch23.execute.resource_limits import apply_limits
 from orch23.execute.sandbox import seccomp, visible_paths
 from orch23.execute.sandbox.system_calls import machine
-from orch23.execute.sandbox_tree import BUBBLEWRAP_TIER, CacheMount, SandboxDir, writable_parts
+from orch23.execute.sandbox_tree import BUBBLEWRAP_TIER, SandboxDir, writable_parts
 from orch23.execute.supervisor import Confinement
 from orch23.execute.supervisor_child import IsolationError
 from orch23.model.action import NAMESPACES_TIER, StepLimits
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.patterns import lazy_pattern
 from orch23.store.safe_files import closing
+
+if TYPE_CHECKING:
+    from orch23.execute.cache_mount import CacheMount
 
 
 def _check_program(name: str, path: str, cwd: Path, mounted: Sequence[Path] = ()) -> None:
@@ -136,7 +139,10 @@ class NamespacesLauncher(Struct, frozen=True):
             OSError: the program cannot be run.
         """
         seen = launch.sandbox_dir.seen_from_inside(self.tier)
-        prefixes = _prefixes(launch, self.closed)
+        inside = seen.work / launch.cwd.relative_to(launch.sandbox_dir.work)
+        # The child cannot resolve links of the machine's file system.
+        root = os.path.realpath(launch.sandbox_dir.root)
+        prefixes = [(os.path.realpath(path), path) for path in _prefixes(launch, self.closed)]
         hidden = visible_paths.closed_in_system(self.closed)
         settings = _settings(launch)
         copied = tuple(_stamps(settings))
@@ -150,25 +156,11 @@ class NamespacesLauncher(Struct, frozen=True):
                 # Another setup after a change: copies that were made before are not used.
                 copied,
             ),
-            # The child cannot resolve links of the machine's file system.
-            request=tuple(
-                _step_mounts(
-                    launch,
-                    seen,
-                    os.path.realpath(launch.sandbox_dir.root),
-                    [(os.path.realpath(path), path) for path in prefixes],
-                    hidden,
-                )
-            ),
+            request=tuple(_step_mounts(launch, seen, root, prefixes, hidden)),
             limits=tuple(_kernel_limits(launch.limits)),
         )
         try:
-            yield replace(
-                launch,
-                cwd=seen.work / launch.cwd.relative_to(launch.sandbox_dir.work),
-                confinement=confinement,
-                tmpfs=tuple(_TMPFS_SIZES),
-            )
+            yield replace(launch, cwd=inside, confinement=confinement, tmpfs=tuple(_TMPFS_SIZES))
         except IsolationError as problem:
             raise _not_made(str(problem)) from problem
 
@@ -252,7 +244,7 @@ def _step_mounts(
         yield from ("--remount-ro", path)
 
 
-def _cache_mounts(caches: Iterable[CacheMount], root: str, seen: SandboxDir) -> Iterator[str]:
+def _cache_mounts(caches: "Iterable[CacheMount]", root: str, seen: SandboxDir) -> Iterator[str]:
     for cache in caches:
         files = os.path.realpath(cache.files)
         if cache.layers is None:

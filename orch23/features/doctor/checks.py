@@ -85,7 +85,7 @@ def _interpreter(root: Path, environ: Mapping[str, str]) -> list[DoctorFinding]:
     except Orch23Error as error:
         return [_failed_by("interpreter of stages", error.diagnostics[0])]
     found = [DoctorFinding("interpreter of stages", f"{path} (Python {facts.version})")]
-    if facts.pytest_major is None:
+    if not facts.pytest_major:
         hint = f"{path} -m pip install pytest"
         return [*found, _failed("pytest", "not installed for this interpreter", hint)]
     return [*found, DoctorFinding("pytest", f"version {facts.pytest_major}")]
@@ -128,7 +128,7 @@ def _model_findings(project: Project, trust_command: str, *, online: bool) -> It
     secrets = secrets_from(environ)
     models: dict[tuple[str, str, str], LLMStep] = {}
     for step in _steps(project.pipeline):
-        models.setdefault((step.provider, _address(step), step.model), step)
+        models.setdefault((step.provider, _address(step, environ), step.model), step)
     for step in models.values():
         # Messages of vendors' libraries may repeat the key or a password in the address.
         with redacted_messages(secrets.redact):
@@ -138,7 +138,8 @@ def _model_findings(project: Project, trust_command: str, *, online: bool) -> It
                 found = _failed_by(found.name, not_granted_error(grant, trust_command))
             elif found.ok and online and adapter_for(step).look_up:
                 error = _find_model(step, environ)
-                found = _failed_by(found.name, error) if error else replace(found, value=f"{_address(step)} has it")
+                value = f"{_address(step, environ)} has it"
+                found = _failed_by(found.name, error) if error else replace(found, value=value)
         yield replace(found, value=secrets.redact(found.value), hint=secrets.redact(found.hint))
 
 
@@ -149,7 +150,7 @@ def _finding(step: LLMStep, environ: Mapping[str, str], root: Path) -> DoctorFin
         return _failed_by(name, missing[0])
     if adapter_for(step).look_up is None:
         return DoctorFinding(name, "usable")
-    return DoctorFinding(name, f"called at {_address(step)}")
+    return DoctorFinding(name, f"called at {_address(step, environ)}")
 
 
 def _tool_findings(project: Project, trust_command: str) -> Iterator[DoctorFinding]:
@@ -165,13 +166,14 @@ def _tool_findings(project: Project, trust_command: str) -> Iterator[DoctorFindi
             yield _failed_by(f"tool {grant.name}", not_granted_error(grant, trust_command))
 
 
-def _address(step: LLMStep) -> str:
-    """Return the address that a step calls; empty if it is not valid, which other checks report."""
+def _address(step: LLMStep, environ: Mapping[str, str]) -> str:
+    """Return the address that a step calls, and its variable; empty if it is invalid, which other checks report."""
     adapter = adapter_of(step)
     try:
-        return adapter.endpoint if adapter is not None else ""
+        address, variable = adapter.server(environ) if adapter is not None else ("", "")
     except ValueError:  # its text repeats a part of the address, which may be a password
         return ""
+    return f"{address} ({variable})" if variable else address
 
 
 def _steps(pipeline: Pipeline) -> "Iterator[LLMStep]":
@@ -244,4 +246,4 @@ def _find_model(step: LLMStep, environ: Mapping[str, str]) -> Diagnostic | None:
         return ended.diagnostics[0]
     # A gateway's page is a text with status 200.
     is_found = isinstance(name, str) and name
-    return None if is_found else invalid_reply_diagnostic(f"{adapter.endpoint} replied without a model")
+    return None if is_found else invalid_reply_diagnostic(f"{adapter.server(environ)[0]} replied without a model")

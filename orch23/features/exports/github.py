@@ -7,6 +7,7 @@ from typing import Final
 
 from msgspec import Struct, field
 
+from orch23.model.diagnostic import Location
 from orch23.model.event import ORCH23_ROLE, Event, FinishedStage, RunFinished, RunStarted, StageStarted, Warned
 from orch23.model.event_data import EventProblem
 from orch23.model.pipeline import family_of
@@ -68,9 +69,9 @@ class GitHubScreen(Struct, Sink, kw_only=True):
         shown = failed if len(failed) <= _MOST else failed[: _MOST - 1]
         for end in shown:
             yield workflow_command("error", visible(_description(end)), self._properties(end))
-        located = [(end, one) for end in shown for one in failed_tests(end.data) if one.location]
-        for end, test in located[: _MOST - len(shown)]:
-            yield workflow_command("error", visible(test.message), self._properties_of(end, test))
+        located = [(end, one, one.location) for end in shown for one in failed_tests(end.data) if one.location]
+        for end, test, place in located[: _MOST - len(shown)]:
+            yield workflow_command("error", visible(test.message), self._properties_of(end, test, place))
         if shown != failed:
             more = pluralize(len(failed) - len(shown), "more stage")
             yield workflow_command("error", f"{more} failed: see the log, or the summary of the job")
@@ -85,12 +86,11 @@ class GitHubScreen(Struct, Sink, kw_only=True):
         # Paths of annotations are relative to the root of the repository.
         return {**title, "file": str(self.view.folder / place.file), "line": str(place.line), "col": str(place.column)}
 
-    def _properties_of(self, end: FinishedStage, test: EventProblem) -> dict[str, str]:
+    def _properties_of(self, end: FinishedStage, test: EventProblem, place: Location) -> dict[str, str]:
         """Return the place of a failed test: its path is relative to the `cwd` of its stage."""
         stage = next((one for one in self.view.pipeline.stages if one.name == family_of(end.name)), None)
-        file = self.view.folder / getattr(stage, "cwd", ".") / (test.location.file if test.location else "")
-        line = test.location.line if test.location else 1
-        return {"title": visible(f"{end.name}: {test.subject}"), "file": os.path.normpath(file), "line": str(line)}
+        file = os.path.normpath(self.view.folder / getattr(stage, "cwd", ".") / place.file)
+        return {"title": visible(f"{end.name}: {test.subject}"), "file": file, "line": str(place.line)}
 
 
 def _description(end: FinishedStage) -> str:

@@ -30,6 +30,14 @@ from orch23.proposal.response_parser import (
 )
 
 _JSON: Final = re.compile(r'^[ \t]*+(?P<first>\{|\[(?=\s*+\{))|(?P<later>\{)(?=\s*+")', re.MULTILINE)
+_COMMENT: Final = re.compile(
+    r'"(?:[^"\\]|\\.)*+(?:"|\Z)|(?P<comment>//[^\n]*+|/\*(?:[^*]|\*(?!/))*+(?:\*/|\Z))', re.DOTALL
+)
+# Words of a comment that says that something is left out, or to be done.
+_OF_OTHER_COMMENTS: Final = OPERATIONS | {
+    *("etc", "example", "here", "keep", "last", "more", "omitted", "other", "others", "previous", "remaining", "rest"),
+    *("same", "todo", "truncated", "unchanged"),
+}
 _TAGS: Final = "file|write_file|write_to_file|create_file|tool_call"
 _TAG: Final = re.compile(
     rf"^[ \t]*+<(?P<tag>{_TAGS})"
@@ -111,11 +119,21 @@ def _sole_json(text: str) -> list[Json]:
     if _PLACE in text or (start := _start_of_json(text)) is None:
         return []
     try:
-        value, end = parse_json_at(text, start)
+        # A quote in the text before is not the begin of a string.
+        value, length = parse_json_at(_COMMENT.sub(_blanks, text[start:]), 0)
     except StrictJsonError:
         return []
+    end = start + length
+    for comment in filter(None, (one["comment"] for one in _COMMENT.finditer(text, start, end))):
+        if '"' in comment or "..." in comment or key_words(comment) & _OF_OTHER_COMMENTS:
+            _refuse(f"a comment may change what the JSON says: {comment}")
     _check_around(f"{text[:start]}{_PLACE}{text[end:]}")
     return [value]
+
+
+def _blanks(found: re.Match[str]) -> str:
+    """Return a string as it is, and a comment as blanks, which move nothing."""
+    return found[0] if found["comment"] is None else " " * len(found[0])
 
 
 def _arguments_of_call(value: Json) -> Mapping[str, Json] | None:

@@ -19,8 +19,9 @@ from typing import Final
 from msgspec.structs import replace
 
 from orch23.cli.store_size import count_files
+from orch23.execute.cache_mount import CacheMount
 from orch23.execute.launch import LaunchRefusedError, PlainLauncher
-from orch23.execute.sandbox_tree import CacheMount, SandboxDir
+from orch23.execute.sandbox_tree import SandboxDir
 from orch23.features.tool_caches.table import TOOLS
 from orch23.model.action import LANDLOCK_TIER, NAMESPACES_TIER, Action, CacheMode
 from orch23.model.diagnostic import Diagnostic

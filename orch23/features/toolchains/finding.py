@@ -134,10 +134,9 @@ class _Search(Struct, frozen=True, dict=True):
             lines = [[language, *words] for words in lines[:1]] if language else lines
             # The first line of a language counts.
             found.update((words[0], words[1]) for words in reversed(lines) if len(words) > 1)
-        names = table.LANGUAGES
-        return {names.get(key, key): self.without_alias(one) for key, one in found.items() if isinstance(one, str)}
+        return {table.LANGUAGES.get(key, key): self.resolved(one) for key, one in found.items() if isinstance(one, str)}
 
-    def without_alias(self, version: str) -> str:
+    def resolved(self, version: str) -> str:
         """Return the version that a name of nvm, such as `lts/*`, leads to."""
         folder = self.place(self.environ.get("NVM_DIR") or "~/.nvm") / "alias"
         for _ in range(_MOST_ALIASES):
@@ -146,13 +145,13 @@ class _Search(Struct, frozen=True, dict=True):
 
 
 def find_tool(
-    tool: Tool, root: Path, environ: Mapping[str, str], folders: tuple[str, ...] = (), cwd: str = "."
+    tool: Tool, root: str, environ: Mapping[str, str], folders: tuple[str, ...] = (), cwd: str = "."
 ) -> FoundTool:
     """Return where a program is; an error if steps do not see that place, or if it has another version.
 
     `folders` are the directories of PATH that steps have anyway, `cwd` is the working directory of the stage.
     """
-    search = _Search(root, environ, folders, cwd)
+    search = _Search(Path(root), environ, folders, cwd)
     found = _chosen(search, tool)
     beside = (Path(folder, tool.name) for folder in folders if folder not in SYSTEM_PATH)
     own = next(filter(is_program, beside), None)
@@ -273,8 +272,11 @@ def _of_installation(search: _Search, one: _Installation, name: str) -> FoundToo
     program, place = one.place / "bin" / name, one.place.resolve()
     real = program.resolve()
     search.looked_at.update((str(program), str(real)))
+    # The base of a virtual environment may be in ~/bin or ~/.local/bin: of these, the interpreter and its libraries.
+    closed = (Path("/"), search.root, *map(search.place, ("~/", *table.SINGLE_FILES)))
     # What a link leads to must be seen, too.
-    shown = [*_shown(one.place), *_shown(place), *_base(search, one.place)]
+    roots = dict.fromkeys((one.place, place, *interpreter_paths(one.place / "bin/python", closed)))
+    shown = [path for root in roots for path in _shown(root)]
     if not real.is_relative_to(place):
         shown.append(str(real))
     variables = {key: text.format(one.place) for key, text in table.VARIABLES.get(one.language, {}).items()}
@@ -288,21 +290,11 @@ def _of_installation(search: _Search, one: _Installation, name: str) -> FoundToo
     return FoundTool(str(program), identity, tuple(dict.fromkeys(shown)), variables, offline, origin)
 
 
-def _base(search: _Search, place: Path) -> Iterator[str]:
-    """Yield what a step sees of the base of a virtual environment.
-
-    Outside of an installation these are the interpreter and its libraries: it may be in ~/bin or ~/.local/bin.
-    """
-    closed = (Path("/"), search.root, *map(search.place, ("~/", *table.SINGLE_FILES)))
-    for path in interpreter_paths(place / "bin/python", closed):
-        yield from _shown(path) if (path / "bin").is_dir() else _without_secrets(str(path))
-
-
 def _shown(place: Path) -> Iterator[str]:
-    """Yield what a step sees of an installation."""
-    for name in table.SHOWN:
-        for path in sorted(place.glob(name)):
-            yield from _without_secrets(str(path))
+    """Yield what a step sees of an installation, or of a file or directory of libraries."""
+    parts = [path for name in table.SHOWN for path in sorted(place.glob(name))] if (place / "bin").is_dir() else [place]
+    for path in parts:
+        yield from _without_secrets(str(path))
 
 
 def _without_secrets(path: str, depth: int = 1) -> list[str]:

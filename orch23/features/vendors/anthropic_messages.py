@@ -61,6 +61,7 @@ if TYPE_CHECKING:
 
 
 ANTHROPIC_KEY = "ANTHROPIC_API_KEY"
+_TOKEN = "ANTHROPIC_AUTH_TOKEN"  # noqa: S105 - the name of a variable
 ANTHROPIC_URL = "https://api.anthropic.com"
 # Part of every fingerprint: with another version, no recorded response is found.
 API_VERSION = "2026-10-21"
@@ -82,6 +83,8 @@ class AnthropicMessages(RunConnections, frozen=True, kw_only=True):
 
     url: str
     key: str
+    # It is named if the server refuses the key.
+    variable: str = ANTHROPIC_KEY
     warm_up: WarmUp | None = None
     stall_s: float = STALL_S
     # Returns Anthropic's name of a model of a cloud.
@@ -183,7 +186,7 @@ class AnthropicMessages(RunConnections, frozen=True, kw_only=True):
                 on_text(_text_of(message))
                 return message
         except anthropic.APIStatusError as error:
-            raise api_error(self.url, error, charged=begun, variable=ANTHROPIC_KEY if self.key else "") from None
+            raise api_error(self.url, error, charged=begun, variable=self.variable if self.key else "") from None
         except anthropic.APIConnectionError as error:
             if isinstance(error.__cause__, httpx2.ReadTimeout):
                 raise self._stalled() from None
@@ -392,6 +395,7 @@ class AnthropicAdapter(ClaudeAdapter, ServerAdapter):
     takes = ClaudeAdapter.takes | {"pace"}
     pricing = "anthropic"
     url = ANTHROPIC_URL
+    url_variable = "ANTHROPIC_BASE_URL"
     key_variable = ANTHROPIC_KEY
 
     def make(self, setting: ProviderContext, _asking: CallContext) -> Provider:
@@ -410,13 +414,14 @@ class AnthropicAdapter(ClaudeAdapter, ServerAdapter):
 
     def ready(self, environ: Mapping[str, str], _root: Path | None) -> Iterator[Diagnostic]:
         """Yield an error for a missing key and for a missing library."""
-        key = self.key(environ)
+        yield from ServerAdapter.ready(self, environ, _root)
+        key, variable = self.key(environ), self.variable_of_key(environ)
         if not key:
             hint = f"set {ANTHROPIC_KEY}, or build with --replay from recorded responses"
             yield Diagnostic("E412", f"the provider `anthropic` needs {ANTHROPIC_KEY}, which is not set", hint=hint)
         elif not (key.isascii() and key.isprintable()) or " " in key:
             hint = "set it to the key and nothing else"
-            yield Diagnostic("E412", f"{ANTHROPIC_KEY} has a character that no key has", hint=hint)
+            yield Diagnostic("E412", f"{variable} has a character that no key has", hint=hint)
         yield from library_errors("anthropic")
 
     def look_up(self, environ: Mapping[str, str], timeout_s: float) -> object:
@@ -425,9 +430,16 @@ class AnthropicAdapter(ClaudeAdapter, ServerAdapter):
         Raises:
             TransportError: the server does not have it, or cannot be reached.
         """
-        provider = AnthropicMessages(url=self.endpoint, key=self.key(environ) or "none")
+        provider = AnthropicMessages(url=self.server(environ)[0], key=self.key(environ) or "none")
         with provider.opened(timeout_s) as (client, timeout):
             return getattr(client.models.retrieve(self.step.model, timeout=timeout), "id", None)
 
     def _access(self, setting: ProviderContext) -> dict[str, Any]:
-        return {"url": self.endpoint, "key": self.key(setting.environ), **shared_connections(setting.share)}
+        url, key = self.server(setting.environ)[0], self.key(setting.environ)
+        variable = self.variable_of_key(setting.environ)
+        return {"url": url, "key": key, "variable": variable, **shared_connections(setting.share)}
+
+    def variable_of_key(self, environ: Mapping[str, str]) -> str:
+        """Return the variable of the key; that of the token if only this one is set, which is sent as a key is."""
+        has_token = environ.get(_TOKEN, "").strip() and not environ.get(ANTHROPIC_KEY, "").strip()
+        return _TOKEN if has_token else ANTHROPIC_KEY

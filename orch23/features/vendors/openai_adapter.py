@@ -12,7 +12,7 @@ from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
 from orch23.model.features import BATCHES, load_feature
 from orch23.model.llm import OnTruncated, Provider
-from orch23.model.server_url import normalize_url, url_fault
+from orch23.model.server_url import is_loopback, normalize_url, url_fault
 from orch23.providers.adapter import CallContext, ProviderContext, library_errors, unsupported_error
 from orch23.providers.connections import ClientConnection, TlsContexts, shared_connections
 from orch23.providers.media import OPENAI_MEDIA
@@ -79,12 +79,18 @@ class GptAdapter(VendorAdapter):
                 hint = f"remove it, or use the other interface: `api: {other}`"
                 yield unsupported_error(name, f"the interface `{lacking}` does not have `{name}`", hint)
 
+    def is_elsewhere(self, _environ: Mapping[str, str]) -> bool:
+        """Return whether the environment names another server, which may refuse the vendor's newest fields."""
+        return False
+
     def make(self, setting: ProviderContext, asking: CallContext) -> Provider:
         """Return the provider of the interface."""
         connection = self.connection(setting.environ, **shared_connections(setting.share))
-        is_vendor = self.is_at_vendor
+        is_elsewhere = self.is_elsewhere(setting.environ)
+        is_vendor = self.is_at_vendor and not is_elsewhere
         if self.is_chat:
-            return ChatCompletions(connection=connection, limit_field=self.limit_field, is_vendor=is_vendor)
+            limit_field = "max_tokens" if is_elsewhere else self.limit_field
+            return ChatCompletions(connection=connection, limit_field=limit_field, is_vendor=is_vendor)
         if self.step.background is False:
             return StreamedResponses(connection=connection, is_vendor=is_vendor)
         return ResponsesApi(
@@ -108,6 +114,7 @@ class OpenAIAdapter(GptAdapter, ServerAdapter):
 
     takes = GptAdapter.takes | {"pace"}
     url = OPENAI_URL
+    url_variable = "OPENAI_BASE_URL"
     key_variable = OPENAI_KEY
     address_form = "https://host/v1"
 
@@ -140,12 +147,18 @@ class OpenAIAdapter(GptAdapter, ServerAdapter):
             hint = "remove it, or use a model that has it; the price list of the vendor says which"
             yield unsupported_error("pace", message, hint)
 
+    def is_elsewhere(self, environ: Mapping[str, str]) -> bool:
+        """Return whether the environment names another server."""
+        return bool(self.server(environ)[1])
+
     def ready(self, environ: Mapping[str, str], _root: Path | None) -> Iterable[Diagnostic]:
         """Yield an error for a missing library, and for a missing key."""
+        yield from ServerAdapter.ready(self, environ, _root)
         yield from library_errors("openai")
-        if not self.key(environ) and self.is_remote:
-            hint = f"set {OPENAI_KEY}" + (" (to any text, if the server needs none)" if self.step.base_url else "")
-            yield Diagnostic("E412", f"there is no key for {self.endpoint}", hint=hint)
+        url = self.server(environ)[0]
+        if not self.key(environ) and not is_loopback(url):
+            hint = f"set {OPENAI_KEY}" + (" (to any text, if the server needs none)" if url != self.url else "")
+            yield Diagnostic("E412", f"there is no key for {url}", hint=hint)
 
     def look_up(self, environ: Mapping[str, str], timeout_s: float) -> object:
         """Ask the server for the model."""
@@ -155,7 +168,7 @@ class OpenAIAdapter(GptAdapter, ServerAdapter):
 
     def connection(self, environ: Mapping[str, str], **shared: Any) -> ServerConnection:
         """Return the connection to the step's server."""
-        return ServerConnection(server=ServerAccess(self.endpoint, self.key(environ)), **shared)
+        return ServerConnection(server=ServerAccess(self.server(environ)[0], self.key(environ)), **shared)
 
 
 AZURE_KEY: Final = "AZURE_OPENAI_API_KEY"

@@ -1,8 +1,10 @@
 """Adapters of vendors' models: at a server with the vendor's interface, and in a cloud."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
+from orch23.model.diagnostic import Diagnostic
 from orch23.model.server_url import is_loopback, normalize_url, url_fault, url_origin
 from orch23.model.step import Grant
 from orch23.providers.adapter import Adapter
@@ -42,6 +44,8 @@ class ServerAdapter(VendorAdapter):
     """A provider at the vendor's own server, or at the one of `base_url`, which has the same interface."""
 
     url: ClassVar[str]
+    # The variable that replaces it, as in the vendor's library. Not in a key or a fingerprint, as `endpoint_alias`.
+    url_variable: ClassVar[str]
     key_variable: ClassVar[str]
 
     @property
@@ -60,16 +64,32 @@ class ServerAdapter(VendorAdapter):
         """Whether the server is on another machine."""
         return not is_loopback(self.endpoint)
 
-    def consent(self, *_: object) -> Grant | None:
+    def server(self, environ: Mapping[str, str]) -> tuple[str, str]:
+        """Return the server of the step, else of the environment, else the vendor's; `ready` reports an invalid one."""
+        given = "" if self.step.base_url else environ.get(self.url_variable, "").strip()
+        return (self.endpoint, "") if not given or url_fault(given) else (normalize_url(given), self.url_variable)
+
+    def ready(self, environ: Mapping[str, str], _root: Path | None) -> Iterable[Diagnostic]:
+        """Yield an error for an invalid address in the environment."""
+        given = "" if self.step.base_url else environ.get(self.url_variable, "").strip()
+        if given and (fault := url_fault(given)):
+            hint = f"unset it, or set it to an address such as {self.url}"
+            yield Diagnostic("E412", f"the address in {self.url_variable} {fault}", hint=hint)
+
+    def consent(self, environ: Mapping[str, str], *_: object) -> Grant | None:
         """Return the grant to send prompts and the key to an address, unless it is the vendor's."""
         # Loopback needs a grant: another user may listen there (ADR 25).
-        origin = url_origin(self.endpoint)
+        origin = url_origin(self.server(environ)[0])
         is_own = origin == url_origin(self.url)
-        return None if is_own else Grant(kind="server", name=origin, keys=(self.key_variable,))
+        return None if is_own else Grant(kind="server", name=origin, keys=(self.variable_of_key(environ),))
+
+    def variable_of_key(self, _environ: Mapping[str, str]) -> str:
+        """Return the variable that the key is read from."""
+        return self.key_variable
 
     def key(self, environ: Mapping[str, str]) -> str:
         """Return the key in the environment; empty if it is not set."""
-        return environ.get(self.key_variable, "").strip()
+        return environ.get(self.variable_of_key(environ), "").strip()
 
 
 class CloudAdapter(VendorAdapter):

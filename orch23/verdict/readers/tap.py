@@ -19,20 +19,24 @@ _BLOCKS = ("|-", ">-", "|", ">")
 
 
 class _Point(Struct):
-    """A line with a result. `nested` are the results of its subtests, which come before it."""
+    """A line with a result, and what explains it. The results of subtests come before it."""
 
     indent: int
     name: str
     outcome: str
     reason: str
-    nested: "list[_Point]"
     lines: list[str] = field(default_factory=list)
 
 
 class _Document(Struct):
-    """One TAP document: a program may print several. `block` is the indentation of an open YAML block."""
+    """One TAP document: a program may print several. `block` is the indentation of an open YAML block.
+
+    `number` is the number of results that are not of subtests, `last` the last result. `points` are those that count.
+    """
 
     points: list[_Point] = field(default_factory=list)
+    last: _Point | None = None
+    number: int = 0
     planned: int | None = None
     comments: list[str] = field(default_factory=list)
     block: int = -1
@@ -54,7 +58,7 @@ def read(text: str, results: RunResults) -> None:
         if _is_in_block(document, line):
             continue
         if _VERSION.match(line):
-            if document.points or document.planned is not None:
+            if document.last or document.planned is not None:
                 _finish(document, results)
             document = _Document()
         else:
@@ -64,9 +68,9 @@ def read(text: str, results: RunResults) -> None:
 
 def _is_in_block(document: _Document, line: str) -> bool:
     """Take a line of a YAML block, which explains the result before it; return whether it is one."""
-    if not document.points:
+    last, indent, bare = document.last, _indentation(line), line.strip()
+    if last is None:
         return False
-    last, indent, bare = document.points[-1], _indentation(line), line.strip()
     if document.block < 0:
         if bare != "---" or indent <= last.indent:
             return False
@@ -91,7 +95,7 @@ def _take_line(document: _Document, line: str) -> None:
     elif indent == 0 and (plan := _PLAN.match(line)):
         document.planned = int(plan[1])
         _take_comments(document)
-    elif bare.startswith("#") and (document.planned is None or len(document.points) < document.planned):
+    elif bare.startswith("#") and (document.planned is None or document.number < document.planned):
         document.has_subtests |= bare.startswith("# Subtest:")
         document.comments.append(bare[1:].removeprefix(" "))
     elif indent < _DEPTH and (found := _RESULT.match(bare)):
@@ -100,8 +104,8 @@ def _take_line(document: _Document, line: str) -> None:
 
 def _take_comments(document: _Document) -> None:
     """Give comments to the failure before them if it has no block; else tape names the next test by the last one."""
-    last = document.points[-1] if document.points else None
-    if last is not None and last.outcome == "failed" and not last.lines:
+    last = document.last
+    if last and last.outcome == "failed" and not last.lines:
         last.lines += document.comments
     elif document.comments:
         document.group = document.comments[-1].strip()
@@ -111,7 +115,7 @@ def _take_comments(document: _Document) -> None:
 def _take_result(document: _Document, indent: int, found: re.Match[str]) -> None:
     failed, number, rest = found.groups()
     _take_comments(document)
-    text, kind, reason = (_DIRECTIVE.split(rest, maxsplit=1) + ["", ""])[:3]
+    text, kind, reason = [*_DIRECTIVE.split(rest, maxsplit=1), "", ""][:3]
     outcome = ("xfailed" if kind.lower() == "todo" else "failed") if failed else _OUTCOMES[kind.lower()]
     name = text.strip().removeprefix("-").removesuffix("{").strip().replace("\\#", "#")
     name = name or f"#{number or len(document.points) + 1}"
@@ -121,32 +125,28 @@ def _take_result(document: _Document, indent: int, found: re.Match[str]) -> None
     while start and document.points[start - 1].indent > indent:
         start -= 1
     nested = document.points[start:]
-    document.points[start:] = [_Point(indent, name, outcome, reason, nested)]
+    for one in nested:
+        one.name, one.indent = f"{name} > {one.name}", indent
+    document.number += indent == 0
+    document.last = _Point(indent, name, outcome, reason)
+    # A test fails because of its subtests, which are named.
+    if not nested or (outcome == "failed" and not any(one.outcome == "failed" for one in nested)):
+        document.points.append(document.last)
 
 
 def _finish(document: _Document, results: RunResults) -> None:
     _take_comments(document)
     for point in document.points:
-        _add(point, "", results)
-    number, planned, why = [one.indent for one in document.points].count(0), document.planned, None
+        text = differing_values("\n".join(point.lines)) if point.lines else ""
+        message = point.reason or (_message(text.split("\n")[:_MESSAGE_LINES]) if text else "")
+        results.add(point.name, point.outcome, text, message)
+    number, planned, why = document.number, document.planned, None
     if planned is None:
         no_plan = "it has no plan, such as `1..3`: the program may have ended early"
-        why = no_plan if document.points else "it has no result in TAP"
+        why = no_plan if document.last else "it has no result in TAP"
     elif planned > number:  # ava writes more results than it planned
         why = f"its plan is 1..{planned}, and it has {number} results"
     results.broken = results.broken or document.broken or why
-
-
-def _add(point: _Point, above: str, results: RunResults) -> None:
-    name = f"{above} > {point.name}" if above else point.name
-    before = len(results.failures)
-    for one in point.nested:
-        _add(one, name, results)
-    # A test fails because of its subtests, which are named.
-    if not point.nested or (point.outcome == "failed" and len(results.failures) == before):
-        text = differing_values("\n".join(point.lines)) if point.lines else ""
-        message = point.reason or (_message(text.split("\n")[:_MESSAGE_LINES]) if text else "")
-        results.add(name, point.outcome, text, message)
 
 
 def _below(lines: list[str], number: int) -> list[str]:

@@ -7,12 +7,12 @@ file. An accepted proposal has all of these claims, and for each path only one c
 import json
 import re
 from collections.abc import Iterator
+from typing import Any
 from unittest import mock
 
 from hypothesis import event, given
 from hypothesis import strategies as st
 
-from orch23.model.digest import Json
 from orch23.model.llm import Judgement, Proposal
 from orch23.model.pipeline import WriteScope
 from orch23.proposal import proposal
@@ -37,13 +37,13 @@ def judge(text: str) -> Judgement:
 
 
 @st.composite
-def values(draw: st.DrawFn) -> Json:
+def values(draw: st.DrawFn) -> Any:
     content = draw(TEXTS | LINES)
     names = (
         st.sampled_from(["path", "Path", "file_path", "filePath"]),
         st.sampled_from(["content", "Content", "contents"]),
     )
-    entry: Json = {draw(names[0]): draw(PATHS), draw(names[1]): content}
+    entry: Any = {draw(names[0]): draw(PATHS), draw(names[1]): content}
     if draw(st.integers(0, 5)) == 0:
         entry |= {"path": draw(PATHS), "content": draw(TEXTS)}
     name = draw(st.sampled_from(["write_file", "answer", "append_file", "Write"]))
@@ -66,7 +66,10 @@ def elements(draw: st.DrawFn) -> str:
 PROSE = st.sampled_from(
     ["Done.", "As asked, in [1]:", "```", "{x}", '{"', "delete: src/b.txt", "<file>", "- c.txt", "No changes."]
 )
-PARTS = st.one_of(values().map(json.dumps), values().map(lambda value: json.dumps(value, indent=1)), elements(), PROSE)
+COMMENTED = values().map(lambda value: json.dumps(value, indent=1).replace(",\n", ", // as asked\n"))
+PARTS = st.one_of(
+    COMMENTED, values().map(json.dumps), values().map(lambda value: json.dumps(value, indent=1)), elements(), PROSE
+)
 FENCED = PARTS.map(lambda text: f"```\n{text}\n```")
 RESPONSES = st.lists(PARTS | PARTS | FENCED, min_size=1, max_size=3).map("\n\n".join)
 
@@ -80,6 +83,7 @@ def claims(text: str) -> Iterator[tuple[str, frozenset[str]]]:
         yield found[1], readings(found[2])
     for found in re.finditer(r"<path>(.*?)</path>\n<content>\n?(.*?)</content>", text, re.DOTALL):
         yield found[1], readings(found[2])
+    text = text.replace(", // as asked\n", ",\n")
     at = 0
     while (at := min((n for n in (text.find("{", at), text.find("[", at)) if n >= 0), default=-1)) >= 0:
         try:
@@ -96,7 +100,7 @@ def readings(text: str) -> frozenset[str]:
     return frozenset({text, escaped, dedented})
 
 
-def claims_of(value: Json) -> Iterator[tuple[str, frozenset[str]]]:
+def claims_of(value: Any) -> Iterator[tuple[str, frozenset[str]]]:
     """Yield the claims of a JSON value, whose objects are lists of pairs: a key may be there twice."""
     if isinstance(value, str) and value.startswith(("{", "[")):
         yield from claims(value)
@@ -118,7 +122,7 @@ def claims_of(value: Json) -> Iterator[tuple[str, frozenset[str]]]:
             yield from claims_of(one)
 
 
-def contents_of(content: Json) -> frozenset[str]:
+def contents_of(content: Any) -> frozenset[str]:
     if isinstance(content, str):
         return frozenset({content})
     whole = {"".join(content)} if any("\n" in one for one in content) or len(content) == 1 else set()
@@ -142,8 +146,8 @@ def test_what_is_accepted_has_one_meaning(text: str) -> None:
     for path, contents in claims(text):
         claimed.setdefault(path, set()).update(one.rstrip("\n") for one in contents)
     assert claimed.keys() == written.keys()
-    for path, contents in claimed.items():
-        assert contents == {written[path]}, path
+    for path, found_contents in claimed.items():
+        assert found_contents == {written[path]}, path
     assert "append" not in text
     assert found.deletes == ()
     assert "delete: src" not in text

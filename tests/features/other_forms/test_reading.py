@@ -129,6 +129,12 @@ def test_an_element_that_is_no_whole_file_is_refused(text: str) -> None:
     assert isinstance(judge(text), RefusedResponse)
 
 
+def test_files_in_the_usual_form_keep_their_errors_whatever_is_beside_them() -> None:
+    cut = "src/m.py\n```python\n# ... rest of code unchanged\n```\n"
+    for beside in ('In short: {"a": 1}', ELEMENTS[0].replace("m.py", "b.py")):
+        assert codes.INCOMPLETE_FILE in reason(judge(f"{cut}\n{beside}\n"))
+
+
 # ---- JSON -----------------------------------------------------------------------------------------
 
 ENTRY = {"path": "src/m.py", "content": NEW}
@@ -189,6 +195,34 @@ def test_json_in_prose_is_the_only_one() -> None:
         f"{one}\ndelete: src/b.py",
     ):
         assert "may mean several things" in reason(judge(text)), text
+
+
+@pytest.mark.parametrize("comment", ["// returns 2", "/* f\n   returns 2 */", "// see https://a.org/b"])
+def test_a_comment_in_json_is_left_out(comment: str) -> None:
+    text = f'{{ {comment}\n"src/m.py":\n{comment}\n{json.dumps(NEW + "# // a /* b */")},\n{comment}\n}}\n'
+    assert files(judge(text)) == {"src/m.py": NEW + "# // a /* b */\n"}
+    assert codes.NOT_JSON in reason(judge(text, only_json=True))
+
+
+@pytest.mark.parametrize(
+    "comment",
+    ["// ... as before", "/* the rest is unchanged */", '// "src/b.py": "X"', "// delete src/old.py", "// TODO"],
+)
+def test_a_comment_that_may_say_more_is_refused(comment: str) -> None:
+    text = f'{{\n  {comment}\n  "src/m.py": {json.dumps(NEW)}\n}}'
+    assert "a comment may change what the JSON says" in reason(judge(text))
+
+
+def test_what_looks_like_a_comment_in_a_string_is_text_whatever_is_before_the_json() -> None:
+    for before in ('A 5" disk:', "It's /* as asked:", "See // this:"):
+        assert files(judge(f"{before}\n{json.dumps({'src/m.py': 'URL = 1  # http://a/b'})}")) == {
+            "src/m.py": "URL = 1  # http://a/b\n"
+        }
+
+
+def test_an_open_comment_or_another_kind_of_it_is_not_json() -> None:
+    for comment in ("/* f", "# f", "-- f"):
+        assert codes.NOT_JSON in reason(judge(f'{{\n  {comment}\n  "src/m.py": {json.dumps(NEW)}\n}}'))
 
 
 def test_a_name_that_is_no_path_is_no_file_in_prose() -> None:

@@ -330,7 +330,7 @@ def test_secrets_of_this_machine_are_removed_from_reports(tmp_path: Path) -> Non
     with fake_rig(tmp_path, redact=lambda text: text.replace("s3cret", "***")) as rig:
         report = rig.contents.put(b'{"text":"s3cret"}')
 
-        def outcome_of(sent: ActionOutcome) -> ActionOutcome:
+        def outcome_of(sent: ActionOutcome) -> Any:
             rig.engine.on_reply = lambda _: Reply(outcome=outcome_to_bytes(sent)).to_bytes()
             return rig.executor.run(Action(argv=("true",), inputs={}))
 

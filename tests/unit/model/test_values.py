@@ -101,7 +101,14 @@ def test_everything_that_changes_a_response_changes_the_fingerprint(name: str) -
 
 
 # How the prompt cache of a vendor is used does not change a response.
-CACHE_CHANGES = {"stable": 1, "family": 1, "system_users": "stages", "cache": CachePolicy(ttl="1h")}
+CACHE_CHANGES = {
+    "stable": 1,
+    "family": 1,
+    "beginnings": (1,),
+    "is_repeated": False,
+    "system_users": "stages",
+    "cache": CachePolicy(ttl="1h"),
+}
 
 
 # Nor does how soon it is needed, how it arrives, how long it is, or why this provider is called.

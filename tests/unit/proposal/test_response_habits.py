@@ -95,7 +95,7 @@ def test_json_in_any_fence_with_prose_around_it(marks: str, around: str) -> None
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('{\n  // the file\n  "src/m.py": "X = 1\\n"\n}', "not a comment (write strict JSON: double quotes"),
+        ('{\n  # the file\n  "src/m.py": "X = 1\\n"\n}', "not a comment (write strict JSON: double quotes"),
         ('{"src/m.py": "X = 1\\n"  # done\n}', "not a comment"),
         ("{'src/m.py': 'X = 1'}", "a key in double quotes is expected, not \"'src/m.py':\""),
         ('{"src/m.py": "re.compile(\'\\d\')"}', "`\\\\` for a backslash"),

@@ -275,7 +275,7 @@ def test_tap_is_read_without_a_key_only_at_the_beginning(text: str) -> None:
 MANY = 500
 REPORTS_OF_MANY = {
     "junit": ("".join(f'<testcase classname="a" name="{n}" time="0"/>\n' for n in range(MANY)), 4),
-    "tap": ("".join(f"ok {n} - a\n" for n in range(MANY)), 9),
+    "tap": ("".join(f"ok {n} - a\n" for n in range(MANY)), 7),
     "go": (
         "".join(
             f'{{"Action":"{action}","Package":"p","Test":"T{n}"}}\n' for n in range(MANY) for action in ("run", "pass")
