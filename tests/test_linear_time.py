@@ -88,6 +88,7 @@ MADE = {
     "orch23.providers.model_facts._is_snapshot": "names of models",
     "orch23.load.stage_texts.split_stages": "a line break, a fixed number of spaces, and a key",
     "orch23.language.stand_ins._takes": "its patterns are those of the language",
+    "orch23.features.toolchains.versions._of_debian": "the lines of one package, which is in the list once",
     "orch23.features.templates.dry_run._copier_line": "anchored at the beginning of a line",
 }
 PACKAGES = (

@@ -110,15 +110,17 @@ _COMMON_PARTS = ("sk-", "gh", "gl", "xox", "shp", "k_live_", "k_test_")
 _BY_PART: dict[tuple[str, str], list[tuple[str, KeyFormat]]] = {}
 for _one in KEY_FORMATS:
     _part = next((part for part in _COMMON_PARTS if part in _one.head), _one.head)
-    _sign = next((sign for sign in "_-." if sign in _one.head), "")
+    _sign = "_" if "_" in _one.head else "-" if "-" in _one.head else "." if "." in _one.head else ""
     _BY_PART.setdefault((_sign, _part), []).append((_one.head, _one))
 
 
 def formats_in(text: str) -> list[KeyFormat]:
     """Return the formats whose heads are in a text. There are few, and most texts have none."""
-    signs = {sign for sign in ("", "_", "-", ".") if sign in text}
-    parts = [forms for (sign, part), forms in _BY_PART.items() if sign in signs and part in text]
-    return [form for forms in parts for head, form in forms if head in text]
+    found, signs = list[KeyFormat](), ["", *filter(text.__contains__, "_-.")]
+    for (sign, part), forms in _BY_PART.items():
+        if sign in signs and part in text:
+            found += [form for head, form in forms if head in text]
+    return found
 
 
 _BITS, _SIX = 8, 6

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from packaging.specifiers import SpecifierSet
 
 FORMS = "write a range such as `>=22`, `>=20,<23`, `~=1.2`, `^22.1`, `~1.2.3` or `22`"
-_PART = lazy_pattern(r"(\^|~=|~|>=|<=|==|=|!=|>|<|)\s*v?(\d{1,9}(?:\.\d{1,9}){0,5})(\.[x*])?(?![^\s,])[\s,]*")
+_PART = lazy_pattern(r"(\^|~=|~|>=|<=|==|=|!=|>|<|)\s{0,9}v?(\d{1,9}(?:\.\d{1,9}){0,5})(\.[x*])?(?![^\s,])[\s,]*")
 _WHOLE = ("", "=", "==", "!=")
 _LEADING = lazy_pattern(r"\d+(?:\.\d+)*")
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from orch23.store import promotion
 from orch23.store.lock_file import read_lock, write_lock
 from orch23.store.promotion import Promoter
 from tests.project import Outcome
@@ -557,8 +558,9 @@ def test_reset_after_a_kill_during_the_promotion_of_a_group(repository, model, m
         return guarded
 
     with monkeypatch.context() as patched:
-        for name in ("_apply", "_prepare", "_name", "_discard"):
+        for name in ("_apply", "_prepare", "_name"):
             patched.setattr(Promoter, name, dying(getattr(Promoter, name)))
+        patched.setattr(promotion, "discard_temp", dying(promotion.discard_temp))
         with pytest.raises(KilledError):
             raw(repository, "build", "a.yaml")
     green(repository.run("reset", "a.yaml"))

@@ -84,7 +84,7 @@ def test_a_new_or_removed_name_makes_stages_stale(project: Project) -> None:
     assert reasons(project, "x") == [("input_removed", "src/unused.h")]
     built(project).write({"src/y.c": "include src/a.h\n"})
     built(project).delete("src/b.h")
-    assert built(project).ran() == ["x", "y"]
+    assert sorted(built(project).ran()) == ["x", "y"]
     project.delete("src/a.h")
     assert reasons(project, "x") == [("input_removed", "src/a.h")]
     assert project.build().code != 0
@@ -171,7 +171,7 @@ def test_a_shared_cache_finds_a_result_by_all_inputs(tmp_path: Path) -> None:
     assert built(same).ran() == []
     assert same.plan() == {"x": "fresh", "y": "fresh"}
     same.edit("src/b.h", "other\n")
-    assert built(same).ran() == ["x", "y"]
+    assert sorted(built(same).ran()) == ["x", "y"]
     # From now on the stages have results of their own.
     same.edit("src/unused.h", "another\n")
     assert built(same).ran() == []
@@ -185,7 +185,7 @@ def test_thousands_of_inputs_are_decided_as_few(project: Project) -> None:
     project.edit("src/h7.h", "other\n")
     assert built(project).ran() == []
     project.edit("src/a.h", "other\n")
-    assert built(project).ran() == ["x", "y"]
+    assert sorted(built(project).ran()) == ["x", "y"]
     assert project.plan() == {"x": "fresh", "y": "fresh"}
 
 
