@@ -220,7 +220,7 @@ def _failures(report: RunResults) -> Iterator[Diagnostic]:
     for one in report.failures:
         labels[one.test] |= {one.subtest: None} if one.subtest else {}
     found = [
-        Diagnostic(_FAILED, f"{_how(one)}{_in_subtests([*labels[name]])}", location_of_line(one.place), subject=name)
+        Diagnostic("E301", f"{_how(one)}{_in_subtests([*labels[name]])}", location_of_line(one.place), subject=name)
         for name, one in sorted(first.items())
     ]
     are_findings = any(one.error == "finding" for one in first.values())

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from orch23.store import promotion
 from orch23.store.lock_file import read_lock, write_lock
 from orch23.store.promotion import Promoter
+from orch23.store.safe_files import discard_temp
 from tests.project import Outcome
 from tests.repository import EchoModel, Repository, addition, ends, green, llm, pipeline, spec, up_to_date
 
@@ -560,7 +560,7 @@ def test_reset_after_a_kill_during_the_promotion_of_a_group(repository, model, m
     with monkeypatch.context() as patched:
         for name in ("_apply", "_prepare", "_name"):
             patched.setattr(Promoter, name, dying(getattr(Promoter, name)))
-        patched.setattr(promotion, "discard_temp", dying(promotion.discard_temp))
+        patched.setattr("orch23.store.promotion.discard_temp", dying(discard_temp))
         with pytest.raises(KilledError):
             raw(repository, "build", "a.yaml")
     green(repository.run("reset", "a.yaml"))
