@@ -75,6 +75,8 @@ class RunResults(Struct):
         number = self.ids[test] = self.ids.get(test, 0) + 1
         name = test if number == 1 else f"{test} ({number})"
         self.outcomes[name] = outcome
+        if outcome == "passed":
+            return
         if outcome == "skipped":
             self.skipped.append(ReportedSkip(name, reason=_one_line(message)))
         elif outcome in ("failed", "finding"):

@@ -3,7 +3,7 @@
 By expat of the standard library. A document type is refused, so that no entity can be declared.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from xml.parsers import expat
 
 from msgspec import Struct, field
@@ -37,7 +37,9 @@ class _Reader(Struct):
         if self.depth > _DEPTH:
             _refuse(f"it is nested deeper than {_DEPTH} levels")
         if tag == "testcase":
-            self.case, self.parts = attributes, []
+            self.case = attributes
+            if self.parts:
+                self.parts = []
         elif tag in _PARTS:
             if tag in _FAILED and self.case is None:
                 self.case, self.parts = _SUITE, []
@@ -52,26 +54,31 @@ class _Reader(Struct):
         if tag in _PARTS:
             self.parser.CharacterDataHandler = None
         # A test case may be in another one, which has no outcome of its own.
-        if self.case is not None and (tag == "testcase" or (tag in _FAILED and self.case is _SUITE)):
-            self._add(self.case.get)
+        if (case := self.case) is not None and (tag == "testcase" or (tag in _FAILED and case is _SUITE)):
             self.case = None
+            if self.parts or "status" in case:
+                self._add_other(case, case.get("status", ""))
+            else:  # most cases, and there may be very many
+                self.results.add(_name_of(case), "passed")
 
-    def _add(self, read: Callable[[str, str], str]) -> None:
+    def _add_other(self, case: Mapping[str, str], status: str) -> None:
         kind, message, error, text = "passed", "", "", ""
         for tag, attributes, _ in self.parts:
             if kind != "failed" and tag in _KINDS:
                 kind, message = _KINDS[tag], attributes.get("message", "")
                 error = attributes.get("type", "")[:100].rpartition(".")[2]
-        status = read("status", "")
         if status == "notrun" and kind == "skipped" and not message.startswith(_ASKED_TO_SKIP):
             kind = "failed"
         elif status in ("disabled", "notrun") and kind == "passed":
             kind = "skipped"
         if kind != "passed":
             text = "\n".join(filter(str.strip, (message, *("".join(pieces)[:_MAX_TEXT] for *_, pieces in self.parts))))
-        above, name = read("classname", "").strip(), read("name", "").strip()
-        name = f"{above} > {name}" if name and above not in ("", name) else name or above
-        self.results.add(name, kind, text, message, error)
+        self.results.add(_name_of(case), kind, text, message, error)
+
+
+def _name_of(case: Mapping[str, str]) -> str:
+    above, name = case.get("classname", "").strip(), case.get("name", "").strip()
+    return f"{above} > {name}" if name and above not in ("", name) else name or above
 
 
 def read(text: str, results: RunResults) -> None:
