@@ -6,6 +6,7 @@ Looks at the machine and the recordings; calls no model, imports no client libra
 import contextlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
+from functools import cache
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
@@ -93,13 +94,16 @@ class CallPreflight(Struct, frozen=True, kw_only=True):
         if not is_suspect and not sharing:
             return
         seen = look()
+        # A prompt is rendered once, for both questions.
+        first_of = cache(lambda name: self._first_missing(seen.decided_stages[name], seen))
         if sharing:
-            self.conversations.expect(self._first_requests(seen, sharing))
+            self.conversations.expect(_first_requests(seen, sharing, first_of))
         if not is_suspect:
             return
         # Only calls that will certainly be made are checked: a clone with recorded responses needs no key (ADR 11).
         deciding = seen.decided_stages.values() if steps else ()
-        calling = [(one.resolved, missing) for one in deciding if (missing := self._missing(one, seen)) is not None]
+        certain = [one.resolved for one in deciding if not (one.resolved.broken or unmet_conditions(one.resolved))]
+        calling = [(one, missing) for one in certain if (missing := first_of(one.stage.name)) is not None]
         running = [stage for stage in others if isinstance(seen.decisions.get(stage.name), Run)]
         needs = [(stage, step_runner(stage.step).needs(stage.step, self.contents)) for stage in running]
         # The user is not asked for consent to a build that cannot run.
@@ -121,23 +125,6 @@ class CallPreflight(Struct, frozen=True, kw_only=True):
             if step is not None and step.cache is not None and step.cache.share and adapter_for(step).streams:
                 families.setdefault((step.provider, step.model, step.base_url), set()).add(node.family)
         return frozenset(name for names in families.values() if len(names) > 1 for name in names)
-
-    def _first_requests(self, seen: Preview, families: Collection[str]) -> Iterator[tuple[str, Request]]:
-        """Yield the first requests of these stages that are not recorded; of a foreach those of few items.
-
-        Of inputs that other stages will make, they have what is there today.
-        """
-        left, compared = dict.fromkeys(families, _MOST_ITEMS), 0
-        for decided in seen.decided_stages.values():
-            family = decided.resolved.stage.family
-            if (
-                compared < _MOST_COMPARED
-                and left.get(family, 0)
-                and (request := self._first_missing(decided, seen)) is not None
-            ):
-                left[family] -= 1
-                compared += 1
-                yield family, request
 
     def _warn(self, fallbacks: "Sequence[tuple[Stage, LLMStep]]") -> None:
         """Warn of each fallback that cannot be called. The build can do without, as long as its provider works."""
@@ -221,12 +208,8 @@ class CallPreflight(Struct, frozen=True, kw_only=True):
         unready = self._is_barred(step) or readiness_errors(step, setting.environ, setting.root)
         return bool(capped or unready or self._no_sandbox(step))
 
-    def _missing(self, decided: DecidedStage, seen: Preview) -> Request | None:
-        """Return the first request of a stage that surely runs and calls a model, if it is not recorded."""
-        resolved = decided.resolved
-        return None if resolved.broken or unmet_conditions(resolved) else self._first_missing(decided, seen)
-
     def _first_missing(self, decided: DecidedStage, seen: Preview) -> Request | None:
+        """Return the first request of a stage that will run and call a model, if it is not recorded."""
         resolved = decided.resolved
         if not isinstance(decided.decision, Run) or not is_llm(resolved.stage.step):
             return None
@@ -287,6 +270,22 @@ class CallPreflight(Struct, frozen=True, kw_only=True):
         nodes = self.pipeline.stages if stage is None else (stage,)
         limits = (self.budget, self.pipeline.stop.max_cost_usd, *map(_cost_limit, nodes))
         return any(one is not None for one in limits)
+
+
+def _first_requests(
+    seen: Preview, families: Collection[str], first_of: Callable[[str], Request | None]
+) -> Iterator[tuple[str, Request]]:
+    """Yield the first requests of these stages that are not recorded; of a foreach those of few items.
+
+    Of inputs that other stages will make, they have what is there today.
+    """
+    left, compared = dict.fromkeys(families, _MOST_ITEMS), 0
+    for name, decided in seen.decided_stages.items():
+        family = decided.resolved.stage.family
+        if compared < _MOST_COMPARED and left.get(family, 0) and (request := first_of(name)) is not None:
+            left[family] -= 1
+            compared += 1
+            yield family, request
 
 
 def llm_steps(plan: Plan) -> "Iterator[LLMStep]":
